@@ -1,0 +1,79 @@
+"""What is wrong with an input, gathered so that one error can list all of it."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sampling.errors import ConfigError
+
+LONGEST_SHOWN_BITS = 128
+"""Longer integers are described: Python refuses to print those past 4300 digits, and nobody reads them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One fault: the key path it is at ("" for the whole file), and the value, what is allowed and the fix."""
+
+    path: str
+    problem: str
+
+    def under(self, section: str) -> Fault:
+        """The same fault seen from a level further out."""
+        return replace(self, path=join(section, self.path))
+
+
+def join(section: str, key: str) -> str:
+    """`section.key`, either of which may be empty."""
+    return f"{section}.{key}" if section and key else section or key
+
+
+def config_error(faults: Iterable[Fault], sources: Mapping[str, str]) -> ConfigError:
+    """One ConfigError with a line a fault: `file: key path: problem`.
+
+    `sources` names where the value at a key path came from; a path inherits from the path around it, and "" is there.
+    """
+    lines = (": ".join(filter(None, (_source(fault.path, sources), fault.path, fault.problem))) for fault in faults)
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def _source(path: str, sources: Mapping[str, str]) -> str:
+    while path and path not in sources:
+        path = path.rpartition(".")[0]
+    return sources[path]
+
+
+class _Short(reprlib.Repr):
+    """Values as a user wrote them, cut to a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > LONGEST_SHOWN_BITS:
+            return f"an integer of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+    def repr_bool(self, x: bool, level: int) -> str:
+        return str(x).lower()
+
+    def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802  (reprlib looks methods up by type name)
+        return "null"
+
+
+shown = _Short().repr
+
+
+def key_name(key: Any) -> str:
+    """A mapping's key as a part of a key path: plain names bare, anything else quoted."""
+    return key if isinstance(key, str) and key.isprintable() and key else shown(key)
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    nearest = difflib.get_close_matches(str(name)[:100], list(known), n=1) if isinstance(name, str) else []
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

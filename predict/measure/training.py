@@ -1,0 +1,167 @@
+"""One rank's share of a training run, built with torch's own parallelism: DTensor, DDP, ZeRO and pipelining.
+
+Ranks are laid out with tensor parallelism innermost, then data parallelism, then pipeline stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW, Optimizer
+
+from predict.measure.real_model import Decoder, next_token_loss
+from predict.measure.tensor_parallel import parallelize
+from predict.workload.run import TrainingRun
+
+SEED = 0
+LEARNING_RATE = 1e-3
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PIPELINES = {"afab": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """`passes` runs forward and backward of the whole batch; it returns this rank's mean loss, None where it has none."""
+
+    module: nn.Module
+    optimizers: Sequence[Optimizer]
+    passes: Callable[[], Tensor | None]
+
+    def step(self) -> Tensor | None:
+        """One whole training step, from clearing the gradients to the updated weights."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss = self.passes()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss
+
+    def parameters(self) -> int:
+        """Parameters that this rank holds."""
+        return sum(to_local(parameter).numel() for parameter in self.module.parameters())
+
+
+def build_training(run: TrainingRun) -> Training:
+    """Build this rank's model, optimizer and data; with more than one rank, torch.distributed must be initialised."""
+    plan = run.plan
+    alone = plan.tp * plan.dp * plan.pp == 1
+    mesh = None if alone else init_device_mesh("cpu", (plan.pp, plan.dp, plan.tp), mesh_dim_names=("pp", "dp", "tp"))
+    decoder = build_stage(run, mesh.get_local_rank("pp") if mesh else 0)
+    if mesh and plan.tp > 1:
+        parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp)
+    module: nn.Module = decoder
+    if mesh and plan.dp > 1:
+        # The rotary tables are constants: nothing to broadcast at every forward.
+        module = DistributedDataParallel(decoder, process_group=mesh.get_group("dp"), broadcast_buffers=False)
+    tokens, targets = random_batch(run, replica=mesh.get_local_rank("dp") if mesh else 0)
+    loss_context = loss_parallel if plan.tp > 1 else nullcontext
+    passes: Callable[[], Tensor | None]
+    if mesh and plan.pp > 1:
+        passes = pipeline(run, module, mesh, tokens, targets, loss_context)
+    else:
+        passes = accumulation(run, module, tokens, targets, loss_context)
+    return Training(module=module, optimizers=make_optimizers(module, mesh, zero=plan.zero), passes=passes)
+
+
+def build_stage(run: TrainingRun, stage: int) -> Decoder:
+    """A pipeline stage's share of the model; the first stages take the layers that do not divide evenly."""
+    even, extra = divmod(run.model.layers, run.plan.pp)
+    first = stage * even + min(stage, extra)
+    decoder = Decoder(
+        run.model,
+        first=first,
+        last=first + even + (stage < extra),
+        seq_len=run.batch.seq_len,
+        recompute=run.plan.recompute == "full",
+        seed=SEED,
+    )
+    return decoder.to(DTYPES[run.precision])
+
+
+def random_batch(run: TrainingRun, *, replica: int) -> tuple[Tensor, Tensor]:
+    """Tokens and next tokens, [global batch / dp, seq] each: this replica's rows of one batch that all plans share.
+
+    The same batch serves every step, so that a loss that falls shows that the step really trains.
+    """
+    batch = run.batch
+    generator = torch.Generator().manual_seed(SEED)
+    sequences = torch.randint(run.model.vocab, (batch.global_, batch.seq_len + 1), generator=generator)
+    mine = sequences.chunk(run.plan.dp)[replica]
+    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
+
+
+def make_optimizers(module: nn.Module, mesh: DeviceMesh | None, *, zero: int) -> list[Optimizer]:
+    """Fused AdamW over the module; two of them where some parameters are sharded and some plain (it refuses a mix)."""
+    if zero and mesh:
+        group = mesh.get_group("dp")
+        settings: dict[str, Any] = {"lr": LEARNING_RATE, "fused": True}
+        return [ZeroRedundancyOptimizer(module.parameters(), AdamW, process_group=group, **settings)]
+    sharded = [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
+    plain = [parameter for parameter in module.parameters() if not isinstance(parameter, DTensor)]
+    return [AdamW(group, lr=LEARNING_RATE, fused=True) for group in (sharded, plain) if group]
+
+
+def accumulation(
+    run: TrainingRun,
+    module: nn.Module,
+    tokens: Tensor,
+    targets: Tensor,
+    loss_context: Callable[[], AbstractContextManager[Any]],
+) -> Callable[[], Tensor]:
+    """Microbatch after microbatch on a whole model; replicas average their gradients during the last backward only."""
+    microbatches = list(zip(tokens.split(run.batch.micro), targets.split(run.batch.micro), strict=True))
+
+    def passes() -> Tensor:
+        total = torch.zeros(())
+        for index, (inputs, wanted) in enumerate(microbatches, start=1):
+            replicated = isinstance(module, DistributedDataParallel)
+            with module.no_sync() if replicated and index < len(microbatches) else nullcontext(), loss_context():
+                loss = next_token_loss(module(inputs), wanted) / len(microbatches)
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += to_local(loss.detach())
+        return total
+
+    return passes
+
+
+def pipeline(
+    run: TrainingRun,
+    module: nn.Module,
+    mesh: DeviceMesh,
+    tokens: Tensor,
+    targets: Tensor,
+    loss_context: Callable[[], AbstractContextManager[Any]],
+) -> Callable[[], Tensor | None]:
+    """torch's own pipeline schedule over this rank's stage; only the last stage knows the loss."""
+    rank, stages = mesh.get_local_rank("pp"), run.plan.pp
+    stage = PipelineStage(module, rank, stages, torch.device("cpu"), group=mesh.get_group("pp"))
+    schedule = PIPELINES[run.plan.schedule](stage, n_microbatches=run.microbatches, loss_fn=next_token_loss)
+
+    def passes() -> Tensor | None:
+        losses: list[Tensor] = []
+        with loss_context():
+            if rank == 0:
+                schedule.step(tokens, return_outputs=False)
+            elif rank == stages - 1:
+                schedule.step(target=targets, losses=losses, return_outputs=False)
+            else:
+                schedule.step(return_outputs=False)
+        return torch.stack([to_local(loss.detach()) for loss in losses]).mean() if losses else None
+
+    return passes
+
+
+def to_local(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor that may be sharded or replicated."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

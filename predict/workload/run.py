@@ -1,0 +1,25 @@
+"""A training run: everything a prediction depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from predict.workload.model import ModelSpec
+from predict.workload.plan import Batch, Plan
+from sampling.hardware import Cluster
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRun:
+    """model × cluster × plan × batch, in one precision. `name` is the config file's stem."""
+
+    name: str
+    model: ModelSpec
+    cluster: Cluster
+    plan: Plan
+    batch: Batch
+    precision: str
+
+    @property
+    def microbatches(self) -> int:
+        return self.batch.microbatches(self.plan.dp)

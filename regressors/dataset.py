@@ -1,0 +1,124 @@
+"""Stored samples as training data: one table of numbers a model, which is one a call name, phase and thread count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regressors.features import Floats, ModelKey, Schema, hardware_digest, price, schema_of, shape_digest
+from sampling.errors import SamplesError
+from sampling.hardware import Cluster, load_cluster
+from sampling.store import Sample, iterate_samples, read_manifest, read_samples
+
+DECILE_DEVIATIONS = 1.2816
+"""Standard deviations from a normal's median to its 10th or 90th percentile."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingData:
+    """The good samples of one model, a row each.
+
+    `terms` [rows, terms] and `features` [rows, features] follow `schema`; `spread_below` and `spread_above` are the log
+    standard deviations of the repeats on either side of their median `time_us`; equal `shape` digests are the same call.
+    """
+
+    key: ModelKey
+    schema: Schema
+    terms: Floats
+    features: Floats
+    time_us: Floats
+    spread_below: Floats
+    spread_above: Floats
+    repeats: NDArray[np.int64]
+    shape: NDArray[np.uint64]
+
+    @property
+    def shapes(self) -> int:
+        return len(np.unique(self.shape))
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Everything to learn from one profile. `hardware` has the digest of the peaks by thread count."""
+
+    operators: Sequence[TrainingData]
+    hardware: Mapping[int, str]
+    provenance: Mapping[str, Any]
+    quarantined: int
+
+
+def load_profile(directory: Path) -> Profile:
+    """Read `data/samples/<profile>`; SamplesError if it is missing, or holds no good row."""
+    manifest = read_manifest(directory)
+
+    @cache
+    def cluster_of(threads: int, ranks: int) -> Cluster:
+        return load_cluster(
+            hardware=manifest.hardware,
+            nodes=1,
+            gpus_per_node=ranks,
+            profile=manifest.profile,
+            cores=max(1, threads) * ranks,
+        )
+
+    samples = list(iterate_samples(read_samples(directory)))
+    good = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in samples if not sample.quarantine]
+    if not good:
+        raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
+    return Profile(
+        operators=training_data(good),
+        hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
+        provenance=manifest.as_dict(),
+        quarantined=len(samples) - len(good),
+    )
+
+
+def training_data(samples: Iterable[tuple[Sample, Cluster]]) -> list[TrainingData]:
+    """Group samples by model, sorted by its key; each sample comes with the machine on which it was taken."""
+    groups: dict[ModelKey, list[tuple[Sample, Cluster]]] = {}
+    for sample, cluster in samples:
+        _reject_impossible(sample)
+        groups.setdefault(ModelKey(sample.call.NAME, sample.phase, sample.threads), []).append((sample, cluster))
+    return [_tabulate(key, groups[key]) for key in sorted(groups)]
+
+
+def _reject_impossible(sample: Sample) -> None:
+    if not (0 < sample.low_us <= sample.time_us <= sample.high_us < float("inf")):
+        raise SamplesError(
+            f"sample of {sample.call} {sample.phase}: times {sample.low_us}, {sample.time_us}, {sample.high_us} µs are not "
+            "positive, finite and ordered; quarantine the row or sample it again"
+        )
+
+
+def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]]) -> TrainingData:
+    samples = [sample for sample, _ in group]
+    priced = [price(sample.call, sample.phase, cluster) for sample, cluster in group]
+    schema = schema_of(priced)
+    terms, features = schema.matrices(priced)
+    if not (np.isfinite(terms).all() and np.isfinite(features).all() and (terms >= 0).all()):
+        raise SamplesError(
+            f"{key}: terms and features must be finite, and terms not negative; mend them in the operator"
+        )
+    low, time_us, high = (
+        np.array([getattr(sample, part) for sample in samples]) for part in ("low_us", "time_us", "high_us")
+    )
+    return TrainingData(
+        key=key,
+        schema=schema,
+        terms=terms,
+        features=features,
+        time_us=time_us.astype(np.float64),
+        spread_below=np.log(time_us / low) / DECILE_DEVIATIONS,
+        spread_above=np.log(high / time_us) / DECILE_DEVIATIONS,
+        repeats=np.array([max(1, sample.repeats) for sample in samples], dtype=np.int64),
+        shape=np.array([shape_digest(sample.call, key.phase, key.threads) for sample in samples], dtype=np.uint64),
+    )

@@ -1,0 +1,73 @@
+"""Calls that were sampled themselves answer with their own time, tempered by the model where the sample is noisy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regressors.dataset import TrainingData
+from regressors.features import Floats
+
+DEVIATIONS_90 = 1.6449
+"""Standard deviations from a normal's median to the ends of its central 90 %."""
+MEDIAN_EFFICIENCY = 1.2533
+"""Standard error of a median over that of a mean of normal repeats, √(π/2)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredTable:
+    """Times by shape digest, sorted by it: arrays of one length."""
+
+    shape: NDArray[np.uint64]
+    median_us: Floats
+    low_us: Floats
+    high_us: Floats
+
+
+def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: float) -> MeasuredTable:
+    """One row a distinct shape.
+
+    The shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in
+    log time by their precisions: the sample's from its repeats' quantiles and the operator's noise between samplings, the
+    model's from `model_half_width`. The interval spans the repeats' own spread and the noise between samplings.
+    """
+    between = noise_between_samplings(data)
+    model_variance = (model_half_width / DEVIATIONS_90) ** 2
+    shapes = np.unique(data.shape)
+    log_median, below, above = (np.zeros(len(shapes)) for _ in range(3))
+    for index, shape in enumerate(shapes):
+        rows = np.flatnonzero(data.shape == shape)
+        log_times = np.log(data.time_us[rows])
+        spread = np.maximum(data.spread_below[rows], data.spread_above[rows])
+        repeats_error = MEDIAN_EFFICIENCY * spread / np.sqrt(data.repeats[rows])
+        variance = float(np.mean(repeats_error**2) + between**2) / len(rows)
+        log_median[index] = float(np.median(log_times))
+        predicted = float(np.median(log_times + unseen_log_errors[rows]))
+        if not np.isnan(predicted) and variance + model_variance > 0:
+            trust_in_model = variance / (variance + model_variance)
+            log_median[index] += trust_in_model * (predicted - log_median[index])
+        below[index] = np.hypot(np.median(data.spread_below[rows]), between)
+        above[index] = np.hypot(np.median(data.spread_above[rows]), between)
+    return MeasuredTable(
+        shape=shapes,
+        median_us=np.exp(log_median),
+        low_us=np.exp(log_median - DEVIATIONS_90 * below),
+        high_us=np.exp(log_median + DEVIATIONS_90 * above),
+    )
+
+
+def noise_between_samplings(data: TrainingData) -> float:
+    """Log standard deviation between samplings of one shape, pooled over shapes.
+
+    Where no shape was sampled twice, the typical spread of the repeats within a sampling stands in.
+    """
+    log_times = np.log(data.time_us)
+    _, which, counts = np.unique(data.shape, return_inverse=True, return_counts=True)
+    which = which.reshape(-1)
+    freedom = int((counts - 1).sum())
+    if freedom:
+        means = np.bincount(which, weights=log_times) / counts
+        return float(np.sqrt(((log_times - means[which]) ** 2).sum() / freedom))
+    return float(np.median(np.concatenate([data.spread_below, data.spread_above])))

@@ -1,0 +1,26 @@
+"""A time is never a bare float: where it came from and how far to trust it ride along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["measured", "extrapolated", "transferred", "analytic"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """One call's time in microseconds: median, a 90 % interval, and the source.
+
+    `measured`: inside the domain of the samples; `extrapolated`: a fitted model outside it; `transferred`: learnt on
+    another device; `analytic`: speed of light with stated efficiencies.
+    """
+
+    median_us: float
+    low_us: float
+    high_us: float
+    source: Source
+
+    @property
+    def in_domain(self) -> bool:
+        return self.source == "measured"

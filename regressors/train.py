@@ -1,0 +1,59 @@
+"""Train every model of a profile: samples in, one artifact and its report out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regressors import artifact
+from regressors.dataset import TrainingData, load_profile
+from regressors.fit import fit_operator
+from regressors.fitted import FittedOperator
+from regressors.report import OperatorReport, as_json, as_markdown
+
+Progress = Callable[[int, int, str], None]
+"""Told how many operators are done, of how many, and the last one's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What a training left: the artifact's path and the rows of its report."""
+
+    path: Path
+    reports: tuple[OperatorReport, ...]
+
+
+def train(*, samples: Path, output: Path, fitted_at: str, jobs: int, progress: Progress) -> Trained:
+    """Fit `data/samples/<profile>` into `data/regressors/<profile>`: bank.npz, report.md and report.json.
+
+    Raises SamplesError where there are no samples.
+    """
+    profile = load_profile(samples)
+    fitted: list[FittedOperator] = []
+    reports: list[OperatorReport] = []
+    for operator, report in _fit_all(profile.operators, jobs):
+        fitted.append(operator)
+        reports.append(report)
+        progress(len(fitted), len(profile.operators), str(operator.key))
+    facts = {"profile": samples.name, "fitted_at": fitted_at, "quarantined": profile.quarantined}
+    hardware = {str(threads): digest for threads, digest in profile.hardware.items()}
+    path = artifact.save(output, fitted, {**facts, "hardware": hardware, "provenance": dict(profile.provenance)})
+    _write(output / "report.json", as_json(reports, facts))
+    _write(output / "report.md", as_markdown(reports, facts))
+    return Trained(path=path, reports=tuple(reports))
+
+
+def _fit_all(operators: Sequence[TrainingData], jobs: int) -> Iterator[tuple[FittedOperator, OperatorReport]]:
+    import joblib
+
+    parallel = joblib.Parallel(n_jobs=min(jobs, len(operators)), return_as="generator")
+    results: Any = parallel(joblib.delayed(fit_operator)(data) for data in operators)
+    yield from results
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

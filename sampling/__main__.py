@@ -1,0 +1,108 @@
+"""Sample this machine: `python -m sampling --profile this-machine --budget 300 [--calls FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from sampling.shapes import Ranges
+
+DESCRIPTION = """\
+Time operators and collectives on this machine and keep the rows under data/samples/<profile>/.
+
+First the calls that named runs need (--calls, written by `predict calls RUN.yml`), then shapes that fill the space.
+What is already there is not timed again; an interrupted session goes on where it was.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    commands = argparse.ArgumentParser(
+        prog="python -m sampling", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands.add_argument(
+        "--profile", default="this-machine", help="name the rows are kept under (default: %(default)s)"
+    )
+    commands.add_argument(
+        "--budget", type=float, default=300.0, metavar="SECONDS", help="wall-clock budget (default: %(default)g)"
+    )
+    commands.add_argument("--calls", type=Path, metavar="FILE", help="calls to time first, from `predict calls`")
+    commands.add_argument("--hardware", metavar="NAME", help="entry of configs/hardware (default: detected)")
+    commands.add_argument(
+        "--ranges", type=Path, metavar="FILE", help="box to draw shapes from (default: configs/sampling/<kind>.yml)"
+    )
+    commands.add_argument("--models", type=int, default=64, help="models to draw shapes from (default: %(default)s)")
+    commands.add_argument("--fresh", action="store_true", help="start the profile anew; old rows are set aside")
+    commands.add_argument("--data", type=Path, help="where samples/ lies (default: this project's data/)")
+    return commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return run(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: rows timed so far are kept; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def run(options: argparse.Namespace) -> int:
+    from sampling.compute import Request
+    from sampling.device import detect_hardware, ranks_of_machine
+    from sampling.hardware import CONFIGS, hardware_facts
+    from sampling.progress import progress_display
+    from sampling.requests import read_calls_file, space_filling
+    from sampling.session import open_profile, sample
+    from sampling.shapes import draw_models
+    from sampling.store import DATA, samples_directory
+
+    if options.budget <= 0:
+        raise ConfigError(f"--budget: {options.budget:g} is not a positive number of seconds")
+    hardware = options.hardware or detect_hardware()
+    kind = "cpu" if hardware_facts(hardware)["kind"] == "cpu" else "gpu"
+    ranges = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
+    wanted: list[tuple[int, Sequence[Request]]] = []
+    if options.calls:
+        wanted += sorted(read_calls_file(options.calls).items())
+    models = draw_models(ranges, options.models)
+    wanted += [(ranks, list(space_filling(models, ranks))) for ranks in ranks_of_machine(hardware)]
+    directory = samples_directory(options.profile, options.data or DATA)
+    manifest = open_profile(directory, profile=options.profile, hardware=hardware, fresh=options.fresh)
+    print(f"{options.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
+    start = time.monotonic()
+    with progress_display() as tell:
+        outcome = sample(directory, manifest, wanted, budget_s=options.budget, tell=tell)
+    print(
+        f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "
+        f"{outcome.not_reached} more wanted: run again to go on"
+    )
+    return 0
+
+
+def read_ranges(path: Path) -> Ranges:
+    """The box of shapes; ConfigError names the file and what is wrong with it."""
+    import yaml
+
+    from sampling.shapes import Ranges
+
+    try:
+        content = yaml.safe_load(path.read_text())
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
+        }
+        return Ranges(**values)
+    except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: no box of shapes ({error}); see configs/sampling/cpu.yml for the keys") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""What can be timed: a Call, its phases, and the registry that names every kind of it.
+
+A call IS an instance of a frozen dataclass, so equal calls are equal keys and are costed once. The store keeps a
+call's fields and times; features and roofline terms are always computed from the fields, on both sides.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+
+from sampling.errors import SamplesError
+from sampling.hardware import Cluster
+
+if TYPE_CHECKING:
+    import torch
+
+Phase = Literal["forward", "backward", "backward_accumulate", "backward_input", "backward_weight", "step"]
+
+
+class Workload(Protocol):
+    """A built call, ready to be run phase by phase on one device."""
+
+    def prepare(self, phase: Phase) -> None:
+        """Untimed: bring the state to just before `phase` (a fresh graph for a backward, say)."""
+
+    def run(self, phase: Phase) -> None:
+        """Timed: do the phase once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One piece of work by its shape. Subclasses declare the fields; every field is an int, a bool or a str."""
+
+    NAME: ClassVar[str]
+    PHASES: ClassVar[tuple[Phase, ...]]
+    DONE_PER_RUN: ClassVar[int] = 1
+    """How many times one `Workload.run` does the call."""
+
+    @property
+    def group_size(self) -> int:
+        """Ranks that must run the call together; 1 for work of a single device."""
+        return 1
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that make the call what it is: ints, bools and strs by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        """Microseconds at the machine's stated peaks, one entry a resource (compute, memory, wire, …).
+
+        A non-negative sum of them is the physical base of every time model, so each must scale as the resource does.
+        """
+        raise NotImplementedError
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        """Finite numbers that a learnt correction on top of `terms` may look at."""
+        raise NotImplementedError
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        """The smaller calls this one is made of, for the ledger and where it was never sampled; () if it is atomic."""
+        return ()
+
+    def build(self, device: torch.device) -> Workload:
+        """Make the tensors and modules; torch is imported in here."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counted:
+    """`count` times the phase of a call; the unit in which a plan is decomposed and costed."""
+
+    call: Call
+    phase: Phase
+    count: float = 1.0
+
+
+REGISTRY: dict[str, type[Call]] = {}
+CallType = TypeVar("CallType", bound=type[Call])
+
+
+def register(cls: CallType) -> CallType:
+    """Class decorator: make a call known by its NAME to the store, the sampler and the regressors."""
+    if cls.NAME in REGISTRY:
+        raise ValueError(f"two calls are named {cls.NAME!r}: {REGISTRY[cls.NAME].__qualname__} and {cls.__qualname__}")
+    REGISTRY[cls.NAME] = cls
+    return cls
+
+
+def make_call(name: str, values: Mapping[str, Any]) -> Call:
+    """Rebuild a call from its stored name and fields (numpy scalars become Python's own).
+
+    Raises SamplesError for a name or a field nobody knows.
+    """
+    known = registry()
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise SamplesError(f"no operator or collective is named {name!r}{hint} (known: {', '.join(sorted(known))})")
+    cls = known[name]
+    wanted = {field.name: field.type for field in fields(cls)}
+    unknown = set(values) - set(wanted)
+    missing = set(wanted) - set(values)
+    if unknown or missing:
+        raise SamplesError(f"{name}: fields do not match: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    casts: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool, "str": str}
+    return cls(**{key: casts[str(wanted[key])](value) for key, value in values.items()})
+
+
+def registry() -> Mapping[str, type[Call]]:
+    """Every registered call, with the modules that register them loaded."""
+    import sampling.catalogue  # noqa: F401  (imports each module once)
+
+    return REGISTRY

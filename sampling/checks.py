@@ -1,0 +1,31 @@
+"""Rows that must not be learnt from are marked with the reason, never dropped and never used silently."""
+
+from __future__ import annotations
+
+from sampling.call import Call, Phase
+from sampling.hardware import Cluster
+from sampling.speed_of_light import physical_bound_us
+from sampling.timer import Timing
+
+NOISE_LIMIT = 1.0
+"""Widest (p90 − p10) / median that still says something; quiet CPU rows lie at 0.02–0.35."""
+
+OTHER_LOAD_LIMIT = 0.10
+"""Share of the CPU that other processes may take during a timing; above it medians drift by more than the noise."""
+
+CPU_TIME_LOAD_LIMIT = 0.60
+"""The same where a thread's own CPU time is counted: others then only cost cache and memory bandwidth."""
+
+
+def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster) -> str:
+    """Why the row is not to be trusted; '' for a good one."""
+    bound_us = physical_bound_us(call, phase, cluster)
+    if timing.median_us < bound_us:
+        return f"faster than the physical bound: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
+    spread = (timing.high_us - timing.low_us) / timing.median_us
+    if spread > NOISE_LIMIT:
+        return f"noisy: (p90 - p10) / median is {spread:.2f}, limit {NOISE_LIMIT}"
+    limit = OTHER_LOAD_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
+    if timing.other_load > limit:
+        return f"other processes took {timing.other_load:.0%} of the CPU, limit {limit:.0%}"
+    return ""

@@ -1,0 +1,23 @@
+"""What the orchestrator hands to the workers: calls to time, where to keep the rows, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sampling.call import Phase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """JSON-able. `requests` are (call name, fields, phases); `ranks_per_node` processes share `cores` CPU cores."""
+
+    directory: str
+    profile: str
+    hardware: str
+    cores: int | None
+    ranks_per_node: int
+    session: int
+    budget_s: float
+    timer: dict[str, Any]
+    requests: list[tuple[str, dict[str, Any], list[Phase]]]

@@ -1,0 +1,76 @@
+"""Operator: a Call whose cost comes from matrix FLOPs and bytes on one device."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sampling.call import Call, Phase
+from sampling.hardware import DTYPE_BYTES, Cluster
+
+FORWARD_BACKWARD: tuple[Phase, ...] = ("forward", "backward")
+WITH_WEIGHTS: tuple[Phase, ...] = ("forward", "backward", "backward_input", "backward_weight")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator(Call):
+    """`KIND` names the resource class under which a whole layer adds the operator up."""
+
+    KIND: ClassVar[str] = "elementwise"
+
+    dtype: str
+
+    @abstractmethod
+    def flops(self, phase: Phase) -> float:
+        """Matrix-product FLOPs of the phase, as torch's FlopCounterMode counts them (no causal halving)."""
+
+    @abstractmethod
+    def bytes_moved(self, phase: Phase) -> float:
+        """Compulsory traffic: every tensor that the phase must read or write, once."""
+
+    def executed_flops(self, phase: Phase) -> float:
+        """FLOPs that the kernel really executes, where masking lets it skip some."""
+        return self.flops(phase)
+
+    @property
+    def item_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        gpu = cluster.gpu
+        terms = {f"{self.KIND}_memory": self.bytes_moved(phase) / gpu.bytes_per_us()}
+        flops = self.executed_flops(phase)
+        if flops:
+            terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.dtype)
+        return terms
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        return physics_features(self, phase, cluster)
+
+
+def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, float]:
+    """Log sizes, log roofline terms, arithmetic intensity, and how well the sizes fill whole tiles.
+
+    The list is the one that won on public samples: FLOPs and bytes (as times at peak), intensity, alignment, log sizes.
+    """
+    features: dict[str, float] = {}
+    for name, value in call.fields().items():
+        if isinstance(value, bool):
+            features[name] = float(value)
+        elif isinstance(value, int):
+            features[f"log2_{name}"] = math.log2(value + 1)
+            features[f"odd_tail_{name}"] = (-value % 64) / 64
+        else:
+            features[f"{name}_width"] = float(DTYPE_BYTES.get(value, len(value)))
+    terms = call.terms(phase, cluster)
+    for name, value in terms.items():
+        features[f"log2_{name}_us"] = math.log2(value + 1e-3)
+    compute = sum(value for name, value in terms.items() if name.endswith("_compute"))
+    memory = sum(value for name, value in terms.items() if name.endswith("_memory"))
+    features["log2_intensity"] = math.log2((compute + 1e-6) / (memory + 1e-6))
+    features["log2_cache_fill"] = math.log2(
+        1e-6 + memory * cluster.gpu.bytes_per_us() / (cluster.gpu.cache_mib * 2**20)
+    )
+    return features

@@ -1,0 +1,201 @@
+"""A whole dense transformer layer: what the sum of its operators misses is measured, not guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.operators.attention import Attention
+from sampling.operators.composite import Composite, entering_group, summed_over_group
+from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
+from sampling.operators.gemm import Gemm
+from sampling.operators.norm import LayerNorm, RMSNorm
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.operators.module_workload import ModuleWorkload
+
+CELL_PHASES: tuple[Phase, ...] = (
+    "forward",
+    "backward",
+    "backward_accumulate",
+    "backward_input",
+    "backward_weight",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerShape(Composite):
+    """The fields that decide what a dense decoder layer costs, on one rank of `tp`.
+
+    Input [batch, seq, hidden] ([batch, seq/tp, hidden] with sp). `norm` is rms or layer; `gated` a SwiGLU MLP of three
+    matrices instead of a GELU one of two; `qkv_bias` biases on query, key and value, `bias` on the other projections.
+    """
+
+    batch: int
+    seq_len: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gated: bool
+    norm: str
+    rope: bool
+    qkv_bias: bool
+    bias: bool
+    tp: int
+    sp: bool
+
+    def weight_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the layer's weights on one rank: matrices as [out, in], then vectors."""
+        query, key = self.heads * self.head_dim // self.tp, self.kv_heads * self.head_dim // self.tp
+        width = self.ffn // self.tp
+        shapes: list[tuple[int, ...]] = [
+            (query, self.hidden),
+            (key, self.hidden),
+            (key, self.hidden),
+            (self.hidden, query),
+        ]
+        shapes += [(width, self.hidden)] * (2 if self.gated else 1) + [(self.hidden, width)]
+        shapes += [(self.hidden,)] * (2 if self.norm == "rms" else 4)
+        if self.qkv_bias:
+            shapes += [(query,), (key,), (key,)]
+        if self.bias:
+            shapes += [(self.hidden,)] + [(width,)] * (2 if self.gated else 1) + [(self.hidden,)]
+        return shapes
+
+    def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
+        """Operators and collectives of one layer in one phase."""
+        return (*self._operators_of(phase), *self._collectives_of(phase))
+
+    def _operators_of(self, phase: Phase) -> tuple[Counted, ...]:
+        calls: list[tuple[Gemm | Attention | RMSNorm | LayerNorm | SwiGLU | Gelu | RoPE | ResidualAdd, int]]
+        tokens, local = self.batch * self.seq_len, self.batch * self.seq_len // (self.tp if self.sp else 1)
+        heads, kv_heads, width = self.heads // self.tp, self.kv_heads // self.tp, self.ffn // self.tp
+        norm = RMSNorm if self.norm == "rms" else LayerNorm
+
+        def gemm(n: int, k: int) -> Gemm:
+            return Gemm(dtype=self.dtype, m=tokens, n=n, k=k)
+
+        calls = [
+            (norm(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
+            (gemm(heads * self.head_dim, self.hidden), 1),
+            (gemm(kv_heads * self.head_dim, self.hidden), 2),
+            (
+                Attention(
+                    dtype=self.dtype,
+                    batch=self.batch,
+                    seq_len=self.seq_len,
+                    heads=heads,
+                    kv_heads=kv_heads,
+                    head_dim=self.head_dim,
+                    causal=True,
+                ),
+                1,
+            ),
+            (gemm(self.hidden, heads * self.head_dim), 1),
+            (gemm(width, self.hidden), 2 if self.gated else 1),
+            ((SwiGLU if self.gated else Gelu)(dtype=self.dtype, tokens=tokens, width=width), 1),
+            (gemm(self.hidden, width), 1),
+            (ResidualAdd(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
+        ]
+        if self.rope:
+            shape: dict[str, Any] = {
+                "dtype": self.dtype,
+                "batch": self.batch,
+                "seq_len": self.seq_len,
+                "head_dim": self.head_dim,
+            }
+            calls += [(RoPE(**shape, heads=heads), 1), (RoPE(**shape, heads=kv_heads), 1)]
+        return tuple(
+            Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
+        )
+
+    def _collectives_of(self, phase: Phase) -> tuple[Counted, ...]:
+        if self.tp == 1 or phase == "backward_weight":
+            return ()
+        size = self.item_bytes * self.batch * self.seq_len * self.hidden
+        # in backward each collective turns into its transpose, so the list is the same in both directions
+        once = (*entering_group(size, self.tp, self.sp), *summed_over_group(size, self.tp, self.sp))
+        return once * 2
+
+
+def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
+    """The phase of a part that runs in `phase` of the whole; operators without weights have no backward halves."""
+    if phase in phases:
+        return phase
+    if phase == "backward_accumulate" or (phase == "backward_input" and "backward_weight" not in phases):
+        return "backward" if "backward" in phases else None
+    return None
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseLayer(LayerShape):
+    """One decoder layer, its tensor-parallel collectives inside when tp > 1 (torch's DTensor over the real group).
+
+    `backward_accumulate` adds to existing gradients, as every microbatch but the first does.
+    """
+
+    NAME: ClassVar[str] = "dense_layer"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
+
+    @property
+    def group_size(self) -> int:
+        return self.tp
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        return self.layer_parts(phase)
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from sampling.operators.layer_module import make_layer, random_hidden
+        from sampling.operators.module_workload import ModuleWorkload
+        from sampling.operators.workload import COPIES
+
+        modules = [make_layer(self, device) for _ in range(COPIES)]
+        return ModuleWorkload(modules, lambda: random_hidden(self, device))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientCell(LayerShape):
+    """The last microbatch of data parallelism: `layers` layers under torch's DDP, forward, then backward with its
+    buckets and all-reduces inside. Isolated all-reduces miss the copies and the wait for the slower rank.
+    """
+
+    NAME: ClassVar[str] = "gradient_cell"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("backward", "backward_accumulate")
+
+    layers: int
+    dp: int
+
+    @property
+    def group_size(self) -> int:
+        return self.dp
+
+    def gradient_bytes(self) -> int:
+        return self.item_bytes * self.layers * sum(math.prod(shape) for shape in self.weight_shapes())
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        from sampling.collectives import AllReduce
+
+        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=self.dp, ranks_per_node=self.dp)
+        layer = DenseLayer(**{field.name: getattr(self, field.name) for field in fields(DenseLayer)})
+        return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from torch.nn import Sequential
+        from torch.nn.parallel import DistributedDataParallel
+
+        from sampling.operators.layer_module import make_layer, random_hidden
+        from sampling.operators.module_workload import ModuleWorkload
+
+        stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
+        return ModuleWorkload([stack], lambda: random_hidden(self, device), keeps_graph=False)

@@ -1,0 +1,73 @@
+"""RMSNorm and LayerNorm over the hidden dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Phase, register
+from sampling.operators.base import WITH_WEIGHTS, Operator
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.operators.workload import AutogradWorkload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Norm(Operator):
+    """x [tokens, hidden] → the same shape; memory-bound."""
+
+    PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
+
+    tokens: int
+    hidden: int
+
+    def flops(self, phase: Phase) -> float:
+        return 0.0
+
+    def bytes_moved(self, phase: Phase) -> float:
+        # forward and backward-weight pass over two tensors of the input's size, the input's gradient over three
+        passes = {"forward": 2, "backward_weight": 2}.get(phase, 3)
+        return float(self.item_bytes * passes * self.tokens * self.hidden)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RMSNorm(_Norm):
+    """γ·x/√(mean(x²)+ε) (Zhang and Sennrich, arXiv 1910.07467)."""
+
+    NAME: ClassVar[str] = "rms_norm"
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        from torch.nn import functional
+
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+
+        def copy() -> Copy:
+            x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)
+            forward = lambda: functional.rms_norm(x, (self.hidden,), weight, 1e-5)  # noqa: E731
+            return Copy(forward=forward, inputs=[x], weights=[weight])
+
+        return AutogradWorkload([copy() for _ in range(COPIES)])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerNorm(_Norm):
+    """γ·(x−μ)/√(σ²+ε)+β (Ba et al., arXiv 1607.06450)."""
+
+    NAME: ClassVar[str] = "layer_norm"
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        from torch.nn import functional
+
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+
+        def copy() -> Copy:
+            x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)
+            bias = leaf(device, self.dtype, self.hidden)
+            forward = lambda: functional.layer_norm(x, (self.hidden,), weight, bias)  # noqa: E731
+            return Copy(forward=forward, inputs=[x], weights=[weight, bias])
+
+        return AutogradWorkload([copy() for _ in range(COPIES)])

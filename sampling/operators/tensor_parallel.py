@@ -1,0 +1,86 @@
+"""How cells are spread over a tensor-parallel group: torch's DTensor styles, as its users apply them.
+
+The whole default process group is the tensor-parallel group. With one rank every function hands its module back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+
+def _mesh(device: torch.device, tp: int) -> DeviceMesh:
+    return init_device_mesh(device.type, (tp,))
+
+
+def parallelize_layer(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
+    """Column-parallel into attention and MLP, row-parallel out of them; norms along the sequence with sp."""
+    if tp == 1:
+        return module
+    outside = Shard(1) if sp else Replicate()
+    enter = PrepareModuleInput(input_layouts=(outside,), desired_input_layouts=(Replicate(),))
+    plan: dict[str, ParallelStyle] = {
+        "attend": enter,
+        "attend.query": ColwiseParallel(),
+        "attend.key": ColwiseParallel(),
+        "attend.value": ColwiseParallel(),
+        "attend.output": RowwiseParallel(output_layouts=outside),
+        "mlp": enter,
+        "mlp.gate": ColwiseParallel(),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=outside),
+    }
+    if sp:
+        plan |= {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel()}
+    return parallelize_module(module, _mesh(device, tp), plan)
+
+
+def parallel_embedding(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
+    """Rows of the table over the group; the output whole, or along the sequence with sp."""
+    if tp == 1:
+        return module
+    style = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1) if sp else Replicate())
+    return parallelize_module(module, _mesh(device, tp), style)
+
+
+def parallelize_head(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
+    """Logits along the vocabulary, left there for the vocabulary-parallel loss."""
+    if tp == 1:
+        return module
+    outside = Shard(1) if sp else Replicate()
+    plan: dict[str, ParallelStyle] = {
+        "output": ColwiseParallel(input_layouts=outside, output_layouts=Shard(-1), use_local_output=False)
+    }
+    if sp:
+        plan["norm"] = SequenceParallel()
+    return parallelize_module(module, _mesh(device, tp), plan)
+
+
+def as_shards(weights: list[torch.Tensor], device: torch.device, tp: int) -> list[torch.Tensor]:
+    """Leaf DTensors of which `weights` are this rank's shards, gradients included."""
+    mesh = _mesh(device, tp)
+    sharded = []
+    for weight in weights:
+        assert weight.grad is not None
+        tensor = DTensor.from_local(weight.detach(), mesh, [Shard(0)]).requires_grad_()
+        tensor.grad = DTensor.from_local(weight.grad, mesh, [Shard(0)])
+        sharded.append(tensor)
+    return sharded
+
+
+def loss_context(tp: int) -> Callable[[], AbstractContextManager[Any]]:
+    return loss_parallel if tp > 1 else nullcontext

@@ -1,0 +1,110 @@
+"""The two ends of a model: token embedding and the cross-entropy over the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.hardware import Cluster
+from sampling.operators.base import FORWARD_BACKWARD, Operator
+from sampling.operators.composite import add_terms, entering_group, summed_over_group
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.operators.workload import AutogradWorkload
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Embedding(Operator):
+    """Look-up of [batch, seq] token ids in a [vocab, hidden] table; backward writes the whole dense gradient.
+
+    With tp > 1 the table's rows are spread over the group: each rank looks up what it has and the results are summed
+    (scattered along the sequence with sp), through torch's DTensor.
+    """
+
+    NAME: ClassVar[str] = "embedding"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward", "backward", "backward_accumulate")
+
+    batch: int
+    seq_len: int
+    vocab: int
+    hidden: int
+    tp: int
+    sp: bool
+
+    @property
+    def group_size(self) -> int:
+        return self.tp
+
+    def flops(self, phase: Phase) -> float:
+        return 0.0
+
+    def bytes_moved(self, phase: Phase) -> float:
+        rows = 2 * self.batch * self.seq_len * self.hidden
+        table = self.vocab * self.hidden // self.tp
+        elements = {"forward": rows, "backward": rows + table, "backward_accumulate": rows + 4 * table}[phase]
+        return float(self.item_bytes * elements)
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        own = {f"{self.KIND}_memory": self.bytes_moved(phase) / cluster.gpu.bytes_per_us()}
+        if self.tp == 1:
+            return own
+        return add_terms(own, *(part.call.terms(part.phase, cluster) for part in self.parts(phase)))
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        if self.tp == 1:
+            return ()
+        size = self.item_bytes * self.batch * self.seq_len * self.hidden
+        reduce = (
+            summed_over_group(size, self.tp, self.sp) if phase == "forward" else entering_group(size, self.tp, self.sp)
+        )
+        return (Counted(call=replace(self, vocab=self.vocab // self.tp, tp=1, sp=False), phase=phase), *reduce)
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        import torch
+
+        from sampling.operators.tensor_parallel import parallel_embedding
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, torch_dtype
+
+        def copy() -> Copy:
+            table = torch.nn.Embedding(self.vocab, self.hidden, device=device, dtype=torch_dtype(self.dtype))
+            module = parallel_embedding(table, device, self.tp, self.sp)
+            ids = torch.randint(self.vocab, (self.batch, self.seq_len), device=device)
+            return Copy(forward=lambda: module(ids), weights=list(module.parameters()))
+
+        return AutogradWorkload([copy() for _ in range(COPIES)])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossEntropy(Operator):
+    """Mean cross-entropy of logits [tokens, vocab], in fp32 as training stacks compute it."""
+
+    NAME: ClassVar[str] = "cross_entropy"
+    PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+
+    tokens: int
+    vocab: int
+
+    def flops(self, phase: Phase) -> float:
+        return 0.0
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return float((self.item_bytes + 4) * self.tokens * self.vocab)
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        import torch
+        from torch.nn import functional
+
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+
+        def copy() -> Copy:
+            logits = leaf(device, self.dtype, self.tokens, self.vocab)
+            target = torch.randint(self.vocab, (self.tokens,), device=device)
+            return Copy(forward=lambda: functional.cross_entropy(logits.float(), target), inputs=[logits])
+
+        return AutogradWorkload([copy() for _ in range(COPIES)])

@@ -1,0 +1,157 @@
+"""One sampling session: what is missing is timed within the budget, kept row by row, and folded into the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sampling.compute import Request
+from sampling.device import identify, provenance
+from sampling.errors import SamplesError
+from sampling.hardware import hardware_facts
+from sampling.job import Job
+from sampling.launch import launched
+from sampling.requests import missing
+from sampling.store import Manifest, fold_journal, iterate_samples, read_manifest, read_samples, write_manifest
+from sampling.timer import TimerSettings
+
+POLL_S = 0.3
+START_UP_S = 90.0
+"""How long past its budget a worker may take to start, finish its last call and end, before it counts as hung."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """What a session tells while it runs: rows kept and wanted by the present job, and the seconds left to it."""
+
+    label: str
+    done: int
+    wanted: int
+    left_s: float
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """Rows kept in this session, those of them quarantined, and wanted phases that the budget did not reach."""
+
+    kept: int
+    quarantined: int
+    not_reached: int
+
+
+def open_profile(directory: Path, *, profile: str, hardware: str, fresh: bool) -> Manifest:
+    """The profile's manifest with a new session at its end; rows of an interrupted session are folded in first.
+
+    Raises SamplesError when the rows there come from another machine. With `fresh` they are set aside instead.
+    """
+    device = identify(hardware)
+    if fresh and directory.exists():
+        aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
+        directory.rename(aside)
+    if (directory / "manifest.json").exists():
+        fold_journal(directory)
+        manifest = read_manifest(directory)
+        if manifest.device != device:
+            raise SamplesError(
+                f"{directory}: its rows are from {manifest.device}, this machine is {device}; sample under another name "
+                "(PROFILE=…), or start the profile anew with --fresh (the old rows are set aside, not lost)"
+            )
+    else:
+        manifest = Manifest(profile=profile, hardware=hardware, device=device)
+    session = {"id": len(manifest.sessions), "date": time.strftime("%Y-%m-%d"), **provenance()}
+    session |= {"timer": asdict(TimerSettings()), "environment": "sampling/environment.py"}
+    manifest = replace(manifest, sessions=[*manifest.sessions, session])
+    write_manifest(directory, manifest)
+    return manifest
+
+
+def sample(
+    directory: Path, manifest: Manifest, wanted: Sequence[tuple[int, Sequence[Request]]], *, budget_s: float, tell: Tell
+) -> Outcome:
+    """Time what of `wanted` (ranks a node, requests; in order of importance) the store lacks, within `budget_s`.
+
+    Each entry runs as one job; what it leaves of the budget goes to the next, and the last ones share evenly.
+    """
+    end = time.monotonic() + budget_s
+    before = _rows(directory)
+    not_reached = 0
+    for index, (ranks, requests) in enumerate(wanted):
+        lacking = missing(requests, iterate_samples(read_samples(directory)), ranks)
+        phases = sum(len(request.phases) for request in lacking)
+        left_s = end - time.monotonic()
+        if not lacking or left_s <= 0:
+            not_reached += phases
+            continue
+        share_s = left_s if index < len(wanted) - 2 else left_s / (len(wanted) - index)
+        try:
+            _run(_job(directory, manifest, ranks, lacking, share_s), tell)
+        finally:
+            not_reached += phases - fold_journal(directory)
+    rows = list(iterate_samples(read_samples(directory)))
+    own = [row for row in rows if row.session == len(manifest.sessions) - 1]
+    return Outcome(
+        kept=len(rows) - before, quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached)
+    )
+
+
+def _rows(directory: Path) -> int:
+    return sum(len(table) for table in read_samples(directory).values())
+
+
+def _job(directory: Path, manifest: Manifest, ranks: int, requests: Sequence[Request], budget_s: float) -> Job:
+    return Job(
+        directory=str(directory),
+        profile=manifest.profile,
+        hardware=manifest.hardware,
+        cores=manifest.device.get("cores"),
+        ranks_per_node=ranks,
+        session=len(manifest.sessions) - 1,
+        budget_s=budget_s,
+        timer=asdict(TimerSettings()),
+        requests=[(request.call.NAME, request.call.fields(), list(request.phases)) for request in requests],
+    )
+
+
+def _run(job: Job, tell: Tell) -> None:
+    """Run one job in its own processes, telling its progress from the journal's length."""
+    cores = job.cores or os.cpu_count() or 1
+    threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware)["kind"] == "cpu" else 0
+    wanted = sum(len(phases) for _, _, phases in job.requests)
+    label = f"{job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''}"
+    end = time.monotonic() + job.budget_s
+    with tempfile.TemporaryDirectory() as scratch:
+        job_file, log = Path(scratch) / "job.json", Path(scratch) / "worker.log"
+        job_file.write_text(json.dumps(asdict(job)))
+        with launched(
+            "sampling.network", [str(job_file)], ranks=job.ranks_per_node, threads=threads, log=log
+        ) as worker:
+            while worker.poll() is None:
+                time.sleep(POLL_S)
+                left_s = end - time.monotonic()
+                tell(Progress(label=label, done=_journal_length(job), wanted=wanted, left_s=max(0.0, left_s)))
+                if left_s < -START_UP_S:
+                    raise SamplesError(
+                        f"{_tail(log)}\na worker hung and was ended; rows kept so far stay, run again to go on"
+                    )
+            if worker.returncode:
+                raise SamplesError(f"{_tail(log)}\na worker failed (above); rows kept so far stay, run again to go on")
+
+
+def _journal_length(job: Job) -> int:
+    journal = Path(job.directory) / "journal.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.is_file() else 0
+
+
+def _tail(log: Path) -> str:
+    """The worker's last lines, from the first traceback on where there is one."""
+    lines = log.read_text(errors="replace").splitlines()
+    first = next((index for index, line in enumerate(lines) if "Traceback" in line), max(0, len(lines) - 20))
+    return "\n".join(lines[first : first + 40])

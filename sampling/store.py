@@ -1,0 +1,198 @@
+"""The sample store: one parquet file a call name, one manifest a profile, and a journal that survives interruption.
+
+    data/samples/<profile>/manifest.json      which device, which sessions (versions, date, commit, timer settings)
+    data/samples/<profile>/<call>.parquet     fields of the call, then phase, threads, busy_ranks, times, quarantine
+    data/samples/<profile>/journal.jsonl      rows of a session not yet folded into the parquet files
+
+Rows hold fields and times, never features, so a new feature needs a retrain and never a resample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampling.call import Call, Phase, make_call
+from sampling.errors import SamplesError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+MANIFEST_VERSION = 1
+MEASUREMENT_COLUMNS = (
+    "phase",
+    "threads",
+    "busy_ranks",
+    "time_us",
+    "low_us",
+    "high_us",
+    "repeats",
+    "quarantine",
+    "session",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One timed phase of a call, taken while `busy_ranks` ranks of `threads` threads ran on the node.
+
+    `low_us` and `high_us` are the 10th and 90th percentile of the repeats. `quarantine` says why the row must not be learnt from; empty for a good row.
+    """
+
+    call: Call
+    phase: Phase
+    threads: int
+    busy_ranks: int
+    time_us: float
+    low_us: float
+    high_us: float
+    repeats: int
+    quarantine: str
+    session: int
+
+    @property
+    def key(self) -> tuple[Call, Phase, int, int]:
+        return self.call, self.phase, self.threads, self.busy_ranks
+
+    def as_row(self) -> dict[str, Any]:
+        measured = {name: getattr(self, name) for name in MEASUREMENT_COLUMNS}
+        return {"call": self.call.NAME, "fields": self.call.fields(), **measured}
+
+
+def sample_from_row(row: Mapping[str, Any]) -> Sample:
+    """The inverse of `Sample.as_row`."""
+    measured = {name: row[name] for name in MEASUREMENT_COLUMNS}
+    return Sample(call=make_call(row["call"], row["fields"]), **measured)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """Provenance of a profile. `device` identifies the machine; each session adds its versions and settings."""
+
+    profile: str
+    hardware: str
+    device: dict[str, Any]
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    version: int = MANIFEST_VERSION
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def samples_directory(profile: str, data: Path = DATA) -> Path:
+    return data / "samples" / profile
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
+    path = directory / "manifest.json"
+    try:
+        return Manifest(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise SamplesError(f"{directory}: no samples; run `make sample PROFILE={directory.name}`") from None
+    except (json.JSONDecodeError, TypeError) as error:
+        raise SamplesError(
+            f"{path}: not a manifest of version {MANIFEST_VERSION} ({error}); restore the file, or set the directory "
+            f"aside and run `make sample PROFILE={directory.name}`"
+        ) from None
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_atomically(directory / "manifest.json", json.dumps(manifest.as_dict(), indent=1).encode())
+
+
+def read_samples(directory: Path) -> dict[str, pd.DataFrame]:
+    """Every row of a profile, quarantined ones included: call name → table.
+
+    Raises SamplesError for a file that is not parquet or lacks a column, naming both.
+    """
+    import pandas as pd
+
+    tables = {}
+    for path in sorted(directory.glob("*.parquet")):
+        try:
+            table = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise SamplesError(f"{path}: cannot be read as parquet ({error}); restore or delete it") from None
+        missing = [column for column in MEASUREMENT_COLUMNS if column not in table.columns]
+        if missing:
+            raise SamplesError(f"{path}: lacks the columns {missing}; it is no sample table of this version")
+        tables[path.stem] = table
+    return tables
+
+
+def iterate_samples(tables: Mapping[str, pd.DataFrame]) -> Iterator[Sample]:
+    """The rows of `read_samples` as Sample objects."""
+    for name, table in tables.items():
+        columns = [column for column in table.columns if column not in MEASUREMENT_COLUMNS]
+        for row in table.to_dict("records"):
+            measured = {str(key): _plain(row[key]) for key in MEASUREMENT_COLUMNS}
+            yield Sample(call=make_call(name, {column: _plain(row[column]) for column in columns}), **measured)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def append_to_journal(directory: Path, sample: Sample) -> None:
+    """Write one row so that it survives whatever happens next."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps(sample.as_row()) + "\n")
+
+
+def fold_journal(directory: Path) -> int:
+    """Move the journal's rows into the parquet files; returns how many.
+
+    A row cut short by a kill is left out. A quarantined row gives way to a newer row of the same key.
+    """
+    journal = directory / "journal.jsonl"
+    if not journal.is_file():
+        return 0
+    rows = list(_complete_rows(journal.read_text().splitlines()))
+    by_name: dict[str, list[Sample]] = {}
+    for row in rows:
+        sample = sample_from_row(row)
+        by_name.setdefault(sample.call.NAME, []).append(sample)
+    tables = read_samples(directory)
+    for name, new in by_name.items():
+        old = list(iterate_samples({name: tables[name]})) if name in tables else []
+        _write_table(directory / f"{name}.parquet", _merge(old, new))
+    journal.unlink()
+    return len(rows)
+
+
+def _complete_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            continue
+
+
+def _merge(old: list[Sample], new: list[Sample]) -> list[Sample]:
+    renewed = {sample.key for sample in new}
+    kept = [sample for sample in old if not (sample.quarantine and sample.key in renewed)]
+    return kept + new
+
+
+def _write_table(path: Path, samples: list[Sample]) -> None:
+    import pandas as pd
+
+    rows = [
+        {**sample.call.fields(), **{name: getattr(sample, name) for name in MEASUREMENT_COLUMNS}} for sample in samples
+    ]
+    temporary = path.with_suffix(".tmp")
+    pd.DataFrame(rows).to_parquet(temporary, index=False, compression="zstd")
+    temporary.replace(path)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)

@@ -77,3 +77,15 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing where no known name is near."""
     nearest = difflib.get_close_matches(str(name)[:100], list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def near_multiples(value: int, factor: int) -> str:
+    """The multiples of `factor` on either side of `value`, in words."""
+    below = value // factor * factor
+    return f"{below} or {below + factor}" if below else str(factor)
+
+
+def divisors(number: int, *, most: int = 12) -> str:
+    """The smallest divisors of a number, in words; sought among the first thousand integers."""
+    found = [divisor for divisor in range(1, min(number, 1000) + 1) if number % divisor == 0]
+    return ", ".join(map(str, found[:most]))

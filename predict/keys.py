@@ -93,7 +93,7 @@ def check(
     for key in keys:
         path, value = join(section, key.name), values.get(key.name)
         if key.name not in values or (value is None and key.nullable):
-            if key.required:
+            if key.required and key.name not in values:
                 faults.append(Fault(path=path, problem=f"missing; add {key.name}: {key.allowed()}, it has no default"))
             elif key.default is not None:
                 good[key.name] = key.default

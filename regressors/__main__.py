@@ -104,7 +104,8 @@ def _plain_progress(start: float) -> Progress:
 def _show(trained: Trained, profile: str) -> None:
     from rich.console import Console
 
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    # a file or pipe has no width to fit in
+    console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(as_table(trained.reports, profile))
     for line in summary(trained.reports):
         console.print(line, highlight=False)

@@ -22,8 +22,8 @@ KEPT_ROWS = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intervals:
-    """Half-widths of log time: `inside` the samples; `outside`, at `octaves` of base time beyond them and, further out,
-    growing in proportion to the octaves.
+    """Half-widths of log time: `inside` the samples; `outside` up to `octaves` of base time beyond them, and further out
+    growing with the root of the distance, as a random walk of the efficiency from octave to octave would.
     """
 
     inside: float
@@ -31,15 +31,17 @@ class Intervals:
     octaves: float
 
     def half_width(self, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], octaves: Floats) -> Floats:
-        growth = (self.outside - self.inside) * np.maximum(1.0, octaves / self.octaves)
-        half: Floats = np.where(inside, self.inside, self.inside + growth)
+        half: Floats = np.where(inside, self.inside, self.outside * np.sqrt(np.maximum(1.0, octaves / self.octaves)))
         return half
 
 
 def calibrate(held_out: Floats, beyond: Floats, octaves: Floats) -> Intervals:
-    """Intervals from log errors of rows held out at random, and of the largest rows held out, `octaves` beyond the rest."""
-    inside = half_width(held_out)
-    outside = max(inside, half_width(beyond)) if len(beyond) else max(2 * inside, UNKNOWN_HALF_WIDTH)
+    """Intervals from held-out log errors inside the domain and beyond it; `octaves` are those of the largest rows held out.
+
+    With errors of one kind only, they stand for the other kind too, at no less than UNKNOWN_HALF_WIDTH outside.
+    """
+    inside = half_width(held_out if len(held_out) else beyond)
+    outside = max(inside, half_width(beyond) if len(beyond) else UNKNOWN_HALF_WIDTH)
     reference = float(np.median(octaves)) if len(octaves) else 1.0
     return Intervals(inside=inside, outside=outside, octaves=reference if reference > 0 else 1.0)
 

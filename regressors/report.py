@@ -130,11 +130,12 @@ def as_markdown(reports: Sequence[OperatorReport], facts: Mapping[str, Any]) -> 
 
 
 def as_table(reports: Sequence[OperatorReport], profile: str) -> Table:
+    from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table(title=f"Regressors of {profile}: MAPE in % on held-out rows (raw: trees on raw time)")
-    for index, column in enumerate(_columns()):
-        table.add_column(column, justify="left" if index in (0, 1, 5) else "right", no_wrap=index == 0)
+    table = Table(title=f"Regressors of {profile}: MAPE in % on held-out rows (raw: trees on raw time)", box=SIMPLE)
+    for column in _columns():
+        table.add_column(column, justify="left" if column in ("operator", "phase", "chosen") else "right", no_wrap=True)
     for row in _rows(reports):
         table.add_row(*row)
     return table
@@ -153,17 +154,24 @@ def summary(reports: Sequence[OperatorReport]) -> list[str]:
 
 
 def _columns() -> list[str]:
-    errors = [f"{split}{suffix}" for split in SPLITS for suffix in ("", " raw")]
-    return ["operator", "phase", "threads", "rows", "shapes", "chosen", *errors, "cover"]
+    return [
+        "operator",
+        "phase",
+        "threads",
+        "rows",
+        "shapes",
+        "chosen",
+        *(f"{split} / raw" for split in SPLITS),
+        "cover",
+    ]
 
 
 def _rows(reports: Sequence[OperatorReport]) -> list[list[str]]:
     table = []
     for report in reports:
         counts = [str(report.threads), str(report.rows), str(report.shapes)]
-        errors = [
-            _cell(getattr(side, split) if side else None) for split in SPLITS for side in (report.chosen, report.raw)
-        ]
+        sides = (report.chosen, report.raw)
+        errors = [" / ".join(_cell(getattr(side, split, None)) for side in sides) for split in SPLITS]
         cover = "–" if report.coverage is None else f"{100 * report.coverage:.0f}"
         table.append([report.name, report.phase, *counts, report.candidate, *errors, cover])
     return table

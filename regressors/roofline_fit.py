@@ -45,8 +45,8 @@ class Roofline:
 def fit_roofline(terms: Floats, time_us: Floats) -> Roofline:
     """Fit by iterated non-negative least squares on relative errors, so that small and large calls weigh the same.
 
-    Rows are weighed by 1/√(time · fit), whose fixed point weighs over- and underestimates alike, as log errors do, and by
-    Huber's weights, so that a few bad rows do not bend it. What the data leave open follows one common slowdown: a single
+    Squared residuals are weighed by time^-½ · fit^-³⁄₂: then the fixed point solves Σ sinh(½ log(fit / time)) ∂fit/fit = 0,
+    odd in the log error, so that log-normal noise leaves no bias. Huber's weights keep a few bad rows from bending it. What the data leave open follows one common slowdown: a single
     row, or terms that always grow together, give every term the same.
     """
     from scipy.optimize import nnls
@@ -60,7 +60,7 @@ def fit_roofline(terms: Floats, time_us: Floats) -> Roofline:
     pull = np.sqrt(PRIOR_WEIGHT)
     fitted, trust = time_us, np.ones(len(time_us))
     for _ in range(ITERATIONS):
-        weight = np.sqrt(trust / (time_us * fitted))
+        weight = np.sqrt(trust) * time_us**-0.25 * fitted**-0.75
         design = np.vstack([columns * weight[:, None], np.eye(len(expected)) * pull])
         solution, _ = nnls(design, np.concatenate([time_us * weight, expected * pull]))
         fitted = np.maximum(columns @ solution, CLOCK_RESOLUTION_US)

@@ -10,9 +10,7 @@ import numpy as np
 from regressors.candidates import CANDIDATES, ROOFLINE, fit_candidate
 from regressors.dataset import TrainingData
 from regressors.features import Floats
-from regressors.intervals import learn_domain
 from regressors.model import TimeModel
-from regressors.roofline_fit import fit_roofline
 from regressors.splits import Mask, by_shape, largest
 
 MIN_SHAPES_TO_LEARN = 6
@@ -47,16 +45,6 @@ def compare(data: TrainingData) -> dict[str, HeldOut]:
 
 def choose(errors: Mapping[str, HeldOut]) -> str:
     return min(errors, key=lambda candidate: errors[candidate].score)
-
-
-def octaves_beyond(data: TrainingData) -> Floats:
-    """How far the largest shapes lie above the rest, in doublings of the base time fitted on the rest."""
-    top = largest(data.shape, data.terms)
-    if not top.any():
-        return np.zeros(0)
-    base = fit_roofline(data.terms[~top], data.time_us[~top])
-    domain = learn_domain(data.terms[~top], data.features[~top], base.time_us(data.terms[~top]))
-    return domain.octaves_beyond(base.time_us(data.terms[top]))
 
 
 def fit_rows(candidate: str, data: TrainingData, rows: Mask | Sequence[int]) -> TimeModel:

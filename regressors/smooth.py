@@ -24,6 +24,8 @@ class Smooth:
     """
 
     scale: Floats
+    input_low: Floats
+    input_high: Floats
     centres: Floats
     weights: Floats
     length: float
@@ -33,7 +35,8 @@ class Smooth:
 
     def predict(self, inputs: Floats) -> Floats:
         """Rows [rows, features] → [rows]."""
-        kernel = _kernel(inputs * self.scale, self.centres, self.length)
+        held = np.clip(inputs, self.input_low, self.input_high)
+        kernel = _kernel(held * self.scale, self.centres, self.length)
         clipped: Floats = np.clip(self.mean + kernel @ self.weights, self.lowest, self.highest)
         return clipped
 
@@ -55,6 +58,8 @@ def fit_smooth(inputs: Floats, target: Floats) -> Smooth:
     _, length, weights = best
     return Smooth(
         scale=scale,
+        input_low=inputs.min(axis=0),
+        input_high=inputs.max(axis=0),
         centres=centres,
         weights=weights,
         length=length,

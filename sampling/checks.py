@@ -7,8 +7,8 @@ from sampling.hardware import Cluster
 from sampling.speed_of_light import physical_bound_us
 from sampling.timer import Timing
 
-NOISE_LIMIT = 1.0
-"""Widest (p90 − p10) / median that still says something; quiet CPU rows lie at 0.02–0.35."""
+MEDIAN_ERROR_LIMIT = 0.15
+"""How uncertain a median may be (relative, 95 %): beyond it a row teaches less than the physics does."""
 
 OTHER_LOAD_LIMIT = 0.10
 """Share of the CPU that other processes may take during a timing; above it medians drift by more than the noise."""
@@ -22,9 +22,8 @@ def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster
     bound_us = physical_bound_us(call, phase, cluster)
     if timing.median_us < bound_us:
         return f"faster than the physical bound: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
-    spread = (timing.high_us - timing.low_us) / timing.median_us
-    if spread > NOISE_LIMIT:
-        return f"noisy: (p90 - p10) / median is {spread:.2f}, limit {NOISE_LIMIT}"
+    if timing.median_error > MEDIAN_ERROR_LIMIT:
+        return f"noisy: the median is uncertain by {timing.median_error:.0%}, limit {MEDIAN_ERROR_LIMIT:.0%}"
     limit = OTHER_LOAD_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
     if timing.other_load > limit:
         return f"other processes took {timing.other_load:.0%} of the CPU, limit {limit:.0%}"

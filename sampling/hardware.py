@@ -29,6 +29,8 @@ class Gpu:
     memory_gib: float
     memory_gb_per_s: float
     cache_mib: float
+    efficiency: Mapping[str, float]
+    """Share of the peak that work of a kind reaches when nothing was sampled: gemm, attention, elementwise, wire."""
     source: str
     threads: int = 0
 
@@ -93,6 +95,7 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
         memory_gib=facts["memory_gib"],
         memory_gb_per_s=facts["memory_gb_per_s"],
         cache_mib=facts["cache_mib"],
+        efficiency=facts["efficiency"],
         source=facts["source"],
     )
     if gpu.kind == "cpu":

@@ -79,10 +79,9 @@ class Decoder(nn.Module):
     Maps tokens [batch, seq] (or hidden states from the stage before) to logits [batch, seq, vocab] (or hidden states).
     """
 
-    cosine: Tensor | None
-    sine: Tensor | None
-
-    def __init__(self, spec: ModelSpec, *, first: int, last: int, seq_len: int, recompute: bool, seed: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, *, first: int, last: int, seq_len: int, dtype: torch.dtype, recompute: bool, seed: int
+    ) -> None:
         super().__init__()
         self.recompute = recompute
         begins, ends = first == 0, last == spec.layers
@@ -97,10 +96,11 @@ class Decoder(nn.Module):
         self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if ends else None
         self.tied = spec.tied and begins and ends
         self.tie()
-        cosine, sine = rope_tables(seq_len, spec.head_dim) if spec.rope else (None, None)
-        self.register_buffer("cosine", cosine, persistent=False)
-        self.register_buffer("sine", sine, persistent=False)
-        self.register_buffer("position_ids", torch.arange(seq_len).unsqueeze(0), persistent=False)
+        self.to(dtype)
+        # Constants, and not buffers: DistributedDataParallel would broadcast buffers at every forward.
+        tables = [table.to(dtype) for table in rope_tables(seq_len, spec.head_dim)]
+        self.cosine, self.sine = tables if spec.rope else (None, None)
+        self.position_ids = torch.arange(seq_len).unsqueeze(0)
 
     def tie(self) -> None:
         """Make the head use the embedding's weight, where the model says so."""

@@ -62,8 +62,10 @@ def build_training(run: TrainingRun) -> Training:
         parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp)
     module: nn.Module = decoder
     if mesh and plan.dp > 1:
-        # The rotary tables are constants: nothing to broadcast at every forward.
-        module = DistributedDataParallel(decoder, process_group=mesh.get_group("dp"), broadcast_buffers=False)
+        # With pipelining, DDP counts a first backward of the stage's that it never sees end, and then fails to regroup its
+        # buckets ("rebuilt parameter indices size"); it does not regroup where parameters may be unused.
+        pipelined = plan.pp > 1
+        module = DistributedDataParallel(decoder, process_group=mesh.get_group("dp"), find_unused_parameters=pipelined)
     tokens, targets = random_batch(run, replica=mesh.get_local_rank("dp") if mesh else 0)
     loss_context = loss_parallel if plan.tp > 1 else nullcontext
     passes: Callable[[], Tensor | None]
@@ -78,15 +80,15 @@ def build_stage(run: TrainingRun, stage: int) -> Decoder:
     """A pipeline stage's share of the model; the first stages take the layers that do not divide evenly."""
     even, extra = divmod(run.model.layers, run.plan.pp)
     first = stage * even + min(stage, extra)
-    decoder = Decoder(
+    return Decoder(
         run.model,
         first=first,
         last=first + even + (stage < extra),
         seq_len=run.batch.seq_len,
+        dtype=DTYPES[run.precision],
         recompute=run.plan.recompute == "full",
         seed=SEED,
     )
-    return decoder.to(DTYPES[run.precision])
 
 
 def random_batch(run: TrainingRun, *, replica: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,42 @@
+"""Pipeline schedules by name, and the exact time of a step of them.
+
+Importing this package loads no schedule and no numeric library; the first call does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def names() -> list[str]:
+    """The names of all schedules."""
+    from predict.schedules import registry
+
+    return registry.names()
+
+
+def makespan(
+    name: str,
+    *,
+    ranks: int,
+    chunks: int,
+    microbatches: int,
+    forward: ArrayLike,
+    backward_input: ArrayLike,
+    backward_weight: ArrayLike,
+    p2p: ArrayLike = 0.0,
+) -> float:
+    """Time from the start of a step to the end of its last action, in the unit of the times given.
+
+    Times are those of `ChunkTimes`. Raises ConfigError for an unknown name, counts that the schedule cannot run or
+    times of another shape.
+    """
+    from predict.schedules import engine, registry
+
+    return engine.makespan(
+        registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches),
+        engine.ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p),
+    )

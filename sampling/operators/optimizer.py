@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
@@ -45,6 +45,9 @@ class AdamW(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return 7.0 * self.item_bytes * self.parameters
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        return (Counted(call=replace(self, tp=1), phase=phase),) if self.tp > 1 else ()
 
     def build(self, device: torch.device) -> StepWorkload:
         import torch

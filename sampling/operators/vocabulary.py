@@ -50,10 +50,9 @@ class Embedding(Operator):
         return float(self.item_bytes * elements)
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        own = {f"{self.KIND}_memory": self.bytes_moved(phase) / cluster.gpu.bytes_per_us()}
         if self.tp == 1:
-            return own
-        return add_terms(own, *(part.call.terms(part.phase, cluster) for part in self.parts(phase)))
+            return {f"{self.KIND}_memory": self.bytes_moved(phase) / cluster.gpu.bytes_per_us()}
+        return add_terms(*(part.call.terms(part.phase, cluster) for part in self.parts(phase)))
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         if self.tp == 1:

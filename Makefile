@@ -1,0 +1,58 @@
+# The commands of daily use; each builds .venv first if it is missing. `make help` lists them.
+PYTHON  ?= python3.11
+# A machine with its own CUDA or ROCm build: make setup TORCH='torch==2.9.1 --index-url …', or an already installed one.
+TORCH   ?= torch==2.13.0
+PROFILE ?= this-machine
+BUDGET  ?= 300
+RUNS    ?=
+CONFIG  ?= configs/runs/demo.yml
+BIN     := .venv/bin
+READY   := .venv/.ready
+
+.PHONY: help setup demo sample train-regressors predict measure validate test check format clean
+
+help:  ## list the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## build .venv and install the project
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, and hold it against the real step
+	@$(BIN)/python -m predict.validate.demo
+
+sample: $(READY)  ## time operators and collectives here [PROFILE= BUDGET=seconds RUNS="a.yml b.yml"]
+	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
+	@$(BIN)/python -m sampling --profile $(PROFILE) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json)
+
+train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE=]
+	@$(BIN)/python -m regressors --profile $(PROFILE)
+
+predict: $(READY)  ## predict one step [CONFIG=]
+	@$(BIN)/predict one-batch $(CONFIG)
+
+measure: $(READY)  ## run the step for real [CONFIG=]
+	@$(BIN)/predict measure $(CONFIG)
+
+validate: $(READY)  ## predict this machine's validation runs, then measure them
+	@$(BIN)/predict validate this-machine
+
+test: $(READY)  ## run the tests
+	@$(BIN)/pytest
+
+check: $(READY)  ## format, lint, types, import layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)  ## format the code and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:  ## remove what setup and the tools made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

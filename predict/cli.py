@@ -1,0 +1,180 @@
+"""The command `predict`: parse, call, render. Exit codes: 0 ok, 2 usage or config, 3 samples, 4 infeasible."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sampling.errors import UserError
+
+DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
+EXAMPLES = """\
+examples:
+  predict one-batch configs/runs/demo.yml
+  predict one-batch configs/runs/demo.yml --set plan.pp=1 --set plan.tp=2 --json
+  predict measure configs/runs/demo.yml          run the same step for real
+  predict validate this-machine                  predict, then measure, a dozen runs
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    commands = argparse.ArgumentParser(
+        prog="predict",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    subcommands = commands.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_one_batch, _add_calls, _add_measure, _add_validate, _add_schema):
+        add(subcommands)
+    return commands
+
+
+Subcommands = Any
+
+
+def _add_one_batch(subcommands: Subcommands) -> None:
+    command = subcommands.add_parser("one-batch", help="predict the time of one training step")
+    _takes_config(command)
+    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    command.add_argument(
+        "--require-measured", action="store_true", help="exit with 3 unless samples cover all of the step's work"
+    )
+    command.set_defaults(run=_one_batch)
+
+
+def _add_calls(subcommands: Subcommands) -> None:
+    command = subcommands.add_parser("calls", help="write the calls that runs need, for `python -m sampling --calls`")
+    command.add_argument("configs", nargs="+", metavar="CONFIG", help="run configs (YAML)")
+    command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
+    command.set_defaults(run=_calls)
+
+
+def _add_measure(subcommands: Subcommands) -> None:
+    command = subcommands.add_parser("measure", help="run the step for real on this machine and time it")
+    _takes_config(command)
+    command.add_argument("--steps", type=int, default=10, help="timed steps (default: %(default)s)")
+    command.add_argument(
+        "--implementation",
+        choices=("torch", "transformers"),
+        default="torch",
+        help="whose model is trained: this project's plain torch one, or the transformers library's (default: torch)",
+    )
+    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    command.set_defaults(run=_measure)
+
+
+def _add_validate(subcommands: Subcommands) -> None:
+    command = subcommands.add_parser("validate", help="hold predictions against measured steps")
+    command.add_argument("what", choices=("this-machine",), help="this-machine: runs predicted, then measured, here")
+    command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
+    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    command.set_defaults(run=_validate)
+
+
+def _add_schema(subcommands: Subcommands) -> None:
+    command = subcommands.add_parser("schema", help="print the JSON Schema of a run config")
+    command.set_defaults(run=_schema)
+
+
+def _takes_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, as in --set plan.tp=2; may be repeated",
+    )
+
+
+def _one_batch(options: argparse.Namespace) -> None:
+    from predict import one_batch
+    from predict.report.estimate_json import estimate_json
+
+    result = one_batch(options.config, options.overrides, require_measured=options.require_measured)
+    if options.json:
+        _print_json(estimate_json(result))
+        return
+    from predict.report.console import show
+    from predict.report.estimate_text import estimate_text
+
+    show(estimate_text(result))
+
+
+def _calls(options: argparse.Namespace) -> None:
+    from predict.config import load
+    from predict.workload.decompose import requests_of_runs
+    from sampling.requests import calls_file_content
+
+    content = json.dumps(calls_file_content(requests_of_runs([load(config) for config in options.configs])), indent=1)
+    if options.output is None:
+        print(content)
+    else:
+        options.output.write_text(content + "\n")
+
+
+def _measure(options: argparse.Namespace) -> None:
+    from predict.config import load
+    from predict.measure.real_step import measure
+    from predict.report.measurement import measurement_json, measurement_text
+
+    result = measure(
+        load(options.config, options.overrides), steps=options.steps, implementation=options.implementation
+    )
+    if options.json:
+        _print_json(measurement_json(result))
+    else:
+        print(measurement_text(result))
+
+
+def _validate(options: argparse.Namespace) -> None:
+    from predict.report.validation import validation_json, validation_text
+    from predict.validate.this_machine import validate
+
+    result = validate(rounds=options.rounds)
+    if options.json:
+        _print_json(validation_json(result))
+        return
+    from predict.report.console import show
+
+    show(validation_text(result))
+
+
+def _schema(options: argparse.Namespace) -> None:
+    from predict.config import json_schema
+
+    _print_json(json_schema())
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, indent=1))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], None] = options.run
+    try:
+        run(options)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # the reader of a pipe left early; keep Python from complaining again on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

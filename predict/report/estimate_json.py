@@ -1,0 +1,32 @@
+"""The estimate as `--json` prints it; `version` changes when a key changes its meaning."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from predict.step.estimate import StepEstimate
+from predict.step.interval import Interval
+
+VERSION = 1
+
+
+def interval_json(interval: Interval) -> dict[str, float]:
+    return {"median": interval.median_us, "low": interval.low_us, "high": interval.high_us}
+
+
+def estimate_json(estimate: StepEstimate) -> dict[str, Any]:
+    """All of the estimate in plain values: times in µs, shares as fractions."""
+    return {
+        "version": VERSION,
+        "run": estimate.run.name,
+        "step_time_us": interval_json(estimate.step_time),
+        "tokens_per_second": estimate.tokens_per_second,
+        "tokens_per_second_per_gpu": estimate.tokens_per_second_per_gpu,
+        "mfu": estimate.mfu,
+        "bubble_fraction": estimate.bubble_fraction,
+        "breakdown_us": estimate.breakdown_us,
+        "sources": estimate.sources,
+        "stages": [asdict(stage) for stage in estimate.stages],
+        "provenance": estimate.provenance,
+    }

@@ -1,0 +1,98 @@
+"""The estimate for a reader in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from predict.report.units import duration
+from predict.step.breakdown import NOT_COMPUTE
+from predict.step.estimate import StepEstimate
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+BAR_WIDTH = 24
+
+
+def estimate_text(estimate: StepEstimate) -> RenderableType:
+    """Step time first, then what it rests on, where it goes, and each stage."""
+    from rich.console import Group
+
+    return Group(*_head(estimate), _ledger(estimate), _stages(estimate), _foot(estimate))
+
+
+def _head(estimate: StepEstimate) -> list[str]:
+    run, step = estimate.run, estimate.step_time
+    lines = []
+    if estimate.provenance["samples"] is None:
+        lines.append(
+            f"[bold yellow]No samples for profile {run.cluster.profile!r}: speed of light of {run.cluster.gpu.name} with "
+            f"stated efficiencies {_efficiencies(estimate)}[/]"
+        )
+    below, above = step.median_us - step.low_us, step.high_us - step.median_us
+    plan = run.plan
+    lines += [
+        f"[bold]{run.name}[/]  {run.model.name}, tp {plan.tp} · pp {plan.pp} · dp {plan.dp}, {plan.schedule}, "
+        f"{run.microbatches} × {run.batch.micro} sequences of {run.batch.seq_len}, {run.precision}",
+        "",
+        f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
+        f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
+        f"  throughput  {estimate.tokens_per_second:,.0f} tokens/s   {estimate.tokens_per_second_per_gpu:,.0f} a GPU",
+        f"  MFU         {estimate.mfu:.1%}   bubble {estimate.bubble_fraction:.1%}",
+        f"  rests on    {_sources(estimate)}",
+        "",
+    ]
+    return lines
+
+
+def _efficiencies(estimate: StepEstimate) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in estimate.run.cluster.gpu.efficiency.items())
+
+
+def _sources(estimate: StepEstimate) -> str:
+    return " · ".join(f"{share:.0%} {name}" for name, share in estimate.sources.items() if share >= 0.0005)
+
+
+def _ledger(estimate: StepEstimate) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(title="where the step goes (mean over pipeline ranks)", title_justify="left", box=None, pad_edge=True)
+    table.add_column("")
+    table.add_column("time", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("")
+    step_us = estimate.step_time.median_us
+    compute = {name: time for name, time in estimate.breakdown_us.items() if name not in NOT_COMPUTE}
+    rest = {name: time for name, time in estimate.breakdown_us.items() if name in NOT_COMPUTE and abs(time) > 0}
+    for name, time_us in [*_descending(compute), *_descending(rest)]:
+        share = time_us / step_us
+        table.add_row(name, duration(time_us), f"{share:.1%}", "█" * round(BAR_WIDTH * max(0.0, share)))
+    return table
+
+
+def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(ledger.items(), key=lambda item: -item[1])
+
+
+def _stages(estimate: StepEstimate) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(title="stages", title_justify="left", box=None, pad_edge=True)
+    for name in ("stage", "layers", "forward", "backward", "gradients", "optimizer"):
+        table.add_column(name, justify="right")
+    for index, stage in enumerate(estimate.stages):
+        times = (stage.forward_us, stage.backward_us, stage.gradients_us, stage.step_us)
+        table.add_row(str(index), str(stage.layers), *(duration(time_us) for time_us in times))
+    return table
+
+
+def _foot(estimate: StepEstimate) -> str:
+    samples = estimate.provenance["samples"]
+    if samples is None:
+        return f"\nsource: {estimate.provenance['source']}"
+    manifest = samples["provenance"]
+    dates = sorted(session["date"] for session in manifest["sessions"])
+    return (
+        f"\nsamples: {manifest['profile']}, {manifest['device']['name']}, {len(dates)} session(s) {dates[0]} to {dates[-1]}, "
+        f"torch {manifest['sessions'][-1]['versions']['torch']}"
+    )

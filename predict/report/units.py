@@ -1,0 +1,14 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+
+def duration(time_us: float) -> str:
+    """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.73 s, 2.1 h."""
+    size = abs(time_us)
+    if size >= 3.6e9:
+        return f"{time_us / 3.6e9:.3g} h"
+    for limit, unit in ((1e6, "s"), (1e3, "ms")):
+        if size >= limit:
+            return f"{time_us / limit:.3g} {unit}" if size < 1000 * limit else f"{time_us / limit:,.0f} {unit}"
+    return f"{time_us:.3g} µs"

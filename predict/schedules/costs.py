@@ -1,0 +1,112 @@
+"""How long each kind of action takes, checked and laid out as the engine looks it up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predict.schedules.program import Program
+from sampling.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkTimes:
+    """How long each kind of action takes, and the transfer of a result to the next stage, all in one unit.
+
+    Durations are one number for all, or of shape (ranks, chunks). `p2p` is one number for every edge that crosses
+    ranks, or of shape (stages − 1,): entry s is the edge between stages s and s + 1, either way. Many sets of times at
+    once are a leading axis on any of them; an axis of length 1 is repeated.
+    """
+
+    forward: ArrayLike
+    backward_input: ArrayLike
+    backward_weight: ArrayLike
+    backward: ArrayLike | None = None
+    """The whole backward (BW); the sum of its halves where it is not given."""
+    p2p: ArrayLike = 0.0
+
+
+def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
+    """By cell of the program, its duration under one set of times. ConfigError for another shape or below 0."""
+    shape = (program.ranks, program.chunks)
+    forward = _flat("forward", times.forward, shape)
+    backward_input = _flat("backward_input", times.backward_input, shape)
+    backward_weight = _flat("backward_weight", times.backward_weight, shape)
+    if times.backward is None:
+        backward = [b + w for b, w in zip(backward_input, backward_weight, strict=True)]
+    else:
+        backward = _flat("backward", times.backward, shape)
+    return forward + backward_input + backward_weight + backward
+
+
+def edge_delays(program: Program, p2p: ArrayLike) -> list[float]:
+    """By edge of the program, the time of a transfer over it."""
+    return [0.0, *_flat("p2p", p2p, (program.depth - 1,))]
+
+
+def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats:
+    """The edges' delays with the cells' durations below, a column a set of times.
+
+    With blocking sends the delays move into the durations of the senders.
+    """
+    shape = (program.ranks, program.chunks)
+    forward = _columns("forward", times.forward, shape)
+    backward_input = _columns("backward_input", times.backward_input, shape)
+    backward_weight = _columns("backward_weight", times.backward_weight, shape)
+    if times.backward is None:
+        backward = backward_input + backward_weight
+    else:
+        backward = _columns("backward", times.backward, shape)
+    none = np.zeros((1, 1))
+    parts = [none, _columns("p2p", times.p2p, (program.depth - 1,)), forward, backward_input, backward_weight, backward]
+    sets = max(part.shape[1] for part in parts)
+    if any(part.shape[1] not in (1, sets) for part in parts):
+        given = sorted({part.shape[1] for part in parts})
+        raise ConfigError(f"times: leading axes of lengths {given}; give each of the times {sets} sets, or one")
+    table = np.concatenate([np.broadcast_to(part, (len(part), sets)) for part in parts])
+    if blocking:
+        delays, durations = table[: program.depth], table[program.depth :]
+        durations += delays[program.sends]
+        delays[:] = 0.0
+    return table
+
+
+def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> list[float]:
+    # One number for all is the common case, and ten times as fast without an array.
+    if not isinstance(value, (int, float)):
+        array = np.asarray(value, dtype=float)
+        if array.shape not in ((), shape):
+            raise ConfigError(f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}")
+        flat: list[float] = np.broadcast_to(_checked(name, array), shape).ravel().tolist()
+        return flat
+    if not value >= 0:
+        raise _bad_time(name, value)
+    return [value] * math.prod(shape)
+
+
+def _columns(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """The value as (cells or edges, sets); 1 set where it has no axis of them."""
+    array = _checked(name, np.asarray(value, dtype=float))
+    sets = len(array) if array.ndim > len(shape) else 1
+    try:
+        full = np.broadcast_to(array, (sets, *shape))
+    except ValueError:
+        raise ConfigError(
+            f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}, or (sets, *{shape})"
+        ) from None
+    return full.reshape(sets, math.prod(shape)).T
+
+
+def _checked(name: str, times: Floats) -> Floats:
+    if not (times >= 0).all():
+        raise _bad_time(name, float(times[~(times >= 0)][0]))
+    return times
+
+
+def _bad_time(name: str, value: float) -> ConfigError:
+    return ConfigError(f"{name}: {value} is no time; give a number of 0 or more")

@@ -1,0 +1,126 @@
+"""Exact timing of any order: each action starts when its rank is free and what it depends on has arrived.
+
+    end(action) = max(end of the action before on the rank, end of its dependency + p2p if from another rank) + duration
+
+With blocking sends the sender's rank is busy until the transfer is over: the p2p moves from the edge to the sender.
+Times are in any one unit, and so are the results. Every function raises ConfigError for an incomplete order or for
+times of another shape or below 0, and InfeasibleError, naming the actions, for an order that deadlocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge_delays
+from predict.schedules.order import Order
+from predict.schedules.program import Level, Program, compile_order, levels
+from predict.schedules.timeline import Timeline
+from sampling.errors import ConfigError
+
+__all__ = ["ChunkTimes", "makespan", "makespans", "simulate", "simulate_actions"]
+
+Floats = NDArray[np.float64]
+BLOCK_BYTES = 2**25
+"""Of times held at once in `makespans`: from 4 to 64 MiB measured alike on p=16, m=256; this bounds the memory."""
+
+
+def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> float:
+    """End of the last action."""
+    program = compile_order(order)
+    delays = edge_delays(program, times.p2p)
+    durations = cell_durations(program, times)
+    if blocking:
+        durations = [duration + delays[edge] for duration, edge in zip(durations, program.sends, strict=True)]
+        delays = [0.0] * len(delays)
+    return max(_run(program, delays, durations, program.cell))
+
+
+def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
+    """The makespan under each of many sets of times, shape (sets,); equal to `makespan` of each to the bit."""
+    program = compile_order(order)
+    costs = cost_table(program, times, blocking=blocking)
+    last = np.array([rows[-1] for rows in program.rows])
+    block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
+    parts = [np.ascontiguousarray(costs[:, first : first + block]) for first in range(0, costs.shape[1], block)]
+    return np.concatenate([_run_sets(levels(program), len(program.cell), part)[last].max(axis=0) for part in parts])
+
+
+def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:
+    """When every action of the order runs."""
+    program = compile_order(order)
+    durations = np.array(cell_durations(program, times))[program.cell]
+    return _timeline(order, program, edge_delays(program, times.p2p), durations, blocking)
+
+
+def simulate_actions(
+    order: Order, durations: Sequence[ArrayLike], *, p2p: ArrayLike = 0.0, blocking: bool = False
+) -> Timeline:
+    """As `simulate`, with a duration for every single action: by rank, in the order of `order.actions`."""
+    program = compile_order(order)
+    given = [np.asarray(row, dtype=float) for row in durations]
+    shapes = [row.shape for row in given]
+    wanted = [rows.shape for rows in program.rows]
+    if shapes != wanted:
+        raise ConfigError(f"durations: shapes {shapes} by rank; give one for each action: {wanted}")
+    by_row = np.empty(len(program.cell))
+    for rows, row in zip(program.rows, given, strict=True):
+        by_row[rows - 1] = row
+    if not (by_row >= 0).all():
+        raise ConfigError(f"durations: {by_row.min()} among them; give numbers of 0 or more")
+    return _timeline(order, program, edge_delays(program, p2p), by_row, blocking)
+
+
+def _timeline(order: Order, program: Program, delays: list[float], durations: Floats, blocking: bool) -> Timeline:
+    """`durations` by action, in the order of the program's rows."""
+    held = durations
+    if blocking:
+        held = durations + np.array(delays)[program.sends][program.cell]
+        delays = [0.0] * len(delays)
+    free = np.array(_run(program, delays, held.tolist(), range(len(held))))
+    start = np.maximum(free[program.previous], free[program.dependency] + np.array(delays)[program.edge])
+    end = start + durations
+    return Timeline(
+        order=order,
+        start=tuple(start[rows - 1] for rows in program.rows),
+        end=tuple(end[rows - 1] for rows in program.rows),
+    )
+
+
+def _run(
+    program: Program, delays: Sequence[float], durations: Sequence[float], duration_of: Iterable[int]
+) -> list[float]:
+    """By row, when the rank is free again. Plain lists: for one set of times they measure faster than arrays."""
+    free = [0.0]
+    push = free.append
+    for previous, dependency, edge, index in zip(
+        program.previous, program.dependency, program.edge, duration_of, strict=True
+    ):
+        ready = free[previous]
+        arrived = free[dependency] + delays[edge]
+        push((ready if ready > arrived else arrived) + durations[index])
+    return free
+
+
+def _run_sets(steps: Sequence[Level], actions: int, costs: Floats) -> Floats:
+    """By row and set, when the rank is free again: `_run` for all sets of times, a level of actions at a time."""
+    sets = costs.shape[1]
+    free = np.empty((actions + 1, sets))
+    free[0] = 0.0
+    scratch: dict[int, tuple[Floats, ...]] = {}
+    for first, last, waiting, costing in steps:
+        size = last - first
+        views = scratch.get(size)
+        if views is None:
+            waits, cost = np.empty((2, 2 * size, sets))
+            views = scratch[size] = (waits, cost, waits[:size], waits[size:], cost[:size], cost[size:])
+        waits, cost, arrived, ready, delay, duration = views
+        # The indices are in range by construction; mode "clip" spares numpy the copy that a check of them needs.
+        free.take(waiting, 0, waits, "clip")
+        costs.take(costing, 0, cost, "clip")
+        np.add(arrived, delay, arrived)
+        np.maximum(arrived, ready, out=arrived)
+        np.add(arrived, duration, free[first:last])
+    return free

@@ -1,0 +1,39 @@
+"""The speed of light with stated efficiencies: what a call costs where nothing was sampled.
+
+The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regressors.times import Times
+from sampling.call import Call, Phase
+from sampling.hardware import Cluster
+
+SPREAD = 2.0
+"""Factor either way that a 90 % interval takes: on published tables the efficiency of single operators, a shape at a
+time, ranges over 0.3–0.9 of peak about a flat 0.6."""
+
+
+class SpeedOfLight:
+    """A CostModel that knows every atomic call: its slowest resource at the stated efficiency, plus message latencies."""
+
+    def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+        return [_time(call, phase, cluster) for call, phase in calls]
+
+
+def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
+    terms = call.terms(phase, cluster)
+    latency_us = terms.pop("latency", 0.0)
+    efficiency = cluster.gpu.efficiency
+    resources = [value / efficiency[_kind(name)] for name, value in terms.items()]
+    median_us = latency_us + max(resources, default=0.0)
+    return Times(median_us=median_us, low_us=median_us / SPREAD, high_us=median_us * SPREAD, source="analytic")
+
+
+def _kind(term: str) -> str:
+    """The efficiency that governs a term: memory traffic is the elementwise one, whoever causes it."""
+    if term.endswith("_memory"):
+        return "elementwise"
+    return term.removesuffix("_compute")

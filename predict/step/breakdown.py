@@ -1,0 +1,59 @@
+"""Where the time goes: a priced call under the headings of the ledger.
+
+A whole cell was measured, its parts were predicted: what the parts do not explain is the tensor-parallel group's
+communication and waiting where the cell spans one, else the glue between operators ("other"). Where the parts cost more
+than the whole (they run warm inside it), they are scaled down to it, so that headings always add up to what was priced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from predict.step.costing import Priced, PriceList
+from sampling.call import Call, Counted
+from sampling.collectives import Collective
+
+TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER = "tp", "p2p", "dp_exposed", "pp_bubble", "optimizer", "other"
+NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
+HEADING_OF_CALL = {"adamw": OPTIMIZER, "sharded_adamw": OPTIMIZER, "gradient_scale": OPTIMIZER, "pipeline_action": P2P}
+
+
+def heading(call: Call) -> str:
+    """The ledger's heading for an atomic call: its own name for an operator."""
+    if isinstance(call, Collective):
+        return TP
+    return HEADING_OF_CALL.get(call.NAME, call.NAME)
+
+
+def itemise(counted: Iterable[Counted], prices: PriceList) -> dict[str, float]:
+    """µs by heading; the sum equals the calls' priced total."""
+    return add_up(_itemise_one(one, prices) for one in counted)
+
+
+def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Heading-wise sum."""
+    total: dict[str, float] = {}
+    for ledger in ledgers:
+        for name, time_us in ledger.items():
+            total[name] = total.get(name, 0.0) + time_us
+    return total
+
+
+def _itemise_one(one: Counted, prices: PriceList) -> dict[str, float]:
+    total_us = sum(unit.total_us for unit in prices.priced([one]))
+    if one.call.NAME in HEADING_OF_CALL:
+        return {heading(one.call): total_us}
+    parts = prices.parts(one)
+    if not parts:
+        return {heading(one.call): total_us}
+    return _explain(total_us, parts)
+
+
+def _explain(total_us: float, parts: Iterable[Priced]) -> dict[str, float]:
+    ledger = add_up({heading(part.call): part.total_us} for part in parts)
+    communication_us = ledger.pop(TP, None)
+    compute_us = sum(ledger.values())
+    rest = OTHER if communication_us is None else TP
+    if compute_us <= total_us:
+        return {**ledger, rest: total_us - compute_us}
+    return {name: time_us * total_us / compute_us for name, time_us in ledger.items()}

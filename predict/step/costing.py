@@ -1,0 +1,89 @@
+"""From counted calls to times: measured where a regressor knows the call, its parts where it knows those, else analytic.
+
+A CostModel answers many calls at once; `priced` is what becomes of a list of counted calls under one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from regressors.times import Times
+from sampling.call import Call, Counted, Phase
+from sampling.hardware import Cluster
+
+Asked = tuple[Call, Phase]
+
+
+class CostModel(Protocol):
+    """Times of many calls on a cluster, None where the model knows nothing of a call."""
+
+    def times(self, calls: Sequence[Asked], cluster: Cluster) -> Sequence[Times | None]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priced:
+    """A counted call with its time. `call` may be a part of the call that was asked for, where only parts are known."""
+
+    call: Call
+    phase: Phase
+    count: float
+    time: Times
+
+    @property
+    def total_us(self) -> float:
+        return self.count * self.time.median_us
+
+
+class PriceList:
+    """The times of calls on one cluster under the first of `models` that knows each; equal calls are asked for once.
+
+    `composition_error` is the relative half-width, at 90 %, of what adding up exact times would still miss.
+    """
+
+    def __init__(self, models: Sequence[CostModel], cluster: Cluster, *, composition_error: float) -> None:
+        self._models = models
+        self._cluster = cluster
+        self.composition_error = composition_error
+        self._known: dict[Asked, tuple[Priced, ...]] = {}
+
+    def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
+        """Each counted call as one or more priced ones. Raises LookupError if no model knows an atomic call."""
+        wanted = list(counted)
+        self.learn(wanted)
+        return tuple(
+            Priced(call=unit.call, phase=unit.phase, count=unit.count * one.count, time=unit.time)
+            for one in wanted
+            for unit in self._known[one.call, one.phase]
+        )
+
+    def parts(self, counted: Counted) -> tuple[Priced, ...]:
+        """The priced parts of a call, however it is itself known; () for an atomic one."""
+        return self.priced(
+            Counted(call=part.call, phase=part.phase, count=part.count * counted.count)
+            for part in counted.call.parts(counted.phase)
+        )
+
+    def learn(self, counted: Iterable[Counted]) -> None:
+        """Ask for everything that is not known yet, in one batch."""
+        asked = dict.fromkeys((one.call, one.phase) for one in counted)
+        unknown = [one for one in asked if one not in self._known]
+        if not unknown:
+            return
+        measured, analytic = self._models[:-1], self._models[-1]
+        left = unknown
+        for model in measured:
+            answers = model.times(left, self._cluster)
+            self._keep(left, answers)
+            left = [one for one, time in zip(left, answers, strict=True) if time is None]
+        composite = [one for one in left if one[0].parts(one[1])]
+        atomic = [one for one in left if not one[0].parts(one[1])]
+        self._keep(atomic, analytic.times(atomic, self._cluster))
+        for call, phase in composite:
+            self._known[call, phase] = self.priced(call.parts(phase))
+
+    def _keep(self, asked: Sequence[Asked], answers: Sequence[Times | None]) -> None:
+        for (call, phase), time in zip(asked, answers, strict=True):
+            if time is not None:
+                self._known[call, phase] = (Priced(call=call, phase=phase, count=1.0, time=time),)

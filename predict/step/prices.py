@@ -1,0 +1,51 @@
+"""The price list of a cluster: its profile's regressors where they exist, the speed of light for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from predict.step.analytic import SpeedOfLight
+from predict.step.composition_error import composition_error
+from predict.step.costing import CostModel, PriceList
+from regressors.bank import Bank
+from sampling.errors import SamplesError
+from sampling.hardware import Cluster
+from sampling.store import DATA
+
+_opened: list[tuple[Cluster, PriceList, dict[str, Any]]] = []
+
+
+def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
+    """The price list and its provenance; opened once a process for each cluster.
+
+    Raises SamplesError for regressors that are damaged or out of date. Where there are none, everything is analytic.
+    """
+    for known, prices, provenance in _opened:
+        if known == cluster:
+            return prices, provenance
+    directory = DATA / "regressors" / cluster.profile
+    models: list[CostModel] = [SpeedOfLight()]
+    provenance = {
+        "profile": cluster.profile,
+        "samples": None,
+        "hardware": cluster.gpu.name,
+        "source": cluster.gpu.source,
+    }
+    if directory.is_dir():
+        bank = Bank.load(directory)
+        models.insert(0, bank)
+        provenance["samples"] = dict(bank.facts)
+    prices = PriceList(models, cluster, composition_error=composition_error(cluster.profile))
+    _opened.append((cluster, prices, provenance))
+    return prices, provenance
+
+
+def require_measured(sources: dict[str, float], cluster: Cluster) -> None:
+    """Raise SamplesError unless all of the step's work was priced from samples of this profile."""
+    guessed = {name: share for name, share in sources.items() if name != "measured" and share > 0}
+    if guessed:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in guessed.items())
+        raise SamplesError(
+            f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); sample it with "
+            f"`make sample PROFILE={cluster.profile} RUNS=…`, then `make train-regressors PROFILE={cluster.profile}`"
+        )

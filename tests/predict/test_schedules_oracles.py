@@ -1,0 +1,134 @@
+"""Orders and times against stored tables: torch, the zero-bubble authors, DeepSeek's DualPipe and restated rules."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predict.schedules import registry
+from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
+from predict.schedules.order import Action, Order, Placement, loop
+
+PIPELINE = Path(__file__).resolve().parents[2].parent / "shared" / "oracles" / "pipeline"
+SOURCES = ("torch", "rules", "zero_bubble_authors", "deepseek")
+NAMES = {"gpipe": "afab", "1f1b": "1f1b"}
+"""The tables' name of a schedule → ours. 1F1B on the last rank of torch's own table counts forwards from 1; the stored
+table has that repaired."""
+V_SHAPED = {"zbv", "zbv_greedy_full", "v_half", "v_min", "v_1f1b", "dualpipev"}
+
+pytestmark = pytest.mark.skipif(not PIPELINE.is_dir(), reason=f"no stored tables: {PIPELINE} is missing")
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((PIPELINE / name).read_text())
+    return content
+
+
+def counts(key: str) -> tuple[str, int, int, int]:
+    """Schedule, ranks, chunks and microbatches of a key like torch/1f1b/pp2_v1_m4."""
+    _, name, shape = key.split("/")
+    ranks, chunks, microbatches = (int(part.lstrip("pvm")) for part in shape.split("_"))
+    return name, ranks, chunks, microbatches
+
+
+def placement(name: str, ranks: int, chunks: int) -> Placement:
+    there = range(ranks)
+    if name in V_SHAPED:
+        return Placement(stages=tuple((rank, 2 * ranks - 1 - rank) for rank in there), chains=(0, 0))
+    if name == "dualpipe":
+        return Placement(stages=tuple((rank, ranks - 1 - rank) for rank in there), chains=(0, 1))
+    return loop(ranks, chunks)
+
+
+def stored_order(source: str, key: str) -> Order:
+    name, ranks, chunks, microbatches = counts(key)
+    table = load(f"orders/{source}.json")[key]
+    return Order(
+        actions=tuple(tuple(Action(*entry[:3]) for entry in row) for row in table),
+        microbatches=microbatches,
+        placement=placement(name, ranks, chunks),
+    )
+
+
+def of_source(source: str) -> dict[str, Any]:
+    """Key in the orders → stored results. The results carry the source in place of the orders' short prefix."""
+    results = load("makespans.json")["results"]
+    found = {key: results[f"{source}/{key.split('/', 1)[1]}"] for key in load(f"orders/{source}.json")}
+    assert found
+    return found
+
+
+def times_of(key: str) -> dict[str, ChunkTimes]:
+    sets = load("makespans.json")["times"][key.rsplit("/", 1)[1].rsplit("_", 1)[0]]
+    return {
+        name: ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p)
+        for name, (forward, backward_input, backward_weight, p2p) in sets.items()
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_stored_order_is_timed_as_stored(source: str) -> None:
+    for key, stored in of_source(source).items():
+        order = stored_order(source, key)
+        for name, times in times_of(key).items():
+            timeline = simulate(order, times)
+            found = {
+                "makespan": timeline.makespan,
+                "span": timeline.span.max(),
+                "bubble": timeline.bubble_fraction,
+                "paper_bubble": timeline.span_bubble_fraction,
+            }
+            assert found == pytest.approx(stored["res"][name], abs=1e-6), (key, name)
+            assert makespan(order, times) == timeline.makespan, (key, name)
+            assert list(timeline.peak_activations) == stored["peak_act_chunks_freeW"], key
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_stored_orders_are_timed_alike_for_all_sets_at_once(source: str) -> None:
+    for key in of_source(source):
+        order = stored_order(source, key)
+        sets = times_of(key).values()
+        together = ChunkTimes(
+            forward=np.array([times.forward for times in sets]),
+            backward_input=np.array([times.backward_input for times in sets]),
+            backward_weight=np.array([times.backward_weight for times in sets]),
+            p2p=np.array([[times.p2p] for times in sets]),
+        )
+        for blocking in (False, True):
+            alone = [makespan(order, times, blocking=blocking) for times in sets]
+            assert makespans(order, together, blocking=blocking).tolist() == alone, (key, blocking)
+
+
+@pytest.mark.parametrize("source", ["torch", "rules", "zero_bubble_authors"])
+def test_built_orders_equal_the_stored_ones(source: str) -> None:
+    seen = set()
+    for key in load(f"orders/{source}.json"):
+        name, ranks, chunks, microbatches = counts(key)
+        if name in NAMES:
+            built = registry.order(NAMES[name], ranks=ranks, chunks=chunks, microbatches=microbatches)
+            assert built.actions == stored_order(source, key).actions, key
+            assert built.placement == placement(name, ranks, chunks)
+            seen.add(name)
+    assert "1f1b" in seen
+
+
+def test_bubble_rates_of_the_zero_bubble_paper() -> None:
+    rows = load("iclr24.json")["rows"]
+    assert rows
+    for row in rows:
+        order = registry.order("1f1b", ranks=row["ranks"], chunks=1, microbatches=row["microbatches"])
+        times = ChunkTimes(
+            forward=row["forward_us"],
+            backward_input=row["backward_input_us"],
+            backward_weight=row["backward_weight_us"],
+            p2p=row["p2p_us"],
+        )
+        bubble = simulate(order, times).bubble_fraction
+        assert bubble == pytest.approx(row["exact_bubble"]["1f1b"], abs=1e-9)
+        assert bubble == pytest.approx(row["published_bubble"]["1f1b"], abs=1e-4)

@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from regressors.__main__ import main
+from regressors.bank import Bank
+from regressors.report import Mape, OperatorReport, means, summary
+from sampling.hardware import load_cluster
+from sampling.operators.gemm import Gemm
+from sampling.store import Manifest, Sample, append_to_journal, fold_journal, samples_directory, write_manifest
+
+
+def write_samples(data: Path) -> None:
+    directory = samples_directory("toy", data)
+    write_manifest(directory, Manifest(profile="toy", hardware="cpu", device={"cpu": "toy"}))
+    for size in (64, 96, 128, 192, 256, 384, 512, 768):
+        for quarantine in ("", "above the peak"):
+            time_us = 10 + size**3 / 1e4 * (0.001 if quarantine else 1)
+            append_to_journal(
+                directory,
+                Sample(
+                    call=Gemm(dtype="fp32", m=size, n=512, k=size),
+                    phase="forward",
+                    threads=1,
+                    busy_ranks=2,
+                    time_us=time_us,
+                    low_us=0.99 * time_us,
+                    high_us=1.02 * time_us,
+                    repeats=10,
+                    quarantine=quarantine,
+                    session=0,
+                ),
+            )
+    fold_journal(directory)
+
+
+def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_samples(tmp_path)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1"]) == 0
+    output = capsys.readouterr()
+    assert "gemm" in output.out
+    assert "fitted 1 of 1" in output.err
+    directory = tmp_path / "regressors" / "toy"
+    assert sorted(path.name for path in directory.iterdir()) == ["bank.npz", "report.json", "report.md"]
+    report = json.loads((directory / "report.json").read_text())
+    assert report["quarantined"] == 8
+    assert report["operators"][0]["rows"] == 8
+    assert "| gemm | forward | 1 | 8 | 8 |" in (directory / "report.md").read_text()
+    bank = Bank.load(directory)
+    assert bank.facts["provenance"]["device"] == {"cpu": "toy"}
+    cluster = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="toy", cores=2)
+    sampled, unseen = bank.times([(Gemm(dtype="fp32", m=s, n=512, k=s), "forward") for s in (256, 300)], cluster)
+    assert sampled is not None
+    assert unseen is not None
+    assert sampled.median_us == pytest.approx(10 + 256**3 / 1e4, rel=0.02)
+    assert sampled.median_us < unseen.median_us
+
+
+def test_no_samples_is_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--profile", "a100", "--data", str(tmp_path)]) == 3
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert "make sample PROFILE=a100" in output.err
+    assert not (tmp_path / "regressors").exists()
+
+
+def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--jobs", "0"])
+    assert caught.value.code == 2
+    assert "is not 1 or more" in capsys.readouterr().err
+
+
+def report(chosen: float, raw: float | None) -> OperatorReport:
+    return OperatorReport(
+        name="x",
+        phase="forward",
+        threads=0,
+        rows=10,
+        shapes=10,
+        candidate="roofline",
+        chosen=Mape(random=chosen, shape=chosen, largest=None),
+        raw=Mape(random=raw, shape=raw, largest=None) if raw else None,
+        coverage=0.9,
+    )
+
+
+def test_means_compare_like_with_like() -> None:
+    reports = [report(2.0, 8.0), report(4.0, 10.0), report(1000.0, None)]
+    assert means(reports)["random"] == {"chosen": 3.0, "raw": 9.0, "ratio": 3.0}
+    assert means(reports)["largest"] == {"chosen": None, "raw": None, "ratio": None}
+    assert len(summary(reports)) == 2
+    assert "3.0× less error" in summary(reports)[0]

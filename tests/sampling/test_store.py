@@ -1,0 +1,105 @@
+"""The store: round trips, journals cut short, foreign files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sampling.call import make_call
+from sampling.collectives import AllReduce
+from sampling.errors import SamplesError
+from sampling.operators.gemm import Gemm
+from sampling.store import (
+    Manifest,
+    Sample,
+    append_to_journal,
+    fold_journal,
+    iterate_samples,
+    read_manifest,
+    read_samples,
+    write_manifest,
+)
+
+GEMM = Sample(
+    call=Gemm(dtype="fp32", m=1, n=2, k=3),
+    phase="forward",
+    threads=1,
+    busy_ranks=2,
+    time_us=1.5,
+    low_us=1.0,
+    high_us=2.0,
+    repeats=7,
+    quarantine="",
+    session=0,
+)
+REDUCE = replace(GEMM, call=AllReduce(size_bytes=64, ranks=2, ranks_per_node=1))
+
+
+def stored(directory: Path) -> list[Sample]:
+    return list(iterate_samples(read_samples(directory)))
+
+
+def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
+    for sample in (GEMM, REDUCE):
+        append_to_journal(tmp_path, sample)
+    assert fold_journal(tmp_path) == 2
+    assert sorted(stored(tmp_path), key=lambda sample: sample.call.NAME) == [REDUCE, GEMM]
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_a_row_cut_short_by_a_kill_is_left_out_and_the_others_kept(tmp_path: Path) -> None:
+    append_to_journal(tmp_path, GEMM)
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(journal.read_text() + journal.read_text()[:40])
+    assert fold_journal(tmp_path) == 1
+    assert stored(tmp_path) == [GEMM]
+
+
+def test_folding_twice_appends(tmp_path: Path) -> None:
+    for _ in range(2):
+        append_to_journal(tmp_path, GEMM)
+        fold_journal(tmp_path)
+    assert stored(tmp_path) == [GEMM, GEMM]
+
+
+def test_a_quarantined_row_gives_way_to_a_new_one_of_its_key(tmp_path: Path) -> None:
+    for quarantine in ("noisy", ""):
+        append_to_journal(tmp_path, replace(GEMM, quarantine=quarantine))
+        fold_journal(tmp_path)
+    assert stored(tmp_path) == [GEMM]
+
+
+def test_the_manifest_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    manifest = Manifest(profile="p", hardware="cpu", device={"cores": 2}, sessions=[{"id": 0}])
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+
+
+def test_a_missing_manifest_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(SamplesError, match=r"make sample PROFILE=nowhere"):
+        read_manifest(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"profile": 1}'])
+def test_a_damaged_manifest_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(SamplesError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
+
+
+def test_a_foreign_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "gemm.parquet").write_text("not parquet")
+    with pytest.raises(SamplesError, match=r"gemm\.parquet"):
+        read_samples(tmp_path)
+
+
+def test_an_unknown_call_names_the_nearest() -> None:
+    with pytest.raises(SamplesError, match="did you mean 'gemm'"):
+        make_call("gem", {})
+
+
+def test_fields_that_do_not_match_are_named() -> None:
+    with pytest.raises(SamplesError, match=r"unknown \['z'\], missing \['k', 'n'\]"):
+        make_call("gemm", {"dtype": "fp32", "m": 1, "z": 2})

@@ -15,8 +15,8 @@ from regressors.features import Floats
 CLOCK_RESOLUTION_US = 1e-3
 """`time.perf_counter_ns` and CUDA events resolve no less; a prediction never falls below it."""
 
-PRIOR_WEIGHT = 1e-4
-"""Pull of a slowdown toward the common one: (1 % repeat noise of a good sample / 100 % prior deviation)²."""
+REPEAT_NOISE = 0.01
+"""Relative deviation that the fit presumes at least; repeats of a good sample differ by 0.3-4 %."""
 
 HUBER_DEVIATIONS = 1.345
 """Residuals beyond this many deviations count linearly: 95 % efficient on clean data (Huber, 1964)."""
@@ -46,7 +46,8 @@ def fit_roofline(terms: Floats, time_us: Floats) -> Roofline:
     """Fit by iterated non-negative least squares on relative errors, so that small and large calls weigh the same.
 
     Squared residuals are weighed by time^-½ · fit^-³⁄₂: then the fixed point solves Σ sinh(½ log(fit / time)) ∂fit/fit = 0,
-    odd in the log error, so that log-normal noise leaves no bias. Huber's weights keep a few bad rows from bending it. What the data leave open follows one common slowdown: a single
+    odd in the log error, so that log-normal noise leaves no bias. Huber's weights keep a few bad rows from bending it.
+    What the data leave open follows one common slowdown, held with a deviation of 100 % against the rows' own: a single
     row, or terms that always grow together, give every term the same.
     """
     from scipy.optimize import nnls
@@ -57,19 +58,14 @@ def fit_roofline(terms: Floats, time_us: Floats) -> Roofline:
     typical_us = float(np.median(time_us))
     columns = np.column_stack([terms * common, np.full(len(terms), typical_us)])
     expected = np.append(np.ones(terms.shape[1]), 0.0 if busy.any() else 1.0)
-    pull = np.sqrt(PRIOR_WEIGHT)
-    fitted, trust = time_us, np.ones(len(time_us))
+    fitted, trust, deviation = time_us, np.ones(len(time_us)), REPEAT_NOISE
     for _ in range(ITERATIONS):
         weight = np.sqrt(trust) * time_us**-0.25 * fitted**-0.75
-        design = np.vstack([columns * weight[:, None], np.eye(len(expected)) * pull])
-        solution, _ = nnls(design, np.concatenate([time_us * weight, expected * pull]))
+        design = np.vstack([columns * weight[:, None], np.eye(len(expected)) * deviation])
+        solution, _ = nnls(design, np.concatenate([time_us * weight, expected * deviation]))
         fitted = np.maximum(columns @ solution, CLOCK_RESOLUTION_US)
-        trust = _huber_weights(np.log(time_us / fitted))
+        residual = np.abs(np.log(time_us / fitted))
+        # 1.4826 makes the median absolute deviation the standard deviation of a normal
+        deviation = max(REPEAT_NOISE, 1.4826 * float(np.median(residual)))
+        trust = np.minimum(1.0, HUBER_DEVIATIONS * deviation / np.maximum(residual, REPEAT_NOISE))
     return Roofline(slowdown=solution[:-1] * common, overhead_us=float(solution[-1] * typical_us))
-
-
-def _huber_weights(residual: Floats) -> Floats:
-    # 1.4826 makes the median absolute deviation the standard deviation of a normal
-    limit = HUBER_DEVIATIONS * max(1.4826 * float(np.median(np.abs(residual))), 1e-9)
-    weights: Floats = np.minimum(1.0, limit / np.maximum(np.abs(residual), 1e-12))
-    return weights

@@ -81,7 +81,6 @@ def sample(
     Each entry runs as one job; what it leaves of the budget goes to the next, and the last ones share evenly.
     """
     end = time.monotonic() + budget_s
-    before = _rows(directory)
     not_reached = 0
     for index, (ranks, requests) in enumerate(wanted):
         lacking = missing(requests, iterate_samples(read_samples(directory)), ranks)
@@ -95,15 +94,9 @@ def sample(
             _run(_job(directory, manifest, ranks, lacking, share_s), tell)
         finally:
             not_reached += phases - fold_journal(directory)
-    rows = list(iterate_samples(read_samples(directory)))
-    own = [row for row in rows if row.session == len(manifest.sessions) - 1]
-    return Outcome(
-        kept=len(rows) - before, quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached)
-    )
-
-
-def _rows(directory: Path) -> int:
-    return sum(len(table) for table in read_samples(directory).values())
+    session = len(manifest.sessions) - 1
+    own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
+    return Outcome(kept=len(own), quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached))
 
 
 def _job(directory: Path, manifest: Manifest, ranks: int, requests: Sequence[Request], budget_s: float) -> Job:

@@ -15,6 +15,7 @@ from predict.workload.model import ModelSpec
 ROPE_BASE = 10_000.0  # Su et al. 2021, "RoFormer", section 3.3
 INIT_STD = 0.02  # Radford et al. 2019 (GPT-2)
 NORM_EPS = 1e-5  # torch's LayerNorm default, and Llama 2's
+RopeTables = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
@@ -29,17 +30,18 @@ class Attention(nn.Module):
         self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
         self.o = nn.Linear(query, spec.hidden, bias=spec.attention_bias)
 
-    def forward(self, x: Tensor, cosine: Tensor | None, sine: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         query, key, value = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))
-        if cosine is not None and sine is not None:
-            query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        if rope is not None:
+            query, key = rotate(query, rope), rotate(key, rope)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
         output: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return output
 
     def _heads(self, projected: Tensor) -> Tensor:
         """[batch, seq, heads · head_dim] → [batch, heads, seq, head_dim]."""
-        return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        batch, seq, _ = projected.shape
+        return projected.view(batch, seq, -1, self.head_dim).transpose(1, 2)
 
 
 class Mlp(nn.Module):
@@ -67,8 +69,8 @@ class Block(nn.Module):
         self.mlp_norm = make_norm(spec)
         self.mlp = Mlp(spec)
 
-    def forward(self, x: Tensor, cosine: Tensor | None, sine: Tensor | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cosine, sine)
+    def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rope)
         output: Tensor = x + self.mlp(self.mlp_norm(x))
         return output
 
@@ -98,8 +100,7 @@ class Decoder(nn.Module):
         self.tie()
         self.to(dtype)
         # Constants, and not buffers: DistributedDataParallel would broadcast buffers at every forward.
-        tables = [table.to(dtype) for table in rope_tables(seq_len, spec.head_dim)]
-        self.cosine, self.sine = tables if spec.rope else (None, None)
+        self.rope_tables = rope_tables(seq_len, spec.head_dim, dtype) if spec.rope else None
         self.position_ids = torch.arange(seq_len).unsqueeze(0)
 
     def tie(self) -> None:
@@ -114,9 +115,9 @@ class Decoder(nn.Module):
             x = x + self.positions(self.position_ids)
         for layer in self.layers:
             if self.recompute:
-                x = checkpoint(layer, x, self.cosine, self.sine, use_reentrant=False)
+                x = checkpoint(layer, x, self.rope_tables, use_reentrant=False)
             else:
-                x = layer(x, self.cosine, self.sine)
+                x = layer(x, self.rope_tables)
         if self.norm is not None and self.head is not None:
             x = self.head(self.norm(x))
         return x
@@ -144,14 +145,15 @@ def initialise(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def rope_tables(seq_len: int, head_dim: int) -> tuple[Tensor, Tensor]:
+def rope_tables(seq_len: int, head_dim: int, dtype: torch.dtype) -> RopeTables:
     """Cosines and sines [seq_len, head_dim] of the rotary embedding, each frequency twice (rotate-half layout)."""
     frequency = ROPE_BASE ** (-torch.arange(0, head_dim, 2).float() / head_dim)
     angle = torch.outer(torch.arange(seq_len).float(), frequency).repeat(1, 2)
-    return angle.cos(), angle.sin()
+    return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def rotate(x: Tensor, rope: RopeTables) -> Tensor:
     """Rotary embedding of x [batch, heads, seq, head_dim]."""
+    cosine, sine = rope
     left, right = x.chunk(2, dim=-1)
     return x * cosine + torch.cat((-right, left), dim=-1) * sine

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from predict.measure.real_model import Decoder
 
 
-def parallelize(model: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool) -> None:
+def parallelize(model: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool, gated: bool) -> None:
     """Shard a decoder (or a stage of one) in place over a one-dimensional mesh.
 
     Without sequence parallelism the norms' weights stay plain tensors, replicated and with equal gradients.
@@ -38,7 +38,7 @@ def parallelize(model: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool) ->
         if getattr(model, name) is not None:
             parallelize_module(model, mesh, {name: style})
     for layer in model.layers:
-        parallelize_module(layer, mesh, layer_styles(residual, gated=layer.mlp.gate is not None))
+        parallelize_module(layer, mesh, layer_styles(residual, gated=gated))
     # Sharding gave embedding and head a parameter each.
     model.tie()
 
@@ -46,9 +46,7 @@ def parallelize(model: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool) ->
 def layer_styles(residual: Placement, *, gated: bool) -> dict[str, ParallelStyle]:
     """The style of each part of a layer whose residual stream is laid out as `residual`."""
     styles: dict[str, ParallelStyle] = {
-        "attention": PrepareModuleInput(
-            input_layouts=(residual, None, None), desired_input_layouts=(Replicate(), None, None)
-        ),
+        "attention": PrepareModuleInput(input_layouts=(residual, None), desired_input_layouts=(Replicate(), None)),
         "attention.q": ColwiseParallel(),
         "attention.k": ColwiseParallel(),
         "attention.v": ColwiseParallel(),

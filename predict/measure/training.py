@@ -59,11 +59,11 @@ def build_training(run: TrainingRun) -> Training:
     mesh = None if alone else init_device_mesh("cpu", (plan.pp, plan.dp, plan.tp), mesh_dim_names=("pp", "dp", "tp"))
     decoder = build_stage(run, mesh.get_local_rank("pp") if mesh else 0)
     if mesh and plan.tp > 1:
-        parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp)
+        parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp, gated=run.model.gated)
     module: nn.Module = decoder
     if mesh and plan.dp > 1:
-        # With pipelining, DDP counts a first backward of the stage's that it never sees end, and then fails to regroup its
-        # buckets ("rebuilt parameter indices size"); it does not regroup where parameters may be unused.
+        # The pipeline's shape inference runs a backward that DDP records and never sees end, so that regrouping its
+        # buckets fails ("rebuilt parameter indices size"); it does not regroup where parameters may be unused.
         pipelined = plan.pp > 1
         module = DistributedDataParallel(decoder, process_group=mesh.get_group("dp"), find_unused_parameters=pipelined)
     tokens, targets = random_batch(run, replica=mesh.get_local_rank("dp") if mesh else 0)
@@ -122,13 +122,13 @@ def accumulation(
     loss_context: Callable[[], AbstractContextManager[Any]],
 ) -> Callable[[], Tensor]:
     """Microbatch after microbatch on a whole model; replicas average their gradients during the last backward only."""
-    microbatches = list(zip(tokens.split(run.batch.micro), targets.split(run.batch.micro), strict=True))
+    microbatches = list(zip(torch.split(tokens, run.batch.micro), torch.split(targets, run.batch.micro), strict=True))
+    replicas = module if isinstance(module, DistributedDataParallel) else None
 
     def passes() -> Tensor:
         total = torch.zeros(())
         for index, (inputs, wanted) in enumerate(microbatches, start=1):
-            replicated = isinstance(module, DistributedDataParallel)
-            with module.no_sync() if replicated and index < len(microbatches) else nullcontext(), loss_context():
+            with replicas.no_sync() if replicas and index < len(microbatches) else nullcontext(), loss_context():
                 loss = next_token_loss(module(inputs), wanted) / len(microbatches)
                 loss.backward()  # type: ignore[no-untyped-call]
             total += to_local(loss.detach())

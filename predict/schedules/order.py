@@ -50,7 +50,7 @@ class Placement:
         """Stages of one chain."""
         return len(self.stages) * len(self.chains) // self.chain_count
 
-    def cells(self) -> dict[tuple[int, int], tuple[int, int]]:
+    def holders(self) -> dict[tuple[int, int], tuple[int, int]]:
         """(chain, stage) → (rank, chunk)."""
         return {
             (self.chains[chunk], stage): (rank, chunk)
@@ -116,7 +116,7 @@ def _placement_faults(order: Order) -> Iterator[str]:
     if order.microbatches < 1 or order.microbatches % placement.chain_count:
         yield f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
     wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
-    if placement.cells().keys() != wanted:
+    if placement.holders().keys() != wanted:
         yield f"placement {placement.stages} does not hold each of the stages 0 to {placement.depth - 1} once a chain"
 
 

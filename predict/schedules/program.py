@@ -15,7 +15,7 @@ from predict.schedules.order import KINDS, Action, Order, check
 from sampling.errors import InfeasibleError
 
 Indices = NDArray[np.intp]
-Cell = tuple[int, int]
+Holder = tuple[int, int]
 KEPT = 128
 """Programs kept: a search asks for an order with many sets of times in a row, and for few orders at a time."""
 
@@ -103,24 +103,24 @@ def levels(program: Program) -> tuple[Level, ...]:
 
 
 class _Edges:
-    """Who sends to whom: by rank and chunk the cell (rank, chunk) before and after, and the edges by kind and cell."""
+    """Who sends to whom: by rank and chunk the holder (rank, chunk) of the stage before and after, and the edges by cell."""
 
     def __init__(self, order: Order) -> None:
         placement = order.placement
-        cells = placement.cells()
-        self.before: list[list[Cell | None]] = []
-        self.after: list[list[Cell | None]] = []
+        holders = placement.holders()
+        self.before: list[list[Holder | None]] = []
+        self.after: list[list[Holder | None]] = []
         up: list[int] = []
         down: list[int] = []
         for rank, stages in enumerate(placement.stages):
             places = list(zip(placement.chains, stages, strict=True))
-            before = [cells.get((chain, stage - 1)) for chain, stage in places]
-            after = [cells.get((chain, stage + 1)) for chain, stage in places]
+            before = [holders.get((chain, stage - 1)) for chain, stage in places]
+            after = [holders.get((chain, stage + 1)) for chain, stage in places]
             self.before.append(before)
             self.after.append(after)
             # Between two stages of the same rank nothing is sent.
-            up += [s if cell and cell[0] != rank else 0 for s, cell in zip(stages, before, strict=True)]
-            down += [s + 1 if cell and cell[0] != rank else 0 for s, cell in zip(stages, after, strict=True)]
+            up += [s if holder and holder[0] != rank else 0 for s, holder in zip(stages, before, strict=True)]
+            down += [s + 1 if holder and holder[0] != rank else 0 for s, holder in zip(stages, after, strict=True)]
         none = [0] * len(up)
         self.receives = up + down + none + down
         self.sends = down + up + none + up
@@ -169,7 +169,7 @@ def _dependencies(order: Order, edges: _Edges) -> list[int]:
     return needs
 
 
-def _backward(index: Sequence[dict[tuple[str, int, int], int]], microbatch: int, source: Cell) -> int:
+def _backward(index: Sequence[dict[tuple[str, int, int], int]], microbatch: int, source: Holder) -> int:
     rank, chunk = source
     whole = index[rank].get(("BW", microbatch, chunk))
     return index[rank]["B", microbatch, chunk] if whole is None else whole

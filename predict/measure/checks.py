@@ -1,0 +1,91 @@
+"""Which runs can be measured for real here, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from predict.workload.run import TrainingRun
+from sampling.errors import UserError
+
+Implementation = Literal["torch", "transformers"]
+SCHEDULES = ("afab", "1f1b")
+PRECISIONS = ("fp32", "bf16")
+
+
+def check(run: TrainingRun, implementation: Implementation) -> None:
+    """Raise one UserError that lists everything that keeps the run from being measured."""
+    faults = [*machine_faults(run), *plan_faults(run), *shape_faults(run)]
+    if implementation == "transformers":
+        faults += transformers_faults(run)
+    if faults:
+        listed = "\n".join(f"  - {fault}" for fault in faults)
+        raise UserError(f"{run.name} cannot be measured as a real step:\n{listed}")
+
+
+def machine_faults(run: TrainingRun) -> Iterator[str]:
+    plan, cluster = run.plan, run.cluster
+    if not Path("/proc/stat").exists():
+        yield "this machine: there is no /proc/stat to watch other processes with; measure on Linux"
+    if cluster.gpu.kind != "cpu":
+        yield f"cluster.hardware: {cluster.gpu.name} is a {cluster.gpu.kind}; real steps run on CPU, use hardware: cpu"
+    if cluster.nodes != 1:
+        yield f"cluster.nodes: {cluster.nodes}; all ranks start on this machine, use 1"
+    ranks = plan.tp * plan.pp * plan.cp * plan.dp
+    if ranks != cluster.world_size:
+        yield (
+            f"plan: tp·pp·cp·dp = {ranks} ranks on a cluster of {cluster.world_size}; "
+            f"set cluster.gpus_per_node to {ranks}, so that they share the cores as they will be timed"
+        )
+    if run.precision not in PRECISIONS:
+        yield f"precision: {run.precision}; use one of {', '.join(PRECISIONS)}"
+
+
+def plan_faults(run: TrainingRun) -> Iterator[str]:
+    plan = run.plan
+    for name in ("cp", "ep", "etp", "vpp"):
+        if getattr(plan, name) != 1:
+            yield f"plan.{name}: {getattr(plan, name)} is not measured; use 1"
+    if plan.tp > 1 and plan.dp > 1:
+        yield f"plan.tp: {plan.tp} with plan.dp: {plan.dp}; torch's DDP refuses DTensor parameters, use one of the two"
+    if plan.sp and plan.tp == 1:
+        yield "plan.sp: true needs plan.tp above 1"
+    if plan.zero not in (0, 1):
+        yield f"plan.zero: {plan.zero}; use 0 or 1"
+    if plan.recompute not in ("none", "full"):
+        yield f"plan.recompute: {plan.recompute!r}; use none or full"
+    if plan.pp > 1 and plan.schedule not in SCHEDULES:
+        yield f"plan.schedule: {plan.schedule!r} is not measured; use one of {', '.join(SCHEDULES)}"
+    if plan.pp > 1 and plan.schedule == "1f1b" and run.microbatches < plan.pp:
+        yield f"plan.schedule: 1f1b needs at least plan.pp = {plan.pp} microbatches; this run has {run.microbatches}"
+    if plan.pp > 1 and run.model.tied:
+        yield f"plan.pp: {plan.pp} with a tied head, whose weight would lie on two stages; use pp 1 or an untied model"
+
+
+def shape_faults(run: TrainingRun) -> Iterator[str]:
+    model, plan, batch = run.model, run.plan, run.batch
+    for name in ("heads", "kv_heads", "ffn", "vocab"):
+        if getattr(model, name) % plan.tp:
+            yield f"model.{name}: {getattr(model, name)} is no multiple of plan.tp = {plan.tp}"
+    if plan.sp and batch.seq_len % plan.tp:
+        yield f"batch.seq_len: {batch.seq_len} is no multiple of plan.tp = {plan.tp}, which plan.sp needs"
+    if plan.pp > model.layers:
+        yield f"plan.pp: {plan.pp} stages for {model.layers} layers; use at most one stage a layer"
+    if not batch.global_ or batch.global_ % (batch.micro * plan.dp):
+        yield f"batch.global: {batch.global_} is no multiple of micro · dp = {batch.micro} · {plan.dp}"
+    if not model.rope and batch.seq_len > model.max_positions:
+        yield f"batch.seq_len: {batch.seq_len} is beyond the model's {model.max_positions} learnt positions"
+
+
+def transformers_faults(run: TrainingRun) -> Iterator[str]:
+    model, plan = run.model, run.plan
+    if find_spec("transformers") is None:
+        yield "implementation: the transformers library is missing; pip install transformers"
+    if plan.tp * plan.pp * plan.dp != 1:
+        yield "implementation: transformers is measured on one process; use tp, pp and dp of 1"
+    if plan.recompute != "none":
+        yield "implementation: transformers is measured without recomputation; use plan.recompute: none"
+    if not (model.gated and model.rope and model.norm == "rms"):
+        yield "implementation: transformers is measured with Llama-like models (gated MLP, RMS norm, rotary positions)"

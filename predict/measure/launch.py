@@ -1,0 +1,88 @@
+"""Start ranks with torchrun in a clean environment, wait for them, and leave none behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from sampling.environment import rank_environment
+from sampling.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+TAIL_LINES = 15
+STOP_S = 40.0
+"""torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def launch(worker: Sequence[str], *, name: str, processes: int, threads: int, timeout_s: float) -> None:
+    """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
+
+    Raises UserError, which begins with `name`, with the first failed rank's last lines, or when `timeout_s` have passed. However it ends, an
+    interrupt included, no rank outlives it.
+    """
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        logs = Path(folder)
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
+            *worker,
+        ]
+        with (logs / "agent.log").open("wb") as log:
+            # A session of its own: an interrupt reaches the ranks through `stop`, and only once.
+            agent = subprocess.Popen(
+                command, env=environment(threads), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                exit_code = agent.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                stop(agent)
+                raise UserError(f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}") from None
+            finally:
+                stop(agent)
+        if exit_code:
+            raise UserError(f"{name}: a rank failed{failure(logs)}")
+
+
+def environment(threads: int) -> dict[str, str]:
+    """This process's environment with what a rank needs set before its Python starts."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **rank_environment(threads), "PYTHONPATH": path}
+
+
+def stop(agent: subprocess.Popen[bytes]) -> None:
+    """End torchrun, which ends its ranks; if it does not in time, kill it, and the ranks die with it."""
+    if agent.poll() is None:
+        agent.terminate()
+        try:
+            agent.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            agent.kill()
+            agent.wait()
+
+
+def die_with_launcher() -> None:
+    """Called by a rank: have the kernel end this process should torchrun die without ending it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def failure(logs: Path) -> str:
+    """The last lines of what went wrong first, to be appended to a message; "" if nothing was written down."""
+    # A rank whose peer died fails too, but only after it: the oldest error file is the cause.
+    reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
+    if reports:
+        text = json.loads(reports[0].read_text())["message"]["extraInfo"]["py_callstack"]
+        where = f" (rank {reports[0].parent.name})"
+    else:
+        outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
+        text = "\n".join(output.read_text(errors="replace") for output in outputs)
+        where = ""
+    lines = text.strip().splitlines()[-TAIL_LINES:]
+    return "\n".join([f"{where}:", *lines]) if lines else ""

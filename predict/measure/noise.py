@@ -1,0 +1,77 @@
+"""What other processes took of the machine while a step ran, and which steps to leave out for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OTHERS_LIMIT = 0.1
+"""Share of the machine's CPU time: a step during which other processes took more is noisy. On a quiet machine the share
+stays below 0.03, and medians begin to move at about 0.1."""
+TICKS_PER_WINDOW = 30
+"""/proc/stat counts in ticks and is off by one a core at either end; over 30 of them that is at most 0.07 of the span."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Seconds of CPU time so far: of everything on the machine, and of this process with all its threads."""
+
+    machine_s: float
+    own_s: float
+
+    @staticmethod
+    def now() -> Usage:
+        return Usage(machine_s=busy_seconds(Path("/proc/stat").read_text()), own_s=time.process_time())
+
+
+def busy_seconds(stat: str) -> float:
+    """CPU time over all cores that was neither idle nor waiting for I/O, from the text of /proc/stat (see proc(5)).
+
+    Time that a hypervisor gave to someone else (steal) counts as busy: the step could not have it.
+    """
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split(maxsplit=9)[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepUsage:
+    """One step: its wall time, and the CPU seconds taken meanwhile by the whole machine and by all its ranks."""
+
+    wall_s: float
+    machine_s: float
+    ranks_s: float
+
+
+def others_shares(steps: Sequence[StepUsage], *, cores: int, tick_s: float) -> list[float]:
+    """For each step, the share of the machine that other processes took (0 to 1).
+
+    It is taken over the step and as many neighbours as make a span of TICKS_PER_WINDOW clock ticks, since a short step
+    is finer than the kernel's accounting.
+    """
+    return [_share(_window(steps, index, TICKS_PER_WINDOW * tick_s), cores) for index in range(len(steps))]
+
+
+def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
+    """Indices of the steps to keep, and whether the measurement is noisy as a whole.
+
+    Steps beyond OTHERS_LIMIT are left out, unless fewer than half would be left: then all stay, and it is noisy.
+    """
+    quiet = [index for index, share in enumerate(shares) if share <= OTHERS_LIMIT]
+    if 2 * len(quiet) < len(shares):
+        return list(range(len(shares))), True
+    return quiet, False
+
+
+def _window(steps: Sequence[StepUsage], index: int, span_s: float) -> Sequence[StepUsage]:
+    first, last = index, index + 1
+    while sum(step.wall_s for step in steps[first:last]) < span_s and (first > 0 or last < len(steps)):
+        first, last = max(0, first - 1), min(len(steps), last + 1)
+    return steps[first:last]
+
+
+def _share(steps: Sequence[StepUsage], cores: int) -> float:
+    others = sum(step.machine_s - step.ranks_s for step in steps)
+    return min(1.0, max(0.0, others / (cores * sum(step.wall_s for step in steps))))

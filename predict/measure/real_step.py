@@ -1,0 +1,110 @@
+"""The truth that predictions are held against: a run trained for a few real steps, in fresh processes, and timed.
+
+measurement = measure(run)
+measurement.median_us, measurement.to_json()
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predict.measure.checks import Implementation, check
+from predict.measure.launch import launch
+from predict.measure.measurement import Measurement, pool
+from predict.measure.noise import StepUsage, others_shares
+from predict.measure.plain import dump_run
+from predict.workload.run import TrainingRun
+
+WARMUP = 3
+"""Steps until the allocator has all its memory and torch's lazy set-up is done; measured on CPU, see rank_environment."""
+
+
+def measure(
+    run: TrainingRun,
+    *,
+    steps: int = 10,
+    warmup: int = WARMUP,
+    implementation: Implementation = "torch",
+    timeout_s: float = 600,
+) -> Measurement:
+    """Train the run for `warmup` + `steps` steps on random tokens and time the latter.
+
+    Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
+    """
+    check(run, implementation)
+    with tempfile.TemporaryDirectory(prefix="real-step-") as folder:
+        config, result = Path(folder, "run.json"), Path(folder, "result.json")
+        config.write_text(dump_run(run))
+        arguments = (str(config), str(result), str(warmup + steps), implementation, str(timeout_s))
+        launch(
+            ["-m", "predict.measure.worker", *arguments],
+            name=run.name,
+            processes=run.cluster.world_size,
+            threads=run.cluster.threads,
+            timeout_s=timeout_s,
+        )
+        return summarize(run, implementation, json.loads(result.read_text()), warmup=warmup)
+
+
+def measure_interleaved(
+    runs: Sequence[TrainingRun],
+    *,
+    rounds: int,
+    steps_per_round: int,
+    warmup: int = WARMUP,
+    implementation: Implementation = "torch",
+    timeout_s: float = 600,
+    progress: Callable[[str], None] = lambda message: None,
+) -> list[Measurement]:
+    """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
+
+    Returns one measurement a run, in their order, over the steps of all rounds. `progress` is told each result as it
+    comes. Raises as `measure` does; every run is checked before the first starts.
+    """
+    for run in runs:
+        check(run, implementation)
+    measured: list[list[Measurement]] = [[] for _ in runs]
+    for turn in range(1, rounds + 1):
+        for run, results in zip(runs, measured, strict=True):
+            result = measure(
+                run, steps=steps_per_round, warmup=warmup, implementation=implementation, timeout_s=timeout_s
+            )
+            results.append(result)
+            progress(f"round {turn}/{rounds}: {run.name} {result.median_us / 1e3:.1f} ms")
+    return [pool(results) for results in measured]
+
+
+def summarize(
+    run: TrainingRun, implementation: Implementation, result: Mapping[str, Any], *, warmup: int
+) -> Measurement:
+    """The measurement in what the worker wrote: rank 0's clock, the CPU time of all ranks, the losses of those that know."""
+    ranks = result["ranks"]
+    own_s = [sum(times) for times in zip(*(rank["own_s"] for rank in ranks), strict=True)]
+    usage = [
+        StepUsage(wall_s=wall, machine_s=machine, ranks_s=own)
+        for wall, machine, own in zip(ranks[0]["wall_s"], ranks[0]["machine_s"], own_s, strict=True)
+    ]
+    shares = others_shares(usage[warmup:], cores=os.cpu_count() or 1, tick_s=1 / os.sysconf("SC_CLK_TCK"))
+    return Measurement(
+        run=run.name,
+        implementation=implementation,
+        step_times_us=tuple(step.wall_s * 1e6 for step in usage[warmup:]),
+        others_shares=tuple(shares),
+        losses=tuple(mean_known(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
+        tokens_per_step=run.batch.global_ * run.batch.seq_len,
+        parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
+        threads=run.cluster.threads,
+        versions=dict(result["versions"]),
+    )
+
+
+def mean_known(losses: Sequence[float]) -> float:
+    """Mean over the ranks that know the loss; the others hold NaN."""
+    known = [loss for loss in losses if not math.isnan(loss)]
+    return sum(known) / len(known) if known else math.nan

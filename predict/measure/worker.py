@@ -1,0 +1,93 @@
+"""One rank of a real run, started by torchrun: build it, train for some steps, and report.
+
+Every step is timed by rank 0 between two barriers. What is reported is written before the process group is torn down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from predict.measure.checks import Implementation
+from predict.measure.launch import die_with_launcher
+from predict.measure.noise import Usage
+from predict.measure.plain import load_run
+from predict.measure.training import Training, build_training
+from predict.workload.run import TrainingRun
+
+
+@dataclass(kw_only=True, slots=True)
+class RankReport:
+    """What one rank saw: an entry a step in each list, warm-up included. A loss is NaN where the rank has none."""
+
+    parameters: int
+    wall_s: list[float] = field(default_factory=list)
+    machine_s: list[float] = field(default_factory=list)
+    own_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+def train(training: Training, steps: int) -> RankReport:
+    """Run and time `steps` steps; every rank of the process group must call it together."""
+    report = RankReport(parameters=training.parameters())
+    for _ in range(steps):
+        before = Usage.now()
+        dist.barrier()
+        start = time.perf_counter()
+        loss = training.step()
+        dist.barrier()
+        report.wall_s.append(time.perf_counter() - start)
+        after = Usage.now()
+        report.machine_s.append(after.machine_s - before.machine_s)
+        report.own_s.append(after.own_s - before.own_s)
+        report.losses.append(math.nan if loss is None else loss.item())
+    return report
+
+
+def build(run: TrainingRun, implementation: Implementation) -> Training:
+    if implementation == "torch":
+        return build_training(run)
+    from predict.measure.transformers_model import build_transformers_training
+
+    return build_transformers_training(run)
+
+
+def write_reports(report: RankReport, path: Path, implementation: Implementation) -> None:
+    """Collect every rank's report into one JSON file, written by rank 0."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    collected: list[Any] = [None] * ranks
+    dist.gather_object(asdict(report), collected if rank == 0 else None)
+    if rank == 0:
+        libraries = ("torch",) if implementation == "torch" else ("torch", implementation)
+        versions = {library: importlib.metadata.version(library) for library in libraries}
+        path.write_text(json.dumps({"ranks": collected, "versions": versions}))
+
+
+@record
+def main() -> None:
+    die_with_launcher()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="the run as predict.measure.plain writes it")
+    parser.add_argument("result", type=Path, help="JSON file to write")
+    parser.add_argument("steps", type=int, help="steps to run, warm-up included")
+    parser.add_argument("implementation", choices=("torch", "transformers"))
+    parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
+    arguments = parser.parse_args()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=arguments.timeout_s))
+    training = build(load_run(arguments.run.read_text()), arguments.implementation)
+    write_reports(train(training, arguments.steps), arguments.result, arguments.implementation)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""A validation as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from predict.report.units import duration
+from predict.validate.hold_out import ValidationRow, summarise
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def validation_text(rows: Sequence[ValidationRow]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=True)
+    table.add_column("run")
+    table.add_column("plan")
+    for name in ("predicted", "90 % interval", "measured", "p10 to p90", "error", "in"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.run,
+            row.plan,
+            duration(row.predicted.median_us),
+            f"{duration(row.predicted.low_us)} to {duration(row.predicted.high_us)}",
+            duration(row.measured_us),
+            f"{duration(row.measured_low_us)} to {duration(row.measured_high_us)}",
+            f"{row.error:+.1%}",
+            "yes" if row.covered else "NO",
+        )
+    summary = summarise(rows)
+    return Group(
+        table,
+        "",
+        f"{summary.runs} runs: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
+        f"intervals cover {summary.coverage:.0%}; {summary.dropped_steps} noisy steps dropped",
+    )

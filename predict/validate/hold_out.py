@@ -1,0 +1,87 @@
+"""Predictions beside measurements: the rows of a validation, and what they say together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from predict.step.interval import Interval
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationRow:
+    """One run: its prediction, made first, and the median of its measured steps.
+
+    `sampled` says whether the run's very shapes are among the samples; `dropped_steps` how many steps were left out since
+    other processes took the machine.
+    """
+
+    run: str
+    plan: str
+    predicted: Interval
+    measured_us: float
+    measured_low_us: float
+    measured_high_us: float
+    steps: int
+    dropped_steps: int
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) / measured."""
+        return self.predicted.median_us / self.measured_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Errors as fractions; `bias` is the mean signed error."""
+
+    runs: int
+    mean_error: float
+    worst_error: float
+    bias: float
+    coverage: float
+    dropped_steps: int
+
+
+def summarise(rows: Sequence[ValidationRow]) -> Summary:
+    """What the rows say together; at least one row."""
+    errors = [row.error for row in rows]
+    return Summary(
+        runs=len(rows),
+        mean_error=statistics.fmean(map(abs, errors)),
+        worst_error=max(map(abs, errors)),
+        bias=statistics.fmean(errors),
+        coverage=statistics.fmean(row.covered for row in rows),
+        dropped_steps=sum(row.dropped_steps for row in rows),
+    )
+
+
+def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
+    """The rows and their summary as `--json` prints them and `data/published/` keeps them."""
+    return {
+        "version": VERSION,
+        "rows": [
+            {
+                "run": row.run,
+                "plan": row.plan,
+                "predicted_us": {"median": row.predicted.median_us, "low": row.predicted.low_us, "high": row.predicted.high_us},
+                "measured_us": row.measured_us,
+                "measured_p10_us": row.measured_low_us,
+                "measured_p90_us": row.measured_high_us,
+                "steps": row.steps,
+                "dropped_steps": row.dropped_steps,
+                "error": row.error,
+                "covered": row.covered,
+            }
+            for row in rows
+        ],
+        "summary": asdict(summarise(rows)),
+    }

@@ -1,0 +1,114 @@
+"""What a session asks for: draws, calls files, and what is left out because it is there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sampling.compute import Request
+from sampling.errors import ConfigError
+from sampling.operators.gemm import Gemm
+from sampling.operators.layer import DenseLayer
+from sampling.requests import calls_file_content, missing, read_calls_file, space_filling
+from sampling.shapes import Ranges, draw_models
+from sampling.store import Sample
+
+RANGES = Ranges(
+    dtype="fp32",
+    tokens=(64, 1024),
+    seq_len=(32, 512),
+    hidden=(128, 768),
+    head_dims=(32, 64),
+    ffn_ratio=(2.0, 4.0),
+    vocab=(2048, 16384),
+    layers=(1, 6),
+    message_bytes=(1024, 2**25),
+)
+GEMM = Gemm(dtype="fp32", m=8, n=16, k=32)
+SAMPLE = Sample(
+    call=GEMM,
+    phase="forward",
+    threads=1,
+    busy_ranks=2,
+    time_us=1.0,
+    low_us=1.0,
+    high_us=1.0,
+    repeats=7,
+    quarantine="",
+    session=0,
+)
+
+
+def test_draws_are_the_same_every_time_and_a_longer_draw_begins_with_the_shorter() -> None:
+    assert draw_models(RANGES, 5) == draw_models(RANGES, 64)[:5]
+
+
+def test_draws_stay_in_the_box_and_can_be_split_over_two_ranks() -> None:
+    for model in draw_models(RANGES, 64):
+        layer = model.layer
+        assert layer.heads % 2 == layer.kv_heads % 2 == layer.heads % layer.kv_heads == 0
+        assert 128 <= layer.hidden <= 768
+        assert 2048 <= model.vocab <= 16384
+        assert layer.batch * layer.seq_len <= 1.5 * 1024
+
+
+def test_draws_fill_every_octave_of_the_hidden_size() -> None:
+    hidden = [model.layer.hidden for model in draw_models(RANGES, 32)]
+    assert min(hidden) < 192
+    assert max(hidden) > 512
+    assert len(set(hidden)) >= 6
+
+
+def test_cells_come_with_their_operators_for_every_second_model() -> None:
+    names = [request.call.NAME for request in space_filling(draw_models(RANGES, 2), 1)]
+    assert names.count("dense_layer") == names.count("output_head") == 2
+    second = names[names.index("gemm") :]
+    assert "gemm" not in second[second.index("dense_layer") :]
+
+
+def test_cells_that_span_ranks_are_asked_for_on_two_ranks_only() -> None:
+    models = draw_models(RANGES, 1)
+    alone, together = ({request.call.group_size for request in space_filling(models, ranks)} for ranks in (1, 2))
+    assert alone == {1}
+    assert together == {1, 2}
+
+
+def test_backwards_that_span_ranks_are_not_split() -> None:
+    for request in space_filling(draw_models(RANGES, 1), 2):
+        if isinstance(request.call, DenseLayer):
+            assert ("backward_weight" in request.phases) == (request.call.tp == 1)
+
+
+def test_what_a_good_row_answers_is_not_timed_again() -> None:
+    request = Request(call=GEMM, phases=("forward", "backward"))
+    assert missing([request, request], [SAMPLE], 2) == [Request(call=GEMM, phases=("backward",))]
+    assert missing([Request(call=GEMM, phases=("forward",))], [SAMPLE], 2) == []
+
+
+@pytest.mark.parametrize("other", [replace(SAMPLE, quarantine="noisy"), replace(SAMPLE, busy_ranks=1)])
+def test_a_quarantined_row_or_one_of_another_layout_answers_nothing(other: Sample) -> None:
+    request = Request(call=GEMM, phases=("forward",))
+    assert missing([request], [other], 2) == [request]
+
+
+def test_a_calls_file_comes_back_as_it_went_out(tmp_path: Path) -> None:
+    requests = {1: [Request(call=GEMM, phases=("forward",))], 2: [Request(call=GEMM, phases=("backward",))]}
+    path = tmp_path / "calls.json"
+    path.write_text(json.dumps(calls_file_content(requests)))
+    assert read_calls_file(path) == requests
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 0}'])
+def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "calls.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"calls\.json.*predict calls"):
+        read_calls_file(path)
+
+
+def test_a_missing_calls_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_calls_file(tmp_path / "none.json")

@@ -1,0 +1,128 @@
+"""The sampler as its user runs it: real processes, real gloo, a tiny box of shapes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sampling.__main__ import main
+from sampling.device import identify
+from sampling.operators.gemm import Gemm
+from sampling.store import (
+    Manifest,
+    Sample,
+    append_to_journal,
+    iterate_samples,
+    read_manifest,
+    read_samples,
+    write_manifest,
+)
+
+BOX = """
+{dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],
+ vocab: [128, 128], layers: [1, 1], message_bytes: [1024, 1024]}
+"""
+
+
+def calls_file(path: Path) -> Path:
+    """One operator and one collective on two ranks."""
+    gemm = {"call": "gemm", "fields": {"dtype": "fp32", "m": 64, "n": 64, "k": 64}, "phases": ["forward"]}
+    reduce = {
+        "call": "all_reduce",
+        "fields": {"size_bytes": 4096, "ranks": 2, "ranks_per_node": 2},
+        "phases": ["forward"],
+    }
+    path.write_text(json.dumps({"version": 1, "calls": [{"ranks_per_node": 2, **entry} for entry in (gemm, reduce)]}))
+    return path
+
+
+def stored(data: Path) -> list[Sample]:
+    return list(iterate_samples(read_samples(data / "samples" / "test")))
+
+
+def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    (tmp_path / "box.yml").write_text(BOX)
+    arguments = [
+        "--profile",
+        "test",
+        "--hardware",
+        "cpu",
+        "--data",
+        str(tmp_path),
+        "--ranges",
+        str(tmp_path / "box.yml"),
+    ]
+    arguments += ["--models", "1", "--calls", str(calls_file(tmp_path / "calls.json"))]
+    assert main([*arguments, "--budget", "4"]) == 0
+    first = stored(tmp_path)
+    assert {"gemm", "all_reduce"} <= {sample.call.NAME for sample in first if sample.busy_ranks == 2}
+    assert all(0 < sample.low_us <= sample.time_us <= sample.high_us for sample in first)
+
+    assert main([*arguments, "--budget", "14"]) == 0
+    second = stored(tmp_path)
+    good = [sample.key for sample in second if not sample.quarantine]
+    assert len(second) > len(first)
+    assert len(good) == len(set(good))
+    sessions = read_manifest(tmp_path / "samples" / "test").sessions
+    assert [session["id"] for session in sessions] == [0, 1]
+    assert {sample.session for sample in second} == {0, 1}
+
+
+def test_rows_of_another_machine_are_not_mixed_with_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "samples" / "test"
+    write_manifest(directory, Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}))
+    assert main(["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--budget", "1"]) == 3
+    message = capsys.readouterr().err
+    assert "abacus" in message
+    assert "--fresh" in message
+
+
+def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path) -> None:
+    from sampling.session import open_profile
+
+    directory = tmp_path / "samples" / "test"
+    write_manifest(directory, Manifest(profile="test", hardware="cpu", device=identify("cpu")))
+    sample = Sample(
+        call=Gemm(dtype="fp32", m=1, n=1, k=1),
+        phase="forward",
+        threads=1,
+        busy_ranks=1,
+        time_us=1.0,
+        low_us=1.0,
+        high_us=1.0,
+        repeats=7,
+        quarantine="",
+        session=0,
+    )
+    append_to_journal(directory, sample)
+    manifest = open_profile(directory, profile="test", hardware="cpu", fresh=False)
+    assert stored(tmp_path) == [sample]
+    assert len(manifest.sessions) == 1
+
+    open_profile(directory, profile="test", hardware="cpu", fresh=True)
+    assert stored(tmp_path) == []
+    aside = next((tmp_path / "samples").glob("test.aside-*"))
+    assert list(iterate_samples(read_samples(aside))) == [replace(sample)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["--budget", "0"], "--budget"),
+        (["--calls", "none.json"], "none.json"),
+        (["--hardware", "cpuu"], "did you mean 'cpu'"),
+        (["--ranges", "none.yml"], "none.yml"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: list[str], fragment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--hardware", "cpu", *arguments]) == 2
+    assert fragment in capsys.readouterr().err
+
+
+def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "interrupted session goes on" in capsys.readouterr().out

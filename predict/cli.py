@@ -71,7 +71,15 @@ def _add_measure(subcommands: Subcommands) -> None:
 
 def _add_validate(subcommands: Subcommands) -> None:
     command = subcommands.add_parser("validate", help="hold predictions against measured steps")
-    command.add_argument("what", choices=("this-machine",), help="this-machine: runs predicted, then measured, here")
+    command.add_argument(
+        "what",
+        metavar="this-machine|CONFIG",
+        nargs="+",
+        help="this-machine: the runs of configs/runs/this-machine, whose figures are kept in data/published; or configs",
+    )
+    command.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a key in every run"
+    )
     command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
     command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     command.set_defaults(run=_validate)
@@ -123,28 +131,45 @@ def _calls(options: argparse.Namespace) -> None:
 def _measure(options: argparse.Namespace) -> None:
     from predict.config import load
     from predict.measure.real_step import measure
-    from predict.report.measurement import measurement_json, measurement_text
+    from predict.report.measurement import measurement_text
 
     result = measure(
         load(options.config, options.overrides), steps=options.steps, implementation=options.implementation
     )
     if options.json:
-        _print_json(measurement_json(result))
+        _print_json(result.to_json())
     else:
         print(measurement_text(result))
 
 
 def _validate(options: argparse.Namespace) -> None:
-    from predict.report.validation import validation_json, validation_text
-    from predict.validate.this_machine import validate
+    from predict.validate.hold_out import validation_json
+    from predict.validate.this_machine import Trial, trials_of_this_machine, validate
 
-    result = validate(rounds=options.rounds)
+    here = options.what == ["this-machine"]
+    trials = (
+        trials_of_this_machine()
+        if here
+        else [Trial(config=Path(name), implementation="torch") for name in options.what]
+    )
+    rows = validate(trials, overrides=options.overrides, rounds=options.rounds, tell=_note)
+    content = validation_json(rows)
+    if here:
+        from predict.step.composition_error import validation_path
+        from sampling.store import write_atomically
+
+        write_atomically(validation_path("this-machine"), json.dumps(content, indent=1).encode())
     if options.json:
-        _print_json(validation_json(result))
+        _print_json(content)
         return
     from predict.report.console import show
+    from predict.report.validation import validation_text
 
-    show(validation_text(result))
+    show(validation_text(rows))
+
+
+def _note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def _schema(options: argparse.Namespace) -> None:

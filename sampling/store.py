@@ -103,7 +103,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    _write_atomically(directory / "manifest.json", json.dumps(manifest.as_dict(), indent=1).encode())
+    write_atomically(directory / "manifest.json", json.dumps(manifest.as_dict(), indent=1).encode())
 
 
 def read_samples(directory: Path) -> dict[str, pd.DataFrame]:
@@ -192,7 +192,9 @@ def _write_table(path: Path, samples: list[Sample]) -> None:
     temporary.replace(path)
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write the whole file or nothing of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(content)
     temporary.replace(path)

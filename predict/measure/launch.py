@@ -79,10 +79,12 @@ def failure(logs: Path) -> str:
     reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
     if reports:
         text = json.loads(reports[0].read_text())["message"]["extraInfo"]["py_callstack"]
-        where = f" (rank {reports[0].parent.name})"
-    else:
-        outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
-        text = "\n".join(output.read_text(errors="replace") for output in outputs)
-        where = ""
-    lines = text.strip().splitlines()[-TAIL_LINES:]
-    return "\n".join([f"{where}:", *lines]) if lines else ""
+        return f" (rank {reports[0].parent.name}):\n{tail(text)}"
+    # A rank that a signal ended left no report: what the ranks printed, then how torchrun saw them end.
+    outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
+    printed = [tail(output.read_text(errors="replace")) for output in outputs]
+    return "".join([":", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
+
+
+def tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-TAIL_LINES:])

@@ -12,7 +12,7 @@ OTHERS_LIMIT = 0.1
 """Share of the machine's CPU time: a step during which other processes took more is noisy. On a quiet machine the share
 stays below 0.03, and medians begin to move at about 0.1."""
 TICKS_PER_WINDOW = 30
-"""/proc/stat counts in ticks and is off by one a core at either end; over 30 of them that is at most 0.07 of the span."""
+"""/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +46,13 @@ class StepUsage:
 
 
 def others_shares(steps: Sequence[StepUsage], *, cores: int, tick_s: float) -> list[float]:
-    """For each step, the share of the machine that other processes took (0 to 1).
+    """For each step, the share of the machine that other processes took at least (0 to 1).
 
     It is taken over the step and as many neighbours as make a span of TICKS_PER_WINDOW clock ticks, since a short step
-    is finer than the kernel's accounting.
+    is finer than the kernel's accounting; what its rounding may have added, a tick a core, is taken off.
     """
-    return [_share(_window(steps, index, TICKS_PER_WINDOW * tick_s), cores) for index in range(len(steps))]
+    windows = [_window(steps, index, TICKS_PER_WINDOW * tick_s) for index in range(len(steps))]
+    return [_share(window, cores, rounding_s=cores * tick_s) for window in windows]
 
 
 def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
@@ -72,6 +73,6 @@ def _window(steps: Sequence[StepUsage], index: int, span_s: float) -> Sequence[S
     return steps[first:last]
 
 
-def _share(steps: Sequence[StepUsage], cores: int) -> float:
-    others = sum(step.machine_s - step.ranks_s for step in steps)
+def _share(steps: Sequence[StepUsage], cores: int, *, rounding_s: float) -> float:
+    others = sum(step.machine_s - step.ranks_s for step in steps) - rounding_s
     return min(1.0, max(0.0, others / (cores * sum(step.wall_s for step in steps))))

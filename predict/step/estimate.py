@@ -118,8 +118,7 @@ def _breakdown(
     mean = {name: time_us / len(stages) for name, time_us in add_up(per_rank).items()}
     idle_us = step_us - sum(mean.values())
     handed_over_us = _exposed_p2p(order, stages)
-    mean = add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, {P2P: handed_over_us, BUBBLE: idle_us - handed_over_us}])
-    return mean
+    return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, {P2P: handed_over_us, BUBBLE: idle_us - handed_over_us}])
 
 
 def _exposed_p2p(order: Order, stages: tuple[PricedStage, ...]) -> float:

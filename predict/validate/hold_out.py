@@ -72,7 +72,11 @@ def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
             {
                 "run": row.run,
                 "plan": row.plan,
-                "predicted_us": {"median": row.predicted.median_us, "low": row.predicted.low_us, "high": row.predicted.high_us},
+                "predicted_us": {
+                    "median": row.predicted.median_us,
+                    "low": row.predicted.low_us,
+                    "high": row.predicted.high_us,
+                },
                 "measured_us": row.measured_us,
                 "measured_p10_us": row.measured_low_us,
                 "measured_p90_us": row.measured_high_us,

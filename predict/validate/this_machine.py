@@ -1,0 +1,80 @@
+"""Runs of many shapes and plans on this machine: predicted first, then trained for real in interleaved rounds."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from predict import one_batch
+from predict.measure.checks import Implementation
+from predict.measure.measurement import Measurement, pool
+from predict.measure.real_step import measure
+from predict.step.estimate import StepEstimate
+from predict.validate.hold_out import ValidationRow
+from sampling.hardware import CONFIGS
+
+STEPS_A_ROUND = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """A config to hold against its real step, and whose model is trained for it."""
+
+    config: Path
+    implementation: Implementation
+
+
+def trials_of_this_machine() -> list[Trial]:
+    """`configs/runs/this-machine`, and where the transformers library is installed its Llama, a shape never sampled."""
+    runs = CONFIGS / "runs"
+    trials = [Trial(config=path, implementation="torch") for path in sorted((runs / "this-machine").glob("*.yml"))]
+    if importlib.util.find_spec("transformers") is not None:
+        others = sorted((runs / "transformers").glob("*.yml"))
+        trials += [Trial(config=path, implementation="transformers") for path in others]
+    return trials
+
+
+def validate(
+    trials: Sequence[Trial], *, overrides: Sequence[str] = (), rounds: int, tell: Callable[[str], None]
+) -> list[ValidationRow]:
+    """Predict every trial, then measure all of them `rounds` times in turn, so that a slow spell falls on all alike.
+
+    Raises UserError for a config that is wrong or cannot run here.
+    """
+    predicted = [one_batch(trial.config, overrides) for trial in trials]
+    measured: list[list[Measurement]] = [[] for _ in trials]
+    for turn in range(rounds):
+        for trial, estimate, results in zip(trials, predicted, measured, strict=True):
+            results.append(measure(estimate.run, steps=STEPS_A_ROUND, implementation=trial.implementation))
+            done = turn * len(trials) + len([results for results in measured if len(results) > turn])
+            tell(
+                f"measuring, {done} of {rounds * len(trials)}: {estimate.run.name} {results[-1].median_us / 1e3:.0f} ms"
+            )
+    return [
+        _row(trial, estimate, pool(results))
+        for trial, estimate, results in zip(trials, predicted, measured, strict=True)
+    ]
+
+
+def _row(trial: Trial, estimate: StepEstimate, measured: Measurement) -> ValidationRow:
+    run = estimate.run
+    plan = run.plan
+    degrees = [
+        f"{name} {getattr(plan, name)}"
+        for name in ("tp", "pp", "dp", "zero")
+        if getattr(plan, name) > int(name != "zero")
+    ]
+    notes = [*(degrees or ["1 process"]), *(["sp"] if plan.sp else []), *([plan.schedule] if plan.pp > 1 else [])]
+    notes += [f"recompute {plan.recompute}"] * (plan.recompute != "none")
+    return ValidationRow(
+        run=run.name if trial.implementation == "torch" else f"{run.name} ({trial.implementation})",
+        plan=", ".join(notes),
+        predicted=estimate.step_time,
+        measured_us=measured.median_us,
+        measured_low_us=measured.p10_us,
+        measured_high_us=measured.p90_us,
+        steps=len(measured.step_times_us),
+        dropped_steps=measured.dropped_steps,
+    )

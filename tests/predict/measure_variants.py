@@ -1,0 +1,105 @@
+"""Ranks of the parallelism test: every variant of two runs trained in one process group, what each rank saw written down.
+
+torchrun … measure_variants.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from predict.measure.training import build_training, to_local
+from predict.workload.model import ModelSpec
+from predict.workload.plan import Batch, Plan
+from predict.workload.run import TrainingRun
+from sampling.hardware import load_cluster
+
+STEPS = 3
+LLAMA = ModelSpec(
+    name="llama-like",
+    layers=3,
+    hidden=32,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    ffn=48,
+    vocab=64,
+    gated=True,
+    norm="rms",
+    rope=True,
+    attention_bias=False,
+    mlp_bias=False,
+    tied=False,
+    max_positions=32,
+)
+GPT = replace(
+    LLAMA,
+    name="gpt-like",
+    gated=False,
+    norm="layer",
+    rope=False,
+    attention_bias=True,
+    mlp_bias=True,
+    kv_heads=4,
+    tied=True,
+)
+VARIANTS = {
+    "tp": Plan(tp=2),
+    "tp sp": Plan(tp=2, sp=True),
+    "tp sp recompute": Plan(tp=2, sp=True, recompute="full"),
+    "dp": Plan(dp=2),
+    "dp zero": Plan(dp=2, zero=1),
+    "pp afab": Plan(pp=2, schedule="afab"),
+    "pp 1f1b": Plan(pp=2, schedule="1f1b"),
+    "pp 1f1b recompute": Plan(pp=2, schedule="1f1b", recompute="full"),
+}
+
+
+def tiny_run(plan: Plan, model: ModelSpec = LLAMA) -> TrainingRun:
+    """A run of 4 microbatches on as many ranks as the plan takes."""
+    ranks = plan.tp * plan.dp * plan.pp
+    return TrainingRun(
+        name=f"tiny {model.name}",
+        model=model,
+        cluster=load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="test", cores=2),
+        plan=plan,
+        batch=Batch(global_=8, micro=2, seq_len=16),
+        precision="fp32",
+    )
+
+
+def trajectory(run: TrainingRun) -> dict[str, Any]:
+    """Losses (null where this rank has none), and the parts of the last gradient that this rank holds, squared."""
+    training = build_training(run)
+    losses = [training.step() for _ in range(STEPS)]
+    squares = [to_local(p.grad).square().sum().item() for p in training.module.parameters() if p.grad is not None]
+    return {
+        "losses": [None if loss is None else loss.item() for loss in losses],
+        "gradient_square": sum(squares),
+        "parameters": training.parameters(),
+    }
+
+
+def main() -> None:
+    import torch.distributed as dist
+
+    from predict.measure.launch import die_with_launcher
+
+    die_with_launcher()
+    dist.init_process_group("gloo")
+    seen = {
+        f"{model.name} {name}": trajectory(tiny_run(plan, model))
+        for model in (LLAMA, GPT)
+        for name, plan in VARIANTS.items()
+        if not (model.tied and plan.pp > 1)
+    }
+    Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(seen))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Composition: conservation, closed forms, and every knob turned, under a cost model without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from predict.step.analytic import SpeedOfLight
+from predict.step.costing import CostModel, PriceList
+from predict.step.estimate import StepEstimate, estimate
+from predict.workload.decompose import decompose, layers_of_stages, requests_of_runs
+from predict.workload.model import ModelSpec
+from predict.workload.plan import Batch, Plan
+from predict.workload.run import TrainingRun
+from regressors.times import Times
+from sampling.call import Call, Phase
+from sampling.hardware import Cluster, Link, load_cluster
+
+MODEL = ModelSpec(
+    name="little",
+    layers=8,
+    hidden=256,
+    heads=8,
+    kv_heads=4,
+    head_dim=32,
+    ffn=768,
+    vocab=4096,
+    gated=True,
+    norm="rms",
+    rope=True,
+    attention_bias=False,
+    mlp_bias=False,
+    tied=False,
+    max_positions=0,
+)
+
+
+def cluster(ranks: int) -> Cluster:
+    return load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="none", cores=8)
+
+
+def run(*, model: dict[str, Any] | None = None, batch: dict[str, int] | None = None, **plan: Any) -> TrainingRun:
+    chosen = Plan(**plan)
+    sizes = {"global_": 16, "micro": 2, "seq_len": 128, **(batch or {})}
+    return TrainingRun(
+        name="test",
+        model=replace(MODEL, **(model or {})),
+        cluster=cluster(chosen.tp * chosen.pp * chosen.dp * chosen.cp),
+        plan=chosen,
+        batch=Batch(**sizes),
+        precision="fp32",
+    )
+
+
+def predicted(subject: TrainingRun, model: CostModel | None = None) -> StepEstimate:
+    prices = PriceList([model or SpeedOfLight()], subject.cluster, composition_error=0.05)
+    return estimate(subject, prices, {"samples": None})
+
+
+def step_us(subject: TrainingRun) -> float:
+    return predicted(subject).step_time.median_us
+
+
+PLANS = [
+    {},
+    {"tp": 2},
+    {"tp": 2, "sp": True},
+    {"pp": 2},
+    {"pp": 4, "schedule": "afab"},
+    {"dp": 2},
+    {"dp": 2, "zero": 1},
+    {"recompute": "full"},
+    {"tp": 2, "pp": 2, "dp": 2},
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_the_ledger_adds_up_to_the_step_and_the_sources_to_one(plan: dict[str, Any]) -> None:
+    result = predicted(run(**plan))
+    assert sum(result.breakdown_us.values()) == pytest.approx(result.step_time.median_us)
+    assert min(result.breakdown_us.values()) > -1e-6 * result.step_time.median_us
+    assert sum(result.sources.values()) == pytest.approx(1)
+    assert result.sources["analytic"] == pytest.approx(1)
+    assert result.step_time.low_us < result.step_time.median_us < result.step_time.high_us
+
+
+def test_one_process_takes_the_sum_of_its_calls() -> None:
+    subject = run()
+    prices = PriceList([SpeedOfLight()], subject.cluster, composition_error=0.0)
+    (stage,) = decompose(subject)
+    microbatch = sum(unit.total_us for unit in prices.priced([*stage.forward, *stage.backward]))
+    once = sum(unit.total_us for unit in prices.priced([*stage.gradients, *stage.step]))
+    assert step_us(subject) == pytest.approx(subject.microbatches * microbatch + once)
+
+
+@dataclass
+class Flat:
+    """Every layer phase takes 100 µs (backward 200), everything else nothing."""
+
+    def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+        return [self._time(call, phase) for call, phase in calls]
+
+    def _time(self, call: Call, phase: Phase) -> Times:
+        time_us = {"forward": 100.0}.get(phase, 200.0) if call.NAME == "dense_layer" else 0.0
+        return Times(median_us=time_us, low_us=time_us, high_us=time_us, source="measured")
+
+
+class FlatFirst(Flat):
+    """As Flat, known before parts are looked at."""
+
+
+@pytest.mark.parametrize("schedule", ["afab", "1f1b"])
+@pytest.mark.parametrize("pp", [1, 2, 4])
+def test_even_stages_take_the_closed_form(schedule: str, pp: int) -> None:
+    subject = run(pp=pp, schedule=schedule)
+    prices = PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    expected = (subject.microbatches + pp - 1) * (MODEL.layers // pp) * 300.0
+    result = estimate(subject, prices, {"samples": None})
+    assert result.step_time.median_us == pytest.approx(expected)
+    assert result.bubble_fraction == pytest.approx((pp - 1) / (subject.microbatches + pp - 1))
+
+
+def test_layers_that_do_not_divide_go_to_the_first_stages_and_none_is_lost() -> None:
+    assert layers_of_stages(7, 4) == (2, 2, 2, 1)
+    assert sum(stage.layers for stage in decompose(run(pp=4, model={"layers": 7}))) == 7
+
+
+def test_ends_hold_embedding_and_head() -> None:
+    names = [{counted.call.NAME for counted in stage.forward} for stage in decompose(run(pp=4))]
+    assert ["embedding" in of_stage for of_stage in names] == [True, False, False, False]
+    assert ["output_head" in of_stage for of_stage in names] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4])
+@pytest.mark.parametrize(
+    "changes", [{}, {"tied": True}, {"norm": "layer", "rope": False, "gated": False, "max_positions": 512}]
+)
+def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, Any]) -> None:
+    subject = run(pp=pp, model=changes)
+    updated = sum(
+        counted.call.parameters  # type: ignore[attr-defined]
+        for stage in decompose(subject)
+        for counted in stage.step
+        if counted.call.NAME == "adamw"
+    )
+    # a pipeline keeps a copy of a tied weight at either end
+    copies = MODEL.vocab * MODEL.hidden if subject.model.tied and pp > 1 else 0
+    assert updated == subject.model.parameters + copies
+
+
+LONGER = {
+    "layers": run(model={"layers": 16}),
+    "hidden": run(model={"hidden": 512}),
+    "heads": run(model={"heads": 16}),
+    "kv_heads": run(model={"kv_heads": 8}),
+    "ffn": run(model={"ffn": 1536}),
+    "vocab": run(model={"vocab": 8192}),
+    "positions": run(model={"rope": False, "max_positions": 4096}),
+    "global batch": run(batch={"global_": 32}),
+    "sequence": run(batch={"seq_len": 256}),
+    "full recompute": run(recompute="full"),
+}
+
+
+@pytest.mark.parametrize("knob", LONGER)
+def test_more_work_takes_longer(knob: str) -> None:
+    if knob == "positions":
+        assert step_us(LONGER[knob]) > step_us(run(model={"rope": False, "max_positions": 128}))
+    else:
+        assert step_us(LONGER[knob]) > step_us(run())
+
+
+SHORTER_MODELS = {"tied": {"tied": True}, "plain MLP": {"gated": False}}
+
+
+@pytest.mark.parametrize("knob", SHORTER_MODELS)
+def test_less_work_takes_less_time(knob: str) -> None:
+    assert step_us(run(model=SHORTER_MODELS[knob])) < step_us(run())
+
+
+@pytest.mark.parametrize("degree", ["tp", "pp", "dp"])
+def test_more_ranks_of_the_same_speed_shorten_the_step(degree: str) -> None:
+    alone, spread = run(), run(**{degree: 2})
+    spread = replace(spread, cluster=replace(spread.cluster, gpu=alone.cluster.gpu))
+    assert step_us(alone) / 2 < step_us(spread) < step_us(alone)
+
+
+def test_layer_norm_moves_more_than_rms_norm_only_in_the_optimizer() -> None:
+    rms, layer = run(), run(model={"norm": "layer"})
+    assert step_us(layer) > step_us(rms)
+
+
+def test_sequence_parallelism_shrinks_norms_and_residuals() -> None:
+    plain, sequence = (predicted(run(tp=2, sp=sp)).breakdown_us for sp in (False, True))
+    for name in ("rms_norm", "residual_add"):
+        assert sequence[name] < plain[name]
+
+
+def test_a_smaller_microbatch_shortens_the_bubble() -> None:
+    small, large = (predicted(run(pp=4, batch={"micro": micro})) for micro in (1, 4))
+    assert small.bubble_fraction < large.bubble_fraction
+
+
+def test_zero_shards_the_optimizer() -> None:
+    instant = Link(latency_us=0.0, gb_per_s=1e9)
+    plain, sharded = (
+        predicted(replace(subject, cluster=replace(subject.cluster, intra_node=instant))).stages[0].step_us
+        for subject in (run(dp=4), run(dp=4, zero=1))
+    )
+    assert sharded == pytest.approx(plain / 4, rel=1e-3)
+
+
+def test_schedules_of_even_stages_take_equally_long_and_uneven_ones_do_not_get_shorter() -> None:
+    assert step_us(run(pp=4, schedule="afab")) <= step_us(run(pp=4, schedule="1f1b")) * (1 + 1e-9)
+
+
+def test_precision_moves_the_step() -> None:
+    assert step_us(replace(run(), precision="bf16")) < step_us(run())
+
+
+@pytest.mark.parametrize("plan", [{"pp": 2}, {"tp": 2}, {"dp": 2}])
+def test_a_slower_link_lengthens_the_step(plan: dict[str, Any]) -> None:
+    subject = run(**plan)
+    slow = replace(subject, cluster=replace(subject.cluster, intra_node=Link(latency_us=300, gb_per_s=0.1)))
+    assert step_us(slow) > step_us(subject)
+
+
+def test_ranks_on_several_nodes_pay_the_link_between_them() -> None:
+    subject = run(pp=2)
+    apart = replace(subject, cluster=replace(subject.cluster, nodes=2, gpus_per_node=1))
+    assert predicted(apart).breakdown_us["p2p"] > predicted(subject).breakdown_us["p2p"]
+
+
+def test_mfu_and_throughput_follow_from_the_step() -> None:
+    result = predicted(run())
+    assert result.tokens_per_second == pytest.approx(16 * 128 / result.step_time.median_us * 1e6)
+    assert 0 < result.mfu < 1
+    twice = predicted(
+        replace(run(), cluster=replace(cluster(1), gpu=replace(cluster(1).gpu, peak_tflops={"fp32": 1e9})))
+    )
+    assert twice.mfu < result.mfu
+
+
+def test_a_wider_composition_error_widens_the_interval_alone() -> None:
+    subject = run()
+    narrow, wide = (
+        estimate(
+            subject,
+            PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, composition_error=error),
+            {"samples": None},
+        )
+        for error in (0.0, 0.2)
+    )
+    assert wide.step_time.median_us == narrow.step_time.median_us
+    assert narrow.step_time.low_us == pytest.approx(narrow.step_time.median_us)
+    assert wide.step_time.high_us == pytest.approx(1.2 * wide.step_time.median_us)
+
+
+def test_what_a_sampler_must_time_covers_all_of_a_run() -> None:
+    subject = run(pp=2)
+    requested = {
+        (request.call, phase)
+        for requests in requests_of_runs([subject]).values()
+        for request in requests
+        for phase in request.phases
+    }
+    needed = {(counted.call, counted.phase) for stage in decompose(subject) for counted in stage.all_calls()}
+    assert requested == needed
+
+
+class HalfKnown(Flat):
+    """Knows layers alone; the rest is left to the parts and the speed of light."""
+
+    def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times | None]:  # type: ignore[override]
+        return [self._time(call, phase) if call.NAME == "dense_layer" else None for call, phase in calls]
+
+
+def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
+    subject = run()
+    prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    result = estimate(subject, prices, {"samples": None})
+    layers_us = subject.microbatches * MODEL.layers * 300.0
+    assert result.sources["measured"] == pytest.approx(layers_us / result.step_time.median_us)
+    assert result.sources["analytic"] == pytest.approx(1 - result.sources["measured"])
+
+
+def test_equal_calls_are_asked_for_once() -> None:
+    class Counting(SpeedOfLight):
+        def __init__(self) -> None:
+            self.asked: list[tuple[Call, Phase]] = []
+
+        def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+            self.asked.extend(calls)
+            return super().times(calls, cluster)
+
+    model = Counting()
+    predicted(run(pp=4), model)
+    assert len(model.asked) == len(set(model.asked))

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from sampling.environment import rank_environment
 from sampling.errors import UserError
@@ -71,6 +72,17 @@ def stop(agent: subprocess.Popen[bytes]) -> None:
 def die_with_launcher() -> None:
     """Called by a rank: have the kernel end this process should torchrun die without ending it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def leave() -> NoReturn:
+    """Called by a rank as its last act, once what it has to say is written and its process group is destroyed.
+
+    It skips the interpreter's own teardown: gloo threads that still run then abort the process now and then ("terminate
+    called without an active exception"), and torchrun would take that for a failed run.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def failure(logs: Path) -> str:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from predict.measure.checks import Implementation
-from predict.measure.launch import die_with_launcher
+from predict.measure.launch import die_with_launcher, leave
 from predict.measure.noise import Usage
 from predict.measure.plain import load_run
 from predict.measure.training import Training, build_training
@@ -86,7 +86,9 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=arguments.timeout_s))
     training = build(load_run(arguments.run.read_text()), arguments.implementation)
     write_reports(train(training, arguments.steps), arguments.result, arguments.implementation)
+    dist.barrier()
     dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def trajectory(run: TrainingRun) -> dict[str, Any]:
 def main() -> None:
     import torch.distributed as dist
 
-    from predict.measure.launch import die_with_launcher
+    from predict.measure.launch import die_with_launcher, leave
 
     die_with_launcher()
     dist.init_process_group("gloo")
@@ -99,6 +99,7 @@ def main() -> None:
     Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(seen))
     dist.barrier()
     dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ from sampling.errors import ConfigError, UserError
 if TYPE_CHECKING:
     from sampling.shapes import Ranges
 
+VISITS_OF_NAMED = 3
+"""Moments at which a call that a named run needs is timed: a shared machine drifts by 5–15 % over minutes."""
+
 DESCRIPTION = """\
 Time operators and collectives on this machine and keep the rows under data/samples/<profile>/.
 
@@ -56,12 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sampling.compute import Request
     from sampling.device import detect_hardware, ranks_of_machine
     from sampling.hardware import CONFIGS, hardware_facts
     from sampling.progress import progress_display
     from sampling.requests import read_calls_file, space_filling
-    from sampling.session import open_profile, sample
+    from sampling.session import Wanted, open_profile, sample
     from sampling.shapes import draw_models
     from sampling.store import DATA, samples_directory
 
@@ -70,11 +72,15 @@ def run(options: argparse.Namespace) -> int:
     hardware = options.hardware or detect_hardware()
     kind = "cpu" if hardware_facts(hardware)["kind"] == "cpu" else "gpu"
     ranges = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
-    wanted: list[tuple[int, Sequence[Request]]] = []
+    wanted = []
     if options.calls:
-        wanted += sorted(read_calls_file(options.calls).items())
+        needed = sorted(read_calls_file(options.calls).items())
+        wanted += [Wanted(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED) for ranks, requests in needed]
     models = draw_models(ranges, options.models)
-    wanted += [(ranks, list(space_filling(models, ranks))) for ranks in ranks_of_machine(hardware)]
+    wanted += [
+        Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1)
+        for ranks in ranks_of_machine(hardware)
+    ]
     directory = samples_directory(options.profile, options.data or DATA)
     manifest = open_profile(directory, profile=options.profile, hardware=hardware, fresh=options.fresh)
     print(f"{options.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)

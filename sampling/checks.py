@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from sampling.call import Call, Phase
 from sampling.hardware import Cluster
+from sampling.load import OTHERS_LIMIT
 from sampling.speed_of_light import physical_bound_us
 from sampling.timer import Timing
 
 MEDIAN_ERROR_LIMIT = 0.15
 """How uncertain a median may be (relative, 95 %): beyond it a row teaches less than the physics does."""
-
-OTHER_LOAD_LIMIT = 0.10
-"""Share of the CPU that other processes may take during a timing; above it medians drift by more than the noise."""
 
 CPU_TIME_LOAD_LIMIT = 0.60
 """The same where a thread's own CPU time is counted: others then only cost cache and memory bandwidth."""
@@ -24,7 +22,7 @@ def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster
         return f"faster than the physical bound: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
     if timing.median_error > MEDIAN_ERROR_LIMIT:
         return f"noisy: the median is uncertain by {timing.median_error:.0%}, limit {MEDIAN_ERROR_LIMIT:.0%}"
-    limit = OTHER_LOAD_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
+    limit = OTHERS_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
     if timing.other_load > limit:
         return f"other processes took {timing.other_load:.0%} of the CPU, limit {limit:.0%}"
     return ""

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
 
 from sampling.call import make_call
 from sampling.compute import Request, time_requests
 from sampling.hardware import load_cluster
 from sampling.job import Job
+from sampling.launch import die_with_launcher, leave
 from sampling.store import Sample, append_to_journal
 from sampling.timer import TimerSettings
 
@@ -104,5 +106,12 @@ def run_job(job: Job) -> None:
         dist.destroy_process_group()
 
 
-if __name__ == "__main__":
+@record
+def main() -> None:
+    die_with_launcher()
     run_job(Job(**json.loads(Path(sys.argv[1]).read_text())))
+    leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,22 @@ def _phases_worth_timing(call: Call) -> tuple[Phase, ...]:
     return tuple(phase for phase in call.PHASES if phase not in ("backward_input", "backward_weight"))
 
 
-def missing(requests: Iterable[Request], kept: Iterable[Sample], ranks: int) -> list[Request]:
-    """`requests` without the phases that a good row taken with `ranks` busy ranks a node answers, each call once."""
-    have: set[tuple[Call, Phase]] = {
+def missing(requests: Iterable[Request], kept: Iterable[Sample], ranks: int, visits: int) -> list[Request]:
+    """What is still to be timed for every phase of `requests` to have `visits` good rows taken with `ranks` busy ranks.
+
+    One round of all calls follows another, so that the rows of one call lie apart in time and a slow spell of the machine
+    does not fall on all of them.
+    """
+    have = Counter(
         (sample.call, sample.phase) for sample in kept if sample.busy_ranks == ranks and not sample.quarantine
-    }
+    )
     wanted: dict[Call, dict[Phase, None]] = {}
     for request in requests:
-        phases = wanted.setdefault(request.call, {})
-        phases.update(dict.fromkeys(phase for phase in request.phases if (request.call, phase) not in have))
-    return [Request(call=call, phases=tuple(phases)) for call, phases in wanted.items() if phases]
+        wanted.setdefault(request.call, {}).update(dict.fromkeys(request.phases))
+    rounds = []
+    for visit in range(visits):
+        for call, phases in wanted.items():
+            lacking = tuple(phase for phase in phases if have[call, phase] <= visit)
+            if lacking:
+                rounds.append(Request(call=call, phases=lacking))
+    return rounds

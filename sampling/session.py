@@ -15,13 +15,12 @@ from sampling.device import identify, provenance
 from sampling.errors import SamplesError
 from sampling.hardware import hardware_facts
 from sampling.job import Job
-from sampling.launch import launched
+from sampling.launch import launch
 from sampling.requests import missing
 from sampling.store import Manifest, fold_journal, iterate_samples, read_manifest, read_samples, write_manifest
 from sampling.timer import TimerSettings
 
-POLL_S = 0.3
-START_UP_S = 90.0
+GRACE_S = 90.0
 """How long past its budget a worker may take to start, finish its last call and end, before it counts as hung."""
 
 
@@ -36,6 +35,15 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Requests to be timed with `busy_ranks` ranks on the node, each at `visits` moments of the session."""
+
+    busy_ranks: int
+    requests: Sequence[Request]
+    visits: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,17 +81,16 @@ def open_profile(directory: Path, *, profile: str, hardware: str, fresh: bool) -
     return manifest
 
 
-def sample(
-    directory: Path, manifest: Manifest, wanted: Sequence[tuple[int, Sequence[Request]]], *, budget_s: float, tell: Tell
-) -> Outcome:
-    """Time what of `wanted` (ranks a node, requests; in order of importance) the store lacks, within `budget_s`.
+def sample(directory: Path, manifest: Manifest, wanted: Sequence[Wanted], *, budget_s: float, tell: Tell) -> Outcome:
+    """Time what of `wanted` (in order of importance) the store lacks, within `budget_s`.
 
     Each entry runs as one job; what it leaves of the budget goes to the next, and the last ones share evenly.
     """
     end = time.monotonic() + budget_s
     not_reached = 0
-    for index, (ranks, requests) in enumerate(wanted):
-        lacking = missing(requests, iterate_samples(read_samples(directory)), ranks)
+    for index, entry in enumerate(wanted):
+        rows = iterate_samples(read_samples(directory))
+        lacking = missing(entry.requests, rows, entry.busy_ranks, entry.visits)
         phases = sum(len(request.phases) for request in lacking)
         left_s = end - time.monotonic()
         if not lacking or left_s <= 0:
@@ -91,7 +98,7 @@ def sample(
             continue
         share_s = left_s if index < len(wanted) - 2 else left_s / (len(wanted) - index)
         try:
-            _run(_job(directory, manifest, ranks, lacking, share_s), tell)
+            _run(_job(directory, manifest, entry.busy_ranks, lacking, share_s), tell)
         finally:
             not_reached += phases - fold_journal(directory)
     session = len(manifest.sessions) - 1
@@ -120,31 +127,23 @@ def _run(job: Job, tell: Tell) -> None:
     wanted = sum(len(phases) for _, _, phases in job.requests)
     label = f"{job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''}"
     end = time.monotonic() + job.budget_s
+
+    def watch() -> None:
+        tell(Progress(label=label, done=_journal_length(job), wanted=wanted, left_s=max(0.0, end - time.monotonic())))
+
     with tempfile.TemporaryDirectory() as scratch:
-        job_file, log = Path(scratch) / "job.json", Path(scratch) / "worker.log"
+        job_file = Path(scratch) / "job.json"
         job_file.write_text(json.dumps(asdict(job)))
-        with launched(
-            "sampling.network", [str(job_file)], ranks=job.ranks_per_node, threads=threads, log=log
-        ) as worker:
-            while worker.poll() is None:
-                time.sleep(POLL_S)
-                left_s = end - time.monotonic()
-                tell(Progress(label=label, done=_journal_length(job), wanted=wanted, left_s=max(0.0, left_s)))
-                if left_s < -START_UP_S:
-                    raise SamplesError(
-                        f"{_tail(log)}\na worker hung and was ended; rows kept so far stay, run again to go on"
-                    )
-            if worker.returncode:
-                raise SamplesError(f"{_tail(log)}\na worker failed (above); rows kept so far stay, run again to go on")
+        launch(
+            ["-m", "sampling.network", str(job_file)],
+            name=f"sampling on {label} (rows kept so far stay; run again to go on)",
+            processes=job.ranks_per_node,
+            threads=threads,
+            timeout_s=job.budget_s + GRACE_S,
+            watch=watch,
+        )
 
 
 def _journal_length(job: Job) -> int:
     journal = Path(job.directory) / "journal.jsonl"
     return journal.read_bytes().count(b"\n") if journal.is_file() else 0
-
-
-def _tail(log: Path) -> str:
-    """The worker's last lines, from the first traceback on where there is one."""
-    lines = log.read_text(errors="replace").splitlines()
-    first = next((index for index, line in enumerate(lines) if "Traceback" in line), max(0, len(lines) - 20))
-    return "\n".join(lines[first : first + 40])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sampling.call import Phase, Workload
-from sampling.load import load_of_others, read_cpu_clock
+from sampling.load import OTHERS_LIMIT, load_of_others, read_cpu_clock
 
 if TYPE_CHECKING:
     import torch
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimerSettings:
-    """How long a phase is timed. `other_load_limit` asks for another attempt, up to `attempts`."""
+    """How long a phase is timed: a batch of `seconds`, and more of them until the median is known to `median_error`
+    (relative half-width, 95 %). A timing beside other processes' load is tried again, up to `attempts` times.
+    """
 
     warmup_repeats: int = 3
     least_repeats: int = 7
     most_repeats: int = 60
     seconds: float = 0.3
+    median_error: float = 0.05
+    most_batches: int = 5
     attempts: int = 3
-    other_load_limit: float = 0.10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +82,7 @@ def time_phase(
         timing = _attempt(workload, phase, stopwatch, ranks, together, done_per_run, settings)
         if best is None or timing.other_load < best.other_load:
             best = timing
-        if best.other_load <= settings.other_load_limit:
+        if best.other_load <= OTHERS_LIMIT:
             break
     assert best is not None
     return best
@@ -101,19 +104,23 @@ def _attempt(
 
     pilot = [once() for _ in range(settings.warmup_repeats)]
     typical_s = ranks.largest(min(pilot)) / 1e6
-    repeats = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
-    before = read_cpu_clock()
-    own_times = [once() for _ in range(repeats)]
-    after = read_cpu_clock()
-    other_load = ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s)))
+    batch = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
     combine = max if together else statistics.fmean
-    times = sorted(combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True))
+    times: list[float] = []
+    before = read_cpu_clock()
+    for _ in range(settings.most_batches):
+        own_times = [once() for _ in range(batch)]
+        times += [combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True)]
+        if _median_error(sorted(times)) <= settings.median_error:
+            break
+    after = read_cpu_clock()
+    times.sort()
     return Timing(
         median_us=statistics.median(times),
-        low_us=times[round(0.1 * (repeats - 1))],
-        high_us=times[round(0.9 * (repeats - 1))],
-        repeats=repeats,
-        other_load=other_load,
+        low_us=times[round(0.1 * (len(times) - 1))],
+        high_us=times[round(0.9 * (len(times) - 1))],
+        repeats=len(times),
+        other_load=ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s))),
         by_wall=stopwatch is not thread_stopwatch,
         median_error=_median_error(times),
     )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-OTHERS_LIMIT = 0.1
-"""Share of the machine's CPU time: a step during which other processes took more is noisy. On a quiet machine the share
-stays below 0.03, and medians begin to move at about 0.1."""
+from sampling.load import OTHERS_LIMIT, PROC_STAT, busy_seconds
+
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
 
@@ -24,16 +21,7 @@ class Usage:
 
     @staticmethod
     def now() -> Usage:
-        return Usage(machine_s=busy_seconds(Path("/proc/stat").read_text()), own_s=time.process_time())
-
-
-def busy_seconds(stat: str) -> float:
-    """CPU time over all cores that was neither idle nor waiting for I/O, from the text of /proc/stat (see proc(5)).
-
-    Time that a hypervisor gave to someone else (steal) counts as busy: the step could not have it.
-    """
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split(maxsplit=9)[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return Usage(machine_s=busy_seconds(PROC_STAT.read_text()), own_s=time.process_time())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from predict.measure.checks import Implementation, check
-from predict.measure.launch import launch
 from predict.measure.measurement import Measurement, pool
 from predict.measure.noise import StepUsage, others_shares
 from predict.measure.plain import dump_run
 from predict.workload.run import TrainingRun
+from sampling.launch import launch
 
 WARMUP = 3
 """Steps until the allocator has all its memory and torch's lazy set-up is done; measured on CPU, see rank_environment."""
@@ -53,30 +53,26 @@ def measure(
 
 
 def measure_interleaved(
-    runs: Sequence[TrainingRun],
+    trials: Sequence[tuple[TrainingRun, Implementation]],
     *,
     rounds: int,
     steps_per_round: int,
-    warmup: int = WARMUP,
-    implementation: Implementation = "torch",
-    timeout_s: float = 600,
-    progress: Callable[[str], None] = lambda message: None,
+    progress: Callable[[str], None],
 ) -> list[Measurement]:
     """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
 
     Returns one measurement a run, in their order, over the steps of all rounds. `progress` is told each result as it
     comes. Raises as `measure` does; every run is checked before the first starts.
     """
-    for run in runs:
+    for run, implementation in trials:
         check(run, implementation)
-    measured: list[list[Measurement]] = [[] for _ in runs]
-    for turn in range(1, rounds + 1):
-        for run, results in zip(runs, measured, strict=True):
-            result = measure(
-                run, steps=steps_per_round, warmup=warmup, implementation=implementation, timeout_s=timeout_s
-            )
-            results.append(result)
-            progress(f"round {turn}/{rounds}: {run.name} {result.median_us / 1e3:.1f} ms")
+    measured: list[list[Measurement]] = [[] for _ in trials]
+    for turn in range(rounds):
+        for index, (run, implementation) in enumerate(trials):
+            result = measure(run, steps=steps_per_round, implementation=implementation)
+            measured[index].append(result)
+            done = turn * len(trials) + index + 1
+            progress(f"measured {done} of {rounds * len(trials)}: {run.name} {result.median_us / 1e3:.1f} ms")
     return [pool(results) for results in measured]
 
 

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from predict.measure.checks import Implementation
-from predict.measure.launch import die_with_launcher, leave
 from predict.measure.noise import Usage
 from predict.measure.plain import load_run
 from predict.measure.training import Training, build_training
 from predict.workload.run import TrainingRun
+from sampling.launch import die_with_launcher, leave
 
 
 @dataclass(kw_only=True, slots=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from predict import one_batch
 from predict.measure.checks import Implementation
-from predict.measure.measurement import Measurement, pool
-from predict.measure.real_step import measure
+from predict.measure.measurement import Measurement
+from predict.measure.real_step import measure_interleaved
 from predict.step.estimate import StepEstimate
 from predict.validate.hold_out import ValidationRow
 from sampling.hardware import CONFIGS
@@ -44,18 +44,13 @@ def validate(
     Raises UserError for a config that is wrong or cannot run here.
     """
     predicted = [one_batch(trial.config, overrides) for trial in trials]
-    measured: list[list[Measurement]] = [[] for _ in trials]
-    for turn in range(rounds):
-        for trial, estimate, results in zip(trials, predicted, measured, strict=True):
-            results.append(measure(estimate.run, steps=STEPS_A_ROUND, implementation=trial.implementation))
-            done = turn * len(trials) + len([results for results in measured if len(results) > turn])
-            tell(
-                f"measuring, {done} of {rounds * len(trials)}: {estimate.run.name} {results[-1].median_us / 1e3:.0f} ms"
-            )
-    return [
-        _row(trial, estimate, pool(results))
-        for trial, estimate, results in zip(trials, predicted, measured, strict=True)
-    ]
+    measured = measure_interleaved(
+        [(estimate.run, trial.implementation) for trial, estimate in zip(trials, predicted, strict=True)],
+        rounds=rounds,
+        steps_per_round=STEPS_A_ROUND,
+        progress=tell,
+    )
+    return [_row(*each) for each in zip(trials, predicted, measured, strict=True)]
 
 
 def _row(trial: Trial, estimate: StepEstimate, measured: Measurement) -> ValidationRow:

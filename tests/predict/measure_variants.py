@@ -86,7 +86,7 @@ def trajectory(run: TrainingRun) -> dict[str, Any]:
 def main() -> None:
     import torch.distributed as dist
 
-    from predict.measure.launch import die_with_launcher, leave
+    from sampling.launch import die_with_launcher, leave
 
     die_with_launcher()
     dist.init_process_group("gloo")

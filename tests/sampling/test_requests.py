@@ -84,14 +84,21 @@ def test_backwards_that_span_ranks_are_not_split() -> None:
 
 def test_what_a_good_row_answers_is_not_timed_again() -> None:
     request = Request(call=GEMM, phases=("forward", "backward"))
-    assert missing([request, request], [SAMPLE], 2) == [Request(call=GEMM, phases=("backward",))]
-    assert missing([Request(call=GEMM, phases=("forward",))], [SAMPLE], 2) == []
+    assert missing([request, request], [SAMPLE], 2, visits=1) == [Request(call=GEMM, phases=("backward",))]
+    assert missing([Request(call=GEMM, phases=("forward",))], [SAMPLE], 2, visits=1) == []
+
+
+def test_visits_of_one_call_lie_a_round_of_all_calls_apart() -> None:
+    other = replace(GEMM, m=16)
+    requests = [Request(call=call, phases=("forward",)) for call in (GEMM, other)]
+    order = [request.call for request in missing(requests, [SAMPLE], 2, visits=3)]
+    assert order == [other, GEMM, other, GEMM, other]
 
 
 @pytest.mark.parametrize("other", [replace(SAMPLE, quarantine="noisy"), replace(SAMPLE, busy_ranks=1)])
 def test_a_quarantined_row_or_one_of_another_layout_answers_nothing(other: Sample) -> None:
     request = Request(call=GEMM, phases=("forward",))
-    assert missing([request], [other], 2) == [request]
+    assert missing([request], [other], 2, visits=1) == [request]
 
 
 def test_a_calls_file_comes_back_as_it_went_out(tmp_path: Path) -> None:

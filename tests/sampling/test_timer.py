@@ -12,7 +12,7 @@ from sampling.network import LoneRank
 from sampling.operators.gemm import Gemm
 from sampling.timer import TimerSettings, Timing, time_phase
 
-SETTINGS = TimerSettings(warmup_repeats=2, least_repeats=5, most_repeats=11, seconds=1.0, attempts=1)
+SETTINGS = TimerSettings(warmup_repeats=2, least_repeats=5, most_repeats=11, seconds=1.0, attempts=1, most_batches=3)
 
 
 class Scripted:
@@ -59,6 +59,13 @@ def test_slow_calls_are_repeated_less_often_but_never_less_than_the_least() -> N
 def test_a_run_that_does_the_call_several_times_is_divided() -> None:
     timing, _ = timed([80.0] * 13, done_per_run=8)
     assert timing.median_us == 10.0
+
+
+def test_an_uncertain_median_is_given_more_repeats() -> None:
+    steady, _ = timed([10.0] * 40)
+    unsteady, _ = timed([10.0, 10.0, *[5.0, 15.0, 10.0, 20.0] * 10])
+    assert (steady.repeats, unsteady.repeats) == (11, 33)
+    assert unsteady.median_error > steady.median_error == 0
 
 
 class TwoRanks(LoneRank):

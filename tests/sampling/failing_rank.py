@@ -1,6 +1,6 @@
 """Ranks of the failure tests: `fails`, the last rank raises while the others wait for it; `hangs`, all wait for ever.
 
-    torchrun … measure_failing_rank.py FOLDER fails|hangs
+    torchrun … failing_rank.py FOLDER fails|hangs
 
 Each rank first leaves its process id in FOLDER.
 """
@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from predict.measure.launch import die_with_launcher
+from sampling.launch import die_with_launcher
 
 
 def main() -> None:

@@ -25,6 +25,10 @@ def _stage(distributed: Any) -> Any:
     return int(distributed) if isinstance(distributed, bool) else distributed
 
 
+def _chunks(stages: Any) -> Any:
+    return 1 if stages is None else stages
+
+
 def _recompute(granularity: Any) -> Any:
     return "none" if granularity is None else granularity
 
@@ -33,7 +37,7 @@ ALIASES: Mapping[str, Alias] = {
     "tensor_model_parallel_size": Alias(section="plan", key="tp"),
     "sequence_parallel": Alias(section="plan", key="sp"),
     "pipeline_model_parallel_size": Alias(section="plan", key="pp"),
-    "num_virtual_stages_per_pipeline_rank": Alias(section="plan", key="vpp"),
+    "num_virtual_stages_per_pipeline_rank": Alias(section="plan", key="vpp", convert=_chunks),
     "data_parallel_size": Alias(section="plan", key="dp"),
     "context_parallel_size": Alias(section="plan", key="cp"),
     "expert_model_parallel_size": Alias(section="plan", key="ep"),
@@ -81,7 +85,9 @@ def resolve(document: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[str, Any]
             faults += _put(target, alias, value, path=name)
     for section in ("plan", "batch"):
         given = resolved.get(section)
-        for name, value in list(given.items()) if isinstance(given, dict) else []:
+        if not isinstance(given, dict):
+            continue
+        for name, value in list(given.items()):
             alias = alias_of(name)
             if alias is not None and alias.section == section:
                 del given[name]

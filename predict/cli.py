@@ -173,7 +173,7 @@ def _note(message: str) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
-    from predict.config import json_schema
+    from predict.config_schema import json_schema
 
     _print_json(json_schema())
 

@@ -46,7 +46,7 @@ def parse_yaml(text: str) -> tuple[Any, list[Fault]]:
         node = loader.get_single_node()
         if node is None:
             return None, []
-        return loader.construct_document(node), list(_duplicates(node, "", set()))  # type: ignore[no-untyped-call]
+        return loader.construct_document(node), list(_duplicates(node, "", set()))
     finally:
         loader.dispose()
 

@@ -50,9 +50,9 @@ class Key:
 
     def malformed(self, value: Any) -> str | None:
         """What is wrong with a value, or None."""
-        if type(value) is not PYTHON[self.kind]:
+        if type(value) is not PYTHON[self.kind]:  # True is an int to isinstance
             return f"{shown(value)} is not {EXPECTED[self.kind]}; give {self.allowed()}"
-        if self.kind == "integer" and not self.minimum <= value <= self.maximum:
+        if isinstance(value, int) and self.kind == "integer" and not self.minimum <= value <= self.maximum:
             return f"{shown(value)} is out of range; give {self.allowed()}"
         if self.choices and value not in (known := self.choices()) and value not in self.unmodelled:
             return f"{shown(value)} is not known; give {self.allowed()}{did_you_mean(value, known)}"
@@ -73,7 +73,7 @@ def keys_of(cls: Any, **settings: Mapping[str, Any]) -> tuple[Key, ...]:
     keys = []
     for field in fields(cls):
         required = field.default is MISSING
-        said = {"name": field.name, "kind": KINDS[str(field.type)], "required": required}
+        said: dict[str, Any] = {"name": field.name, "kind": KINDS[str(field.type)], "required": required}
         if not required:
             said["default"] = field.default
         keys.append(Key(**(said | dict(settings.get(field.name, {})))))
@@ -91,7 +91,8 @@ def check(
     faults = unknown_keys(values, known, section=section, also_known=also_known)
     good: dict[str, Scalar] = {}
     for key in keys:
-        path, value = join(section, key.name), values.get(key.name)
+        path = join(section, key.name)
+        value: Any = values.get(key.name)
         if key.name not in values or (value is None and key.nullable):
             if key.required and key.name not in values:
                 faults.append(Fault(path=path, problem=f"missing; add {key.name}: {key.allowed()}, it has no default"))

@@ -26,8 +26,9 @@ class ModelReading:
 
 def load_model(source: Path | str | Mapping[str, Any]) -> ModelSpec:
     """Read a `config.json` or its keys; ConfigError lists every fault."""
+    faults: list[Fault] = []
     if isinstance(source, Mapping):
-        label, name, values, faults = "model", str(source.get("model_type")), dict(source), []
+        label, name, values = "model", str(source.get("model_type")), dict(source)
     else:
         label, name = str(source), Path(source).stem
         read, faults = read_json(Path(source))
@@ -90,7 +91,7 @@ def own_name(key: Any, family: Family) -> Any:
     """The family's own name of a key that `transformers` or Megatron calls otherwise."""
     if not isinstance(key, str) or key in family.names():
         return key
-    field = OTHER_NAMES.get(key.replace("-", "_"))
+    field = OTHER_NAMES.get(key.replace("-", "_"), "")
     return family.keys[field].name if field in family.keys else key
 
 

@@ -13,12 +13,12 @@ from sampling.errors import UserError
 def test_measures_in_rounds_and_tells_of_them() -> None:
     told: list[str] = []
     (result,) = measure_interleaved(
-        [(tiny_run(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, warmup=1, progress=told.append
+        [(tiny_run(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append
     )
     assert len(told) == 1
     assert told[0].startswith("measured 1 of 1: tiny llama-like ")
     assert len(result.step_times_us) == 4
-    assert len(result.losses) == 5
+    assert len(result.losses) == 7
     assert result.losses[-1] < result.losses[0] - 0.05
     assert result.p10_us <= result.median_us <= result.p90_us
     assert result.threads == 1

@@ -1,0 +1,60 @@
+"""The keys of a run config's sections, each with its kind, range, default and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.keys import Key, keys_of
+from predict.schedules.registry import names as schedule_names
+from predict.workload.plan import Plan
+from sampling.hardware import DTYPE_BYTES, known_hardware
+
+_DEGREES: Mapping[str, str] = {
+    "tp": "tensor parallel ranks: each holds 1/tp of attention, MLP and vocabulary",
+    "pp": "pipeline stages",
+    "dp": "data parallel replicas",
+}
+_NOT_YET: Mapping[str, str] = {
+    "vpp": "virtual chunks a pipeline rank",
+    "cp": "context parallel ranks",
+    "ep": "expert parallel ranks",
+    "etp": "tensor parallel ranks inside an expert",
+}
+
+PLAN: tuple[Key, ...] = keys_of(
+    Plan,
+    **{name: {"doc": doc} for name, doc in _DEGREES.items()},
+    **{name: {"doc": doc, "modelled_to": 1} for name, doc in _NOT_YET.items()},
+    sp={"doc": "sequence parallelism: norms and residuals keep 1/tp of the sequence"},
+    zero={"doc": "ZeRO stage: 1 shards the optimizer over dp", "minimum": 0, "maximum": 3, "modelled_to": 1},
+    schedule={"doc": "pipeline schedule", "choices": schedule_names},
+    recompute={
+        "doc": "activation recomputation",
+        "choices": lambda: ("none", "full"),
+        "unmodelled": ("selective", "uniform", "block"),
+    },
+)
+BATCH: tuple[Key, ...] = (
+    Key(name="global", kind="integer", required=True, doc="sequences a step, over all replicas"),
+    Key(name="micro", kind="integer", required=True, doc="sequences of one microbatch on one replica"),
+    Key(name="seq_len", kind="integer", required=True, doc="tokens of a sequence"),
+)
+CLUSTER: tuple[Key, ...] = (
+    Key(name="hardware", kind="string", required=True, choices=known_hardware, doc="entry of configs/hardware"),
+    Key(name="nodes", kind="integer", required=True, doc="machines"),
+    Key(
+        name="gpus_per_node",
+        kind="integer",
+        required=True,
+        doc="GPUs a machine; on a CPU the ranks that share its cores",
+    ),
+    Key(name="profile", kind="string", required=True, doc="name under data/samples of this cluster's measurements"),
+    Key(name="cores", kind="integer", nullable=True, doc="CPU cores of a machine; default: those of the sampled one"),
+)
+PRECISION = Key(
+    name="precision",
+    kind="string",
+    required=True,
+    choices=lambda: tuple(DTYPE_BYTES),
+    doc="dtype of weights and activations",
+)

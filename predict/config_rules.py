@@ -1,0 +1,162 @@
+"""The rules across keys: what each value must be, given the others.
+
+A rule names the key path it blames and the values it looks at, and runs when all of them are sound on their own; so a
+fault in one place hides none elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from predict.faults import Fault, divisors, near_multiples
+from sampling.hardware import hardware_facts
+
+VOCABULARY_MULTIPLE = 128
+"""Megatron-LM pads the vocabulary to a multiple of this times tp (`make_vocab_size_divisible_by`, arguments.py)."""
+
+Problem = str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """A check over several values; it returns the problem, or None."""
+
+    path: str
+    needs: tuple[str, ...]
+    check: Callable[..., Problem]
+
+
+RULES: list[Rule] = []
+
+
+def rule(path: str, *needs: str) -> Callable[[Callable[..., Problem]], Callable[..., Problem]]:
+    """Declare a rule that blames `path` and looks at the values `needs`, which it is called with in that order."""
+
+    def declare(check: Callable[..., Problem]) -> Callable[..., Problem]:
+        RULES.append(Rule(path=path, needs=needs, check=check))
+        return check
+
+    return declare
+
+
+def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
+    """A fault for each rule that the values break; rules that lack a value are passed over."""
+    for each in RULES:
+        if all(need in values for need in each.needs):
+            problem = each.check(*(values[need] for need in each.needs))
+            if problem is not None:
+                yield Fault(path=each.path, problem=problem)
+
+
+@rule("plan.tp", "tp", "heads")
+def _heads_over_tp(tp: int, heads: int) -> Problem:
+    if heads % tp == 0:
+        return None
+    return f"{tp} does not divide the {heads} attention heads; set one of {divisors(heads)}"
+
+
+@rule("plan.tp", "tp", "kv_heads", "heads")
+def _kv_heads_over_tp(tp: int, kv_heads: int, heads: int) -> Problem:
+    if kv_heads % tp == 0 or kv_heads == heads:
+        return None
+    also = " (copying them to more ranks than there are heads is not modelled yet)" if kv_heads < tp else ""
+    return f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {divisors(kv_heads)}"
+
+
+@rule("plan.tp", "tp", "ffn")
+def _ffn_over_tp(tp: int, ffn: int) -> Problem:
+    if ffn % tp == 0:
+        return None
+    return f"{tp} does not divide the MLP's width {ffn}; set one of {divisors(ffn)}"
+
+
+@rule("model.vocab_size", "vocab", "tp")
+def _vocabulary_over_tp(vocab: int, tp: int) -> Problem:
+    if vocab % tp == 0:
+        return None
+    multiple = VOCABULARY_MULTIPLE * tp
+    padded = -(-vocab // multiple) * multiple
+    return f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
+
+
+@rule("plan.sp", "sp", "tp")
+def _sequence_parallel_needs_tp(sp: bool, tp: int) -> Problem:
+    return "true needs plan.tp above 1; set plan.sp to false, or plan.tp to 2 or more" if sp and tp == 1 else None
+
+
+@rule("batch.seq_len", "seq_len", "sp", "tp")
+def _sequence_over_tp(seq_len: int, sp: bool, tp: int) -> Problem:
+    if not sp or seq_len % tp == 0:
+        return None
+    return f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set {near_multiples(seq_len, tp)}"
+
+
+@rule("batch.seq_len", "seq_len", "cp")
+def _sequence_over_cp(seq_len: int, cp: int) -> Problem:
+    if seq_len % cp == 0:
+        return None
+    return f"{seq_len} is not a multiple of plan.cp = {cp}; set {near_multiples(seq_len, cp)}"
+
+
+@rule("batch.seq_len", "seq_len", "max_positions", "rope")
+def _positions(seq_len: int, max_positions: int, rope: bool) -> Problem:
+    if rope or seq_len <= max_positions:
+        return None
+    return f"{seq_len} is longer than the model's {max_positions} learnt positions; set {max_positions} or less"
+
+
+@rule("plan.vpp", "vpp", "pp")
+def _virtual_stages_need_pp(vpp: int, pp: int) -> Problem:
+    return f"{vpp} needs plan.pp above 1; set plan.vpp to 1" if vpp > 1 and pp == 1 else None
+
+
+@rule("plan.pp", "pp", "vpp", "layers")
+def _layers_over_stages(pp: int, vpp: int, layers: int) -> Problem:
+    if layers >= pp * vpp:
+        return None
+    return f"{pp} × plan.vpp = {vpp} makes {pp * vpp} stages of {layers} layers; set pp · vpp to {layers} or less"
+
+
+@rule("batch.global", "global", "micro", "dp")
+def _batch_over_replicas(global_: int, micro: int, dp: int) -> Problem:
+    at_once = micro * dp
+    if global_ % at_once == 0:
+        return None
+    multiples = near_multiples(global_, at_once)
+    return f"{global_} is not a multiple of batch.micro · plan.dp = {micro} · {dp} = {at_once}; set {multiples}"
+
+
+@rule("plan.dp", "dp", "tp", "pp", "cp", "nodes", "gpus_per_node")
+def _ranks(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_per_node: int) -> Problem:
+    model_ranks, world = tp * pp * cp, nodes * gpus_per_node
+    if model_ranks * dp == world:
+        return None
+    says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
+    if world % model_ranks:
+        return f"{says}; no dp mends that: choose tp · pp · cp (now {model_ranks}) among {divisors(world)}"
+    return f"{says}; set plan.dp to {world // model_ranks}"
+
+
+@rule("precision", "precision", "hardware")
+def _precision_of_hardware(precision: str, hardware: str) -> Problem:
+    facts = hardware_facts(hardware)
+    known = list(facts["peak_tflops"])
+    if precision in known:
+        return None
+    return f"{precision} is not among what {facts['name']} computes in; set one of {', '.join(known)}"
+
+
+@rule("cluster.cores", "cores", "hardware")
+def _cores_of_cpu(cores: int, hardware: str) -> Problem:
+    facts = hardware_facts(hardware)
+    return f"{cores} means nothing on {facts['name']}; remove it" if facts["kind"] != "cpu" else None
+
+
+@rule("plan.schedule", "schedule", "pp", "vpp", "global", "micro", "dp")
+def _schedule_fits(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problem:
+    from predict.schedules import registry
+
+    reason = registry.get(schedule).supports(ranks=pp, chunks=vpp, microbatches=max(1, global_ // (micro * dp)))
+    return f"{schedule!r} cannot run this plan: {reason}" if reason else None

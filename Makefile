@@ -5,11 +5,12 @@ TORCH   ?= torch==2.13.0
 PROFILE ?= this-machine
 BUDGET  ?= 300
 RUNS    ?=
+FRESH   ?=
 CONFIG  ?= configs/runs/demo.yml
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample train-regressors predict measure validate test check format clean
+.PHONY: help setup demo sample train-regressors predict measure validate bench readme test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +24,15 @@ $(READY): pyproject.toml
 	@touch $(READY)
 
 demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, and hold it against the real step
-	@$(BIN)/python -m predict.validate.demo
+	@$(BIN)/predict calls configs/runs/demo.yml --output .venv/demo-calls.json
+	@$(BIN)/python -m sampling --profile demo --budget 150 --calls .venv/demo-calls.json
+	@$(BIN)/python -m regressors --profile demo
+	@$(BIN)/predict one-batch configs/runs/demo.yml --set cluster.profile=demo
+	@$(BIN)/predict validate configs/runs/demo.yml --set cluster.profile=demo
 
-sample: $(READY)  ## time operators and collectives here [PROFILE= BUDGET=seconds RUNS="a.yml b.yml"]
+sample: $(READY)  ## time operators and collectives here [PROFILE= BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
-	@$(BIN)/python -m sampling --profile $(PROFILE) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json)
+	@$(BIN)/python -m sampling --profile $(PROFILE) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
 
 train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE=]
 	@$(BIN)/python -m regressors --profile $(PROFILE)
@@ -40,6 +45,12 @@ measure: $(READY)  ## run the step for real [CONFIG=]
 
 validate: $(READY)  ## predict this machine's validation runs, then measure them
 	@$(BIN)/predict validate this-machine
+
+bench: $(READY)  ## cold start and warm estimate, beside Python's own start
+	@$(BIN)/python tests/bench/start_up.py
+
+readme: $(READY)  ## put fresh figures into the README
+	@$(BIN)/python docs/refresh_readme.py
 
 test: $(READY)  ## run the tests
 	@$(BIN)/pytest

@@ -129,6 +129,7 @@ def _calls(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> None:
+    _require_positive("--steps", options.steps)
     from predict.config import load
     from predict.measure.real_step import measure
     from predict.report.measurement import measurement_text
@@ -142,7 +143,13 @@ def _measure(options: argparse.Namespace) -> None:
         print(measurement_text(result))
 
 
+def _require_positive(option: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"{option}: {value} is not a positive number; give 1 or more")
+
+
 def _validate(options: argparse.Namespace) -> None:
+    _require_positive("--rounds", options.rounds)
     from predict.validate.hold_out import validation_json
     from predict.validate.this_machine import Trial, trials_of_this_machine, validate
 

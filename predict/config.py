@@ -13,24 +13,193 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from predict.aliases import ALIASES, SECTIONS, alias_of, names_for, resolve
+from predict.aliases import ALIASES, names_for, resolve
+from predict.config_keys import BATCH, CLUSTER, PLAN, PRECISION
 from predict.config_rules import broken_rules
-from predict.config_sections import BATCH_KEYS, CLUSTER_KEYS, PLAN_KEYS, PRECISION_KEY, TOP_KEYS, json_schema
-from predict.documents import Read, parse_yaml, read_json, read_yaml
-from predict.faults import Fault, config_error, join, shown
-from predict.keys import check, unknown_keys
-from predict.workload.huggingface import override, read_model
-from predict.workload.model import ModelSpec
+from predict.config_schema import json_schema
+from predict.documents import Read, read_json, read_yaml
+from predict.faults import Fault, config_error, did_you_mean, key_name, shown
+from predict.keys import Key, check
+from predict.overrides import OPTION, Override, parse_overrides
+from predict.workload.huggingface import ModelReading, override, own_key, read_model
 from predict.workload.plan import Batch, Plan
 from predict.workload.run import TrainingRun
-from sampling.errors import ConfigError
 from sampling.hardware import Cluster, load_cluster
 from sampling.store import DATA, read_manifest, samples_directory
 
 __all__ = ["json_schema", "load"]
+
+Values = dict[str, Any]
+SECTION_KEYS: Mapping[str, tuple[Key, ...]] = {"cluster": CLUSTER, "plan": PLAN, "batch": BATCH}
+CONTENTS: Mapping[str, str] = {
+    "model": "the path of a Hugging Face config.json, or its keys",
+    "cluster": f"the path of a YAML file with {', '.join(key.name for key in CLUSTER)}, or these keys",
+    "plan": f"any of {', '.join(key.name for key in PLAN)}",
+    "batch": ", ".join(key.name for key in BATCH),
+    "precision": PRECISION.doc,
+}
+"""What each key of the top level holds."""
+REQUIRED_SECTIONS = ("model", "cluster", "batch")
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
+    """Read a run; `overrides` are `plan.tp=2`-like settings that replace what the files say.
+
+    Paths inside the file, and those in overrides, are relative to the file's directory. Raises ConfigError with one
+    line a fault, and SamplesError for a damaged manifest of the cluster's profile.
+    """
+    path = Path(path)
+    document, faults = read_yaml(path)
+    if document is None:
+        raise config_error(faults, {"": str(path)})
+    document, model_keys, clashes = resolve(document)
+    settings, unreadable = parse_overrides(overrides)
+    draft = _Draft(
+        path=path,
+        document=document,
+        settings=settings,
+        sources={"": str(path)},
+        faults=[*faults, *clashes, *unreadable],
+    )
+    _place_settings(draft)
+    _check_top_level(draft)
+    model = _model(draft, model_keys)
+    checked = {section: _section(draft, section) for section in SECTION_KEYS}
+    precision = _precision(draft)
+    draft.faults.extend(
+        broken_rules({**model.values, **precision, **checked["cluster"], **checked["plan"], **checked["batch"]})
+    )
+    if draft.faults or model.spec is None:
+        raise config_error(draft.faults, draft.sources)
+    batch = checked["batch"]
+    return TrainingRun(
+        name=path.stem,
+        model=model.spec,
+        cluster=_cluster(checked["cluster"]),
+        plan=Plan(**checked["plan"]),
+        batch=Batch(global_=batch["global"], micro=batch["micro"], seq_len=batch["seq_len"]),
+        precision=precision["precision"],
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Draft:
+    """A run on its way in: its document, the settings over it, where values came from, and what is wrong so far."""
+
+    path: Path
+    document: dict[Any, Any]
+    settings: list[Override]
+    sources: dict[str, str]
+    """Key path → the file or option that its value came from."""
+    faults: list[Fault]
+
+    def blame(self, path: str, problem: str) -> None:
+        self.faults.append(Fault(path=path, problem=problem))
+
+    def settings_of(self, section: str) -> list[Override]:
+        return [setting for setting in self.settings if setting.section == section and setting.key]
+
+
+def _place_settings(draft: _Draft) -> None:
+    """Put settings of whole sections into the document, and make the sections that only settings name."""
+    for setting in draft.settings:
+        draft.sources[setting.path] = OPTION
+        if setting.key:
+            draft.document.setdefault(setting.section, {})
+        else:
+            draft.document[setting.section] = setting.value
+
+
+def _check_top_level(draft: _Draft) -> None:
+    for name in draft.document:
+        if name not in CONTENTS:
+            homes = [section for section, keys in SECTION_KEYS.items() if any(key.name == name for key in keys)]
+            nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"
+            advice = f"put it under {homes[0]}" if homes else f"remove it{nearest}"
+            draft.blame(key_name(name), f"unknown key at the top level; {advice}")
+
+
+def _model(draft: _Draft, model_keys: Mapping[str, Any]) -> ModelReading:
+    """The model from its file or inline keys, with the keys given at the top level and the settings over it."""
+    if model_keys:
+        draft.document.setdefault("model", {})
+    given = _mapping(draft, "model", read_json)
+    if given is None:
+        return ModelReading(values={}, faults=[], spec=None)
+    for key, value in model_keys.items():
+        if given.setdefault(key, value) != value:
+            problem = f"{shown(value)}, but the model says {shown(given[key])}; keep one of the two"
+            draft.blame(key, f"{problem}, or use {OPTION} model.{key}=… to change the model")
+    for setting in draft.settings_of("model"):
+        own = own_key(given, setting.key)
+        draft.sources[f"model.{own}"] = OPTION
+        given = override(given, setting.key, setting.value)
+    source = draft.document["model"]
+    name = Path(source).stem if isinstance(source, str) else str(given.get("model_type"))
+    reading = read_model(given, name=name)
+    draft.faults.extend(fault.under("model") for fault in reading.faults)
+    return reading
+
+
+def _section(draft: _Draft, section: str) -> Values:
+    """The sound values of plan, batch or cluster."""
+    given = _mapping(draft, section, read_yaml)
+    if given is None:
+        return {}
+    given |= {setting.key: setting.value for setting in draft.settings_of(section)}
+    values, faults = check(given, SECTION_KEYS[section], section=section, also_known=names_for(section))
+    draft.faults.extend(faults)
+    return dict(values)
+
+
+def _mapping(draft: _Draft, section: str, read: Callable[[Path], Read]) -> dict[Any, Any] | None:
+    """A section's keys, from the file that it names where it may name one; None, with a fault, if there are none."""
+    value = draft.document.get(section, {})
+    from_file = section in ("model", "cluster")
+    if isinstance(value, dict):
+        if section not in draft.document and section in REQUIRED_SECTIONS:
+            draft.blame(section, f"missing; give {CONTENTS[section]}")
+            return None
+        return dict(value)
+    if not (from_file and isinstance(value, str)):
+        draft.blame(
+            section,
+            f"{shown(value)} is not a mapping of keys{' or a path' if from_file else ''}; give {CONTENTS[section]}",
+        )
+        return None
+    path = Path(os.path.normpath(draft.path.parent / value))
+    given, faults = read(path)
+    if given is None:
+        draft.faults.extend(
+            Fault(path=section, problem=f"{shown(value)} (that is {path}): {fault.problem}") for fault in faults
+        )
+        return None
+    draft.sources[section] = str(path)
+    draft.faults.extend(fault.under(section) for fault in faults)
+    return given
+
+
+def _precision(draft: _Draft) -> Values:
+    given = {key: value for key, value in draft.document.items() if key == PRECISION.name}
+    values, faults = check(given, [PRECISION])
+    draft.faults.extend(faults)
+    return dict(values)
+
+
+def _cluster(values: Values) -> Cluster:
+    """Build the cluster; a CPU's cores are those given, else those its samples were taken on."""
+    cores = values.get("cores")
+    directory = samples_directory(values["profile"], DATA)
+    if cores is None and (directory / "manifest.json").is_file():
+        cores = read_manifest(directory).device.get("cores")
+    return load_cluster(
+        hardware=values["hardware"],
+        nodes=values["nodes"],
+        gpus_per_node=values["gpus_per_node"],
+        profile=values["profile"],
+        cores=cores,
+    )

@@ -6,11 +6,12 @@ fault in one place hides none elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.faults import Fault, divisors, near_multiples
+from predict.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware import hardware_facts
 
 VOCABULARY_MULTIPLE = 128
@@ -154,9 +155,27 @@ def _cores_of_cpu(cores: int, hardware: str) -> Problem:
     return f"{cores} means nothing on {facts['name']}; remove it" if facts["kind"] != "cpu" else None
 
 
+@rule("cluster.profile", "profile")
+def _profile_is_a_name(profile: str) -> Problem:
+    if re.fullmatch(r"\w[\w.-]*", profile):
+        return None
+    return f"{shown(profile)} is not a plain name; use letters, digits, '.', '_' and '-'"
+
+
 @rule("plan.schedule", "schedule", "pp", "vpp", "global", "micro", "dp")
-def _schedule_fits(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problem:
+def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problem:
     from predict.schedules import registry
 
-    reason = registry.get(schedule).supports(ranks=pp, chunks=vpp, microbatches=max(1, global_ // (micro * dp)))
-    return f"{schedule!r} cannot run this plan: {reason}" if reason else None
+    reason = registry.get(schedule).supports(pp, vpp, max(1, global_ // (micro * dp)))
+    return (
+        f"{schedule} {reason}; change these counts or take another of {', '.join(registry.names())}" if reason else None
+    )
+
+
+@rule("plan.recompute", "recompute", "schedule")
+def _schedule_recomputes(recompute: str, schedule: str) -> Problem:
+    from predict.schedules import registry
+
+    if recompute == "none" or registry.get(schedule).supports_recompute:
+        return None
+    return f"{recompute} does not go with the schedule {schedule}; set plan.recompute to none"

@@ -70,7 +70,7 @@ def open_profile(directory: Path, *, profile: str, hardware: str, fresh: bool) -
         if manifest.device != device:
             raise SamplesError(
                 f"{directory}: its rows are from {manifest.device}, this machine is {device}; sample under another name "
-                "(PROFILE=…), or start the profile anew with --fresh (the old rows are set aside, not lost)"
+                "(PROFILE=…), or start the profile anew with FRESH=1 or --fresh (the old rows are set aside, not lost)"
             )
     else:
         manifest = Manifest(profile=profile, hardware=hardware, device=device)

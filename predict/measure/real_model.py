@@ -28,7 +28,7 @@ class Attention(nn.Module):
         self.q = nn.Linear(spec.hidden, query, bias=spec.attention_bias)
         self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
         self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
-        self.o = nn.Linear(query, spec.hidden, bias=spec.attention_bias)
+        self.o = nn.Linear(query, spec.hidden, bias=spec.output_bias)
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         query, key, value = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))

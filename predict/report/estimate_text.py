@@ -10,6 +10,7 @@ from predict.step.estimate import StepEstimate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 BAR_WIDTH = 24
 
@@ -18,7 +19,7 @@ def estimate_text(estimate: StepEstimate) -> RenderableType:
     """Step time first, then what it rests on, where it goes, and each stage."""
     from rich.console import Group
 
-    return Group(*_head(estimate), _ledger(estimate), _stages(estimate), _foot(estimate))
+    return Group(*_head(estimate), _ledger(estimate), "", _stages(estimate), _foot(estimate))
 
 
 def _head(estimate: StepEstimate) -> list[str]:
@@ -53,10 +54,16 @@ def _sources(estimate: StepEstimate) -> str:
     return " · ".join(f"{share:.0%} {name}" for name, share in estimate.sources.items() if share >= 0.0005)
 
 
-def _ledger(estimate: StepEstimate) -> RenderableType:
+def _table(title: str) -> Table:
     from rich.table import Table
 
-    table = Table(title="where the step goes (mean over pipeline ranks)", title_justify="left", box=None, pad_edge=True)
+    return Table(
+        title=f"  {title}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 2), pad_edge=False
+    )
+
+
+def _ledger(estimate: StepEstimate) -> RenderableType:
+    table = _table("where the step goes, mean over pipeline ranks")
     table.add_column("")
     table.add_column("time", justify="right")
     table.add_column("share", justify="right")
@@ -75,9 +82,7 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _stages(estimate: StepEstimate) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(title="stages", title_justify="left", box=None, pad_edge=True)
+    table = _table("pipeline stages, a microbatch")
     for name in ("stage", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
     for index, stage in enumerate(estimate.stages):
@@ -91,8 +96,8 @@ def _foot(estimate: StepEstimate) -> str:
     if samples is None:
         return f"\nsource: {estimate.provenance['source']}"
     manifest = samples["provenance"]
-    dates = sorted(session["date"] for session in manifest["sessions"])
+    dates = sorted({session["date"] for session in manifest["sessions"]})
     return (
-        f"\nsamples: {manifest['profile']}, {manifest['device']['name']}, {len(dates)} session(s) {dates[0]} to {dates[-1]}, "
+        f"\nsamples: {manifest['profile']}, taken on {manifest['device']['name']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
         f"torch {manifest['sessions'][-1]['versions']['torch']}"
     )

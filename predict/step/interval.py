@@ -82,4 +82,5 @@ def _pushed(buckets: tuple[Bucket, ...], kinds: list[Kind], side: Literal["low",
         for unit in bucket.units:
             bound = unit.time.high_us if side == "high" else unit.time.low_us
             sums[place[_kind(unit)]] += unit.count * (bound - unit.time.median_us)
-    return np.maximum(sums, 0.0)
+    pushed: Floats = np.maximum(sums, 0.0)
+    return pushed

@@ -107,14 +107,16 @@ def own_names(given: Mapping[Any, Any], family: Family) -> tuple[dict[Any, Any],
     return values, faults
 
 
+def own_key(given: Mapping[Any, Any], key: str) -> str:
+    """The name that a key has in this `config.json`'s family."""
+    family = family_of(given)
+    return key if family is None else str(own_name(key, family))
+
+
 def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
     """The keys of a `config.json` with one set anew, whatever name it has there."""
-    family = family_of(given)
-    if family is None:
-        return {**given, key: value}
-    own = own_name(key, family)
-    kept = {other: old for other, old in given.items() if own_name(other, family) != own}
-    return {**kept, own: value}
+    own = own_key(given, key)
+    return {other: old for other, old in given.items() if own_key(given, other) != own} | {own: value}
 
 
 def _derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:

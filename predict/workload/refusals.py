@@ -77,7 +77,7 @@ def refused(values: Mapping[str, Any], assumed: Mapping[str, Any]) -> Iterator[F
     """One fault for each feature that is on, in `values` or because the family assumes it."""
     effective = dict(assumed) | dict(values)
     rotary = values.get("rope_parameters")
-    if isinstance(rotary, Mapping) and "partial_rotary_factor" in rotary:
+    if isinstance(rotary, Mapping) and "partial_rotary_factor" in rotary and "rotary_pct" not in values:
         effective["rotary_pct"] = rotary["partial_rotary_factor"]
     if "use_sliding_window" in values and not values["use_sliding_window"]:
         effective["sliding_window"] = None

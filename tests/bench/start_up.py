@@ -1,0 +1,51 @@
+"""How long a cold `predict one-batch` takes beside Python's own start with numpy and yaml, and a warm estimate.
+
+python tests/bench/start_up.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from predict import one_batch
+
+DEMO = str(Path(__file__).resolve().parents[2] / "configs" / "runs" / "demo.yml")
+ROUNDS = 7
+
+
+def seconds(command: Sequence[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    commands = {
+        "numpy and yaml": [sys.executable, "-c", "import numpy, yaml"],
+        "predict --help": [sys.executable, "-m", "predict.cli", "--help"],
+        "predict one-batch": [sys.executable, "-m", "predict.cli", "one-batch", DEMO],
+        "predict one-batch --json": [sys.executable, "-m", "predict.cli", "one-batch", DEMO, "--json"],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
+        for name, command in commands.items():
+            times[name].append(seconds(command))
+    base = statistics.median(times["numpy and yaml"])
+    for name, taken in times.items():
+        print(f"{name:26} {statistics.median(taken) * 1e3:7.0f} ms   {statistics.median(taken) / base:5.2f} ×")
+    one_batch(DEMO)
+    warm = []
+    for _ in range(50):
+        start = time.perf_counter()
+        one_batch(DEMO)
+        warm.append(time.perf_counter() - start)
+    print(f"{'a further estimate':26} {statistics.median(warm) * 1e3:7.2f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A sound config becomes the run it describes, whichever of the accepted names it uses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import predict.config
+from predict.config import json_schema, load
+from predict.workload.plan import Plan
+from predict.workload.run import TrainingRun
+from sampling.errors import ConfigError
+from sampling.hardware import CONFIGS
+
+SHIPPED = sorted((CONFIGS / "runs").rglob("*.yml"))
+SOUND: dict[str, Any] = {
+    "model": {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "vocab_size": 512,
+    },
+    "cluster": {"hardware": "cpu", "nodes": 1, "gpus_per_node": 2, "profile": "nowhere"},
+    "plan": {"tp": 1, "pp": 2, "zero": 0, "schedule": "1f1b"},
+    "batch": {"global": 8, "micro": 1, "seq_len": 16},
+    "precision": "fp32",
+}
+
+
+def loaded(directory: Path, document: Any, overrides: Sequence[str] = ()) -> TrainingRun:
+    path = directory / "run.yml"
+    path.write_text(yaml.safe_dump(document))
+    return load(path, overrides)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_run_loads_and_fills_its_cluster(path: Path) -> None:
+    run = load(path)
+    assert run.name == path.stem
+    assert run.plan.tp * run.plan.pp * run.plan.cp * run.plan.dp == run.cluster.world_size
+    assert run.microbatches * run.batch.micro * run.plan.dp == run.batch.global_
+
+
+def test_the_values_arrive_where_they_belong(tmp_path: Path) -> None:
+    run = loaded(tmp_path, SOUND)
+    assert (run.model.layers, run.model.head_dim, run.model.kv_heads, run.model.ffn) == (4, 16, 2, 96)
+    assert run.plan == Plan(pp=2)
+    assert (run.batch.global_, run.batch.micro, run.batch.seq_len) == (8, 1, 16)
+    assert (run.precision, run.cluster.profile, run.cluster.gpus_per_node) == ("fp32", "nowhere", 2)
+
+
+def test_overrides_replace_single_values_and_whole_sections(tmp_path: Path) -> None:
+    (tmp_path / "tiny.json").write_text(json.dumps(SOUND["model"]))
+    overrides = ["plan.pp=1", "plan.tp=2", "model.num_hidden_layers=12", "batch={global: 4, micro: 2, seq_len: 8}"]
+    run = loaded(tmp_path, {**SOUND, "model": "tiny.json"}, [*overrides, "precision=bf16"])
+    assert (run.plan.tp, run.plan.pp, run.model.layers, run.model.name) == (2, 1, 12, "tiny")
+    assert (run.batch.micro, run.precision) == (2, "bf16")
+
+
+def test_an_override_finds_a_key_under_its_familys_own_name(tmp_path: Path) -> None:
+    run = load(CONFIGS / "runs" / "demo.yml", ["model=../models/gpt2.json", "model.num_hidden_layers=4"])
+    assert (run.model.layers, run.model.hidden, run.model.rope) == (4, 768, False)
+
+
+MEGATRON = {
+    "tensor_model_parallel_size": ("plan.tp", 2),
+    "pipeline-model-parallel-size": ("plan.pp", 1),
+    "sequence_parallel": ("plan.sp", True),
+    "recompute-granularity": ("plan.recompute", "full"),
+    "global_batch_size": ("batch.global", 4),
+    "micro-batch-size": ("batch.micro", 2),
+    "seq_length": ("batch.seq_len", 32),
+}
+
+
+def test_megatron_names_mean_the_same_at_the_top_in_a_section_and_as_overrides(tmp_path: Path) -> None:
+    values = dict(MEGATRON.values())
+    plain = {**SOUND, "plan": {}, "batch": {}}
+    named = {name: value for name, (_, value) in MEGATRON.items()}
+    in_sections: dict[str, Any] = {**plain, "plan": {}, "batch": {}}
+    for name, (path, value) in MEGATRON.items():
+        in_sections[path.split(".")[0]][name] = value
+    expected = loaded(tmp_path, SOUND, [f"{path}={json.dumps(value)}" for path, value in values.items()])
+    assert expected.plan.sp
+    assert loaded(tmp_path, {**plain, **named}) == expected
+    assert loaded(tmp_path, in_sections) == expected
+    assert loaded(tmp_path, SOUND, [f"{name}={json.dumps(value)}" for name, value in named.items()]) == expected
+
+
+def test_the_distributed_optimizer_is_zero_1_and_model_aliases_make_a_model(tmp_path: Path) -> None:
+    inline = {key: value for key, value in SOUND["model"].items() if key != "num_hidden_layers"}
+    document = {**SOUND, "model": inline, "num_layers": 6, "use_distributed_optimizer": True}
+    del document["plan"]
+    run = loaded(tmp_path, {**document, "plan": {"dp": 2}})
+    assert (run.model.layers, run.plan.zero) == (6, 1)
+
+
+def test_cores_come_from_the_config_then_from_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict.config, "DATA", tmp_path / "data")
+    one_machine = os.cpu_count() or 1
+    assert loaded(tmp_path, SOUND).cluster.threads == max(1, one_machine // 2)
+    profile = tmp_path / "data" / "samples" / "nowhere"
+    profile.mkdir(parents=True)
+    manifest = {"profile": "nowhere", "hardware": "cpu", "device": {"cores": 64}, "sessions": [], "version": 1}
+    (profile / "manifest.json").write_text(json.dumps(manifest))
+    assert loaded(tmp_path, SOUND).cluster.threads == 32
+    assert loaded(tmp_path, SOUND, ["cluster.cores=8"]).cluster.threads == 4
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_run_fits_the_json_schema(path: Path) -> None:
+    document = yaml.safe_load(path.read_text())
+    schema = json_schema()
+    try:
+        import jsonschema  # type: ignore[import-untyped]
+    except ImportError:
+        assert set(schema["required"]) <= set(document) <= set(schema["properties"])
+        assert set(document.get("plan", {})) <= set(schema["properties"]["plan"]["properties"])
+    else:
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(document, schema)
+
+
+def test_the_schema_says_defaults_limits_and_names_of_the_plan() -> None:
+    plan = json_schema()["properties"]["plan"]["properties"]
+    assert set(plan) == {field.name for field in fields(Plan)}
+    assert {name: key["default"] for name, key in plan.items()} == asdict(Plan())
+    assert (plan["zero"]["minimum"], plan["zero"]["maximum"], plan["tp"]["minimum"]) == (0, 1, 1)
+    assert "1f1b" in plan["schedule"]["enum"]
+    assert all(key["description"] for key in plan.values())
+
+
+LEAVES = [(section, key) for section, values in SOUND.items() if isinstance(values, dict) for key in values]
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 12),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    place=st.sampled_from([*LEAVES, *((name, None) for name in SOUND)]),
+    value=ODD,
+    rename=st.none() | st.text(max_size=8),
+)
+def test_a_changed_value_or_key_loads_or_is_a_config_error(
+    tmp_path: Path, place: tuple[str, str | None], value: Any, rename: str | None
+) -> None:
+    section, key = place
+    document = {name: dict(values) if isinstance(values, dict) else values for name, values in SOUND.items()}
+    if key is None:
+        del document[section]
+        document[section if rename is None else rename] = value
+    else:
+        del document[section][key]
+        document[section][key if rename is None else rename] = value
+    try:
+        loaded(tmp_path, document)
+    except ConfigError as error:
+        assert "run.yml: " in str(error) or "--set: " in str(error)
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(where=st.floats(0, 1), drop=st.integers(0, 5), text=st.text(max_size=5))
+def test_changed_characters_load_or_are_a_config_error(tmp_path: Path, where: float, drop: int, text: str) -> None:
+    sound = yaml.safe_dump(SOUND)
+    at = int(where * len(sound))
+    path = tmp_path / "run.yml"
+    path.write_text(sound[:at] + text + sound[at + drop :], encoding="utf-8", errors="surrogatepass")
+    try:
+        load(path)
+    except ConfigError as error:
+        assert str(error).startswith(str(path))

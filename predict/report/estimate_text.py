@@ -57,9 +57,7 @@ def _sources(estimate: StepEstimate) -> str:
 def _table(title: str) -> Table:
     from rich.table import Table
 
-    return Table(
-        title=f"  {title}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 2), pad_edge=False
-    )
+    return Table(title=f"  {title}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 2))
 
 
 def _ledger(estimate: StepEstimate) -> RenderableType:

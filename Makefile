@@ -1,5 +1,5 @@
 # The commands of daily use; each builds .venv first if it is missing. `make help` lists them.
-PYTHON  ?= python3.11
+PYTHON  ?= python3
 # A machine with its own CUDA or ROCm build: make setup TORCH='torch==2.9.1 --index-url …', or an already installed one.
 TORCH   ?= torch==2.13.0
 PROFILE ?= this-machine

@@ -7,6 +7,7 @@ call's fields and times; features and roofline terms are always computed from th
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
@@ -31,7 +32,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(ABC):
     """One piece of work by its shape. Subclasses declare the fields; every field is an int, a bool or a str."""
 
     NAME: ClassVar[str]
@@ -48,24 +49,24 @@ class Call:
         """The fields that make the call what it is: ints, bools and strs by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @abstractmethod
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         """Microseconds at the machine's stated peaks, one entry a resource (compute, memory, wire, …).
 
         A non-negative sum of them is the physical base of every time model, so each must scale as the resource does.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         """Finite numbers that a learnt correction on top of `terms` may look at."""
-        raise NotImplementedError
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         """The smaller calls this one is made of, for the ledger and where it was never sampled; () if it is atomic."""
         return ()
 
+    @abstractmethod
     def build(self, device: torch.device) -> Workload:
         """Make the tensors and modules; torch is imported in here."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ buffer of an all-to-all, and the message of a send-recv. Wire factors are those 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -58,9 +59,9 @@ class Collective(Call):
             "log2_nodes": math.log2(max(1.0, self.ranks / self.ranks_per_node)),
         }
 
+    @abstractmethod
     def run_once(self, buffers: Buffers) -> None:
         """Start the collective on the default group and wait for it."""
-        raise NotImplementedError
 
     def build(self, device: torch.device) -> CollectiveWorkload:
         return CollectiveWorkload(self, Buffers(device, self.size_bytes, self.ranks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,8 +24,9 @@ class _Elementwise(Operator):
     """Tensors of `elements` that forward and backward must read or write."""
 
     @property
+    @abstractmethod
     def elements(self) -> int:
-        raise NotImplementedError
+        """Elements of one of the operator's tensors."""
 
     def flops(self, phase: Phase) -> float:
         return 0.0

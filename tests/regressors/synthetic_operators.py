@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from regressors.dataset import TrainingData, training_data
-from sampling.call import Call, Counted, Phase
+from sampling.call import Call, Counted, Phase, Workload
 from sampling.hardware import Cluster, Gpu, Link
 from sampling.store import Sample
 
@@ -54,6 +55,9 @@ class Product(Call):
         return {name: math.log2(value) for name, value in (("m", self.m), ("n", self.n), ("k", self.k))} | {
             "always": 3.0
         }
+
+    def build(self, device: torch.device) -> Workload:
+        raise AssertionError("a synthetic operator is never run")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,7 +107,7 @@ def _stage(run: TrainingRun, index: int, layers: int) -> StageCalls:
         layers=layers,
         forward=tuple(forward),
         backward=tuple(backward),
-        gradients=_gradients(run, layers, weights),
+        gradients=(*_gradients(run, layers, weights), *_tied_gradient(run, first=first, last=last)),
         step=_step(run, weights),
         send=send,
     )
@@ -208,6 +208,16 @@ def _gradients(run: TrainingRun, layers: int, weights: _Weights) -> tuple[Counte
         Counted(call=cell, phase=phase, count=scale),
         Counted(call=layer, phase=phase, count=-scale * layers),
     )
+
+
+def _tied_gradient(run: TrainingRun, *, first: bool, last: bool) -> tuple[Counted, ...]:
+    """The end stages of a pipeline each keep a copy of a tied weight and add up its gradient, as Megatron does."""
+    if not run.model.tied or first == last:
+        return ()
+    layer = layer_call(run)
+    size = layer.item_bytes * run.model.vocab * layer.hidden // layer.tp
+    ranks_per_node = 2 if run.cluster.nodes == 1 else 1
+    return (Counted(call=AllReduce(size_bytes=size, ranks=2, ranks_per_node=ranks_per_node), phase="forward"),)
 
 
 def _step(run: TrainingRun, weights: _Weights) -> tuple[Counted, ...]:

@@ -151,6 +151,13 @@ def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, 
     assert updated == subject.model.parameters + copies
 
 
+def test_a_pipeline_adds_up_the_gradient_of_a_tied_weight_at_its_ends() -> None:
+    reductions = [stage.gradients for stage in decompose(run(pp=4, model={"tied": True}))]
+    assert [len(of_stage) for of_stage in reductions] == [1, 0, 0, 1]
+    assert reductions[0][0].call.size_bytes == 4 * MODEL.vocab * MODEL.hidden  # type: ignore[attr-defined]
+    assert not any(stage.gradients for stage in decompose(run(model={"tied": True})))
+
+
 LONGER = {
     "layers": run(model={"layers": 16}),
     "hidden": run(model={"hidden": 512}),

@@ -25,7 +25,7 @@ class SpeedOfLight:
 
 def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
     terms = call.terms(phase, cluster)
-    latency_us = terms.pop("latency", 0.0)
+    latency_us = terms.pop("latency", 0.0) + terms.pop("fork_join", 0.0)
     efficiency = cluster.gpu.efficiency
     resources = [value / efficiency[_kind(name)] for name, value in terms.items()]
     median_us = latency_us + max(resources, default=0.0)

@@ -10,6 +10,10 @@ from typing import ClassVar
 from sampling.call import Call, Phase
 from sampling.hardware import DTYPE_BYTES, Cluster
 
+FORK_JOIN_ELEMENTS = 32_768
+"""Elements from which torch shares an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).
+Waking them costs tens of µs, more than such a kernel itself takes."""
+
 FORWARD_BACKWARD: tuple[Phase, ...] = ("forward", "backward")
 WITH_WEIGHTS: tuple[Phase, ...] = ("forward", "backward", "backward_input", "backward_weight")
 
@@ -35,6 +39,11 @@ class Operator(Call):
         return self.flops(phase)
 
     @property
+    def elements(self) -> int:
+        """Elements of one tensor of a memory-bound kernel; 0 where the kernel is always shared among all threads."""
+        return 0
+
+    @property
     def item_bytes(self) -> int:
         return DTYPE_BYTES[self.dtype]
 
@@ -44,6 +53,9 @@ class Operator(Call):
         flops = self.executed_flops(phase)
         if flops:
             terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.dtype)
+        if self.elements and gpu.threads > 1:
+            # a nominal microsecond: the fit finds what waking the threads costs
+            terms["fork_join"] = float(self.elements > FORK_JOIN_ELEMENTS)
         return terms
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,11 +21,6 @@ class _Elementwise(Operator):
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
     TENSORS: ClassVar[tuple[int, int]]
     """Tensors of `elements` that forward and backward must read or write."""
-
-    @property
-    @abstractmethod
-    def elements(self) -> int:
-        """Elements of one of the operator's tensors."""
 
     def flops(self, phase: Phase) -> float:
         return 0.0

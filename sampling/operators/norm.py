@@ -23,6 +23,10 @@ class _Norm(Operator):
     tokens: int
     hidden: int
 
+    @property
+    def elements(self) -> int:
+        return self.tokens * self.hidden
+
     def flops(self, phase: Phase) -> float:
         return 0.0
 

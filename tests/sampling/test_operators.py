@@ -13,9 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sampling.call import Call, make_call, registry
 from sampling.collectives import AllGather, AllReduce, Collective
-from sampling.hardware import Cluster
+from sampling.hardware import Cluster, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.base import Operator
+from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.operators.head import OutputHead
 from sampling.operators.layer import DenseLayer, GradientCell
@@ -189,6 +190,13 @@ def test_causal_attention_executes_half_the_products(two_ranks: Cluster) -> None
     assert shape.executed_flops("forward") / replace(shape, causal=False).executed_flops("forward") == pytest.approx(
         0.5, rel=1e-2
     )
+
+
+def test_waking_threads_counts_from_the_size_at_which_torch_shares_a_kernel(two_ranks: Cluster) -> None:
+    alone = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=2)
+    small, large = (ResidualAdd(dtype="fp32", tokens=tokens, hidden=512) for tokens in (64, 65))
+    assert [add.terms("forward", alone)["fork_join"] for add in (small, large)] == [0, 1]
+    assert "fork_join" not in large.terms("forward", two_ranks)
 
 
 def test_doubling_the_tokens_doubles_a_layers_products_and_quadruples_long_attention(two_ranks: Cluster) -> None:

@@ -176,6 +176,7 @@ def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, d
 def _schedule_recomputes(recompute: str, schedule: str) -> Problem:
     from predict.schedules import registry
 
-    if recompute == "none" or registry.get(schedule).supports_recompute:
+    reason = registry.get(schedule).recompute_refusal
+    if recompute == "none" or reason is None:
         return None
-    return f"{recompute} does not go with the schedule {schedule}; set plan.recompute to none"
+    return f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule with whole backwards"

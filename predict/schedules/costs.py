@@ -29,6 +29,9 @@ class ChunkTimes:
     backward: ArrayLike | None = None
     """The whole backward (BW); the sum of its halves where it is not given."""
     p2p: ArrayLike = 0.0
+    overlap_gain: float = 0.0
+    """Share of the shorter half of a pair that hides behind the longer one: 0 runs them one after the other, 1 hides
+    the shorter one wholly."""
 
 
 def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
@@ -41,7 +44,11 @@ def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
         backward = [b + w for b, w in zip(backward_input, backward_weight, strict=True)]
     else:
         backward = _flat("backward", times.backward, shape)
-    return forward + backward_input + backward_weight + backward
+    single = forward + backward_input + backward_weight + backward
+    if not program.paired:
+        return single
+    pairs = _pairs(np.array([forward]).T, np.array([backward]).T, program, times.overlap_gain)
+    return single + [float(time) for part in pairs for time in part.ravel()]
 
 
 def edge_delays(program: Program, p2p: ArrayLike) -> list[float]:
@@ -68,12 +75,24 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     if any(part.shape[1] not in (1, sets) for part in parts):
         given = sorted({part.shape[1] for part in parts})
         raise ConfigError(f"times: leading axes of lengths {given}; give each of the times {sets} sets, or one")
+    if program.paired:
+        parts += _pairs(forward, backward, program, times.overlap_gain)
     table = np.concatenate([np.broadcast_to(part, (len(part), sets)) for part in parts])
     if blocking:
         delays, durations = table[: program.depth], table[program.depth :]
-        durations += delays[program.sends]
+        durations += delays[program.sends].sum(axis=1)
         delays[:] = 0.0
     return table
+
+
+def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> tuple[Floats, Floats, Floats]:
+    """The cells of pairs, a column a set of times: the row before, the forwards, and what the backwards add to them."""
+    if not 0 <= gain <= 1:
+        raise ConfigError(f"overlap_gain: {gain} is no share; give a number from 0 to 1")
+    ahead = np.repeat(forward.reshape(program.ranks, 1, program.chunks, -1), program.chunks, axis=1)
+    behind = backward.reshape(program.ranks, program.chunks, 1, -1)
+    added = behind - gain * np.minimum(ahead, behind)
+    return np.zeros((1, 1)), forward, added.reshape(program.ranks * program.chunks**2, -1)
 
 
 def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> list[float]:

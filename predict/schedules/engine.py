@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predict.schedules.compiled import compiled, pays
 from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge_delays
 from predict.schedules.order import Order
-from predict.schedules.program import Level, Program, compile_order, levels
+from predict.schedules.positions import Indices
+from predict.schedules.program import Level, Program, compile_order, levels, lists
 from predict.schedules.timeline import Timeline
 from sampling.errors import ConfigError
 
@@ -33,9 +35,9 @@ def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> floa
     delays = edge_delays(program, times.p2p)
     durations = cell_durations(program, times)
     if blocking:
-        durations = [duration + delays[edge] for duration, edge in zip(durations, program.sends, strict=True)]
-        delays = [0.0] * len(delays)
-    return max(_run(program, delays, durations, program.cell))
+        durations, delays = _blocked(program, durations, delays)
+    free = _free(program, delays, durations)
+    return max(float(free[rows[-1]]) for rows in program.rows)
 
 
 def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
@@ -58,14 +60,17 @@ def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Time
 def simulate_actions(
     order: Order, durations: Sequence[ArrayLike], *, p2p: ArrayLike = 0.0, blocking: bool = False
 ) -> Timeline:
-    """As `simulate`, with a duration for every single action: by rank, in the order of `order.actions`."""
+    """As `simulate`, with a duration for every single action: by rank, in the order of `order.actions`.
+
+    The BW of a pair has what it adds to its F for a duration.
+    """
     program = compile_order(order)
     given = [np.asarray(row, dtype=float) for row in durations]
     shapes = [row.shape for row in given]
     wanted = [rows.shape for rows in program.rows]
     if shapes != wanted:
         raise ConfigError(f"durations: shapes {shapes} by rank; give one for each action: {wanted}")
-    by_row = np.empty(len(program.cell))
+    by_row = np.zeros(len(program.cell))
     for rows, row in zip(program.rows, given, strict=True):
         by_row[rows - 1] = row
     if not (by_row >= 0).all():
@@ -74,13 +79,20 @@ def simulate_actions(
 
 
 def _timeline(order: Order, program: Program, delays: list[float], durations: Floats, blocking: bool) -> Timeline:
-    """`durations` by action, in the order of the program's rows."""
-    held = durations
+    """`durations` by row − 1."""
+    held, over = durations, np.array(delays)
     if blocking:
-        held = durations + np.array(delays)[program.sends][program.cell]
-        delays = [0.0] * len(delays)
-    free = np.array(_run(program, delays, held.tolist(), range(len(held))))
-    start = np.maximum(free[program.previous], free[program.dependency] + np.array(delays)[program.edge])
+        held = durations + over[program.sends].sum(axis=1)[program.cell]
+        over = np.zeros_like(over)
+    free = np.zeros(len(held) + 1)
+    if pays(len(held)):
+        compiled(_run)(free, *_indices(program), np.arange(len(held)), over, held)
+    else:
+        as_list = free.tolist()
+        previous, dependency, edge, _ = lists(program)
+        _run(as_list, previous, dependency, edge, range(len(held)), over.tolist(), held.tolist())
+        free = np.array(as_list)
+    start = np.maximum(free[program.previous], free[program.dependency] + over[program.edge])
     end = start + durations
     return Timeline(
         order=order,
@@ -89,19 +101,43 @@ def _timeline(order: Order, program: Program, delays: list[float], durations: Fl
     )
 
 
+def _blocked(program: Program, durations: list[float], delays: list[float]) -> tuple[list[float], list[float]]:
+    """Durations with the time of the transfers in them, and edges without."""
+    held = np.array(durations) + np.array(delays)[program.sends].sum(axis=1)
+    return held.tolist(), [0.0] * len(delays)
+
+
+def _free(program: Program, delays: list[float], durations: list[float]) -> Sequence[float] | Floats:
+    """By row, when the rank is free again, under one set of times."""
+    rows = len(program.cell)
+    if pays(rows):
+        free = np.zeros(rows + 1)
+        compiled(_run)(free, *_indices(program), program.cell, np.array(delays), np.array(durations))
+        return free
+    as_list = [0.0] * (rows + 1)
+    _run(as_list, *lists(program), delays, durations)
+    return as_list
+
+
+def _indices(program: Program) -> tuple[Indices, Indices, Indices]:
+    return program.previous, program.dependency, program.edge
+
+
 def _run(
-    program: Program, delays: Sequence[float], durations: Sequence[float], duration_of: Iterable[int]
-) -> list[float]:
-    """By row, when the rank is free again. Plain lists: for one set of times they measure faster than arrays."""
-    free = [0.0]
-    push = free.append
-    for previous, dependency, edge, index in zip(
-        program.previous, program.dependency, program.edge, duration_of, strict=True
-    ):
-        ready = free[previous]
-        arrived = free[dependency] + delays[edge]
-        push((ready if ready > arrived else arrived) + durations[index])
-    return free
+    free: list[float],
+    previous: Iterable[int],
+    dependency: Iterable[int],
+    edge: Iterable[int],
+    duration_of: Iterable[int],
+    delays: Sequence[float],
+    durations: Sequence[float],
+) -> None:
+    """Fill in, by row, when the rank is free again; row 0 is the start of the step."""
+    steps = zip(previous, dependency, edge, duration_of)  # noqa: B905 - numba's zip has no strict
+    for row, (before, needed, over, index) in enumerate(steps, 1):
+        ready = free[before]
+        arrived = free[needed] + delays[over]
+        free[row] = (ready if ready > arrived else arrived) + durations[index]
 
 
 def _run_sets(steps: Sequence[Level], actions: int, costs: Floats) -> Floats:

@@ -1,9 +1,12 @@
-"""One forward, one backward: the flushed schedule of PipeDream that Megatron-LM made the default."""
+"""One forward, one backward: the flushed schedule of PipeDream, and Megatron-LM's form with several chunks a rank."""
 
 from __future__ import annotations
 
-from predict.schedules.order import Action, loop
+import numpy as np
+
+from predict.schedules.order import Rows, interleave, loop, rows
 from predict.schedules.registry import one_chunk, schedule
+from predict.schedules.rounds import chunk_turns, round_size, whole_rounds
 
 
 @schedule(
@@ -12,18 +15,39 @@ from predict.schedules.registry import one_chunk, schedule
     "arXiv:2006.09503; Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters Using "
     "Megatron-LM, arXiv:2104.04473, figure 4 (top)",
     splits_backward=False,
-    supports_recompute=True,
     supports=one_chunk,
     placement=loop,
 )
-def one_f_one_b(ranks: int, chunks: int, microbatches: int) -> list[list[Action]]:
+def one_f_one_b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """As quick as AFAB where transfers are free, while rank r holds min(m, p − r) activations in place of m."""
-    forwards = [Action("F", microbatch, 0) for microbatch in range(microbatches)]
-    backwards = [Action("BW", microbatch, 0) for microbatch in range(microbatches)]
-    return [_rank(forwards, backwards, warm_up=min(ranks - 1 - rank, microbatches)) for rank in range(ranks)]
+    forwards, backwards = (rows(kind, np.arange(microbatches)) for kind in ("F", "BW"))
+    return [alternate(forwards, backwards, warm_up=ranks - 1 - rank) for rank in range(ranks)]
 
 
-def _rank(forwards: list[Action], backwards: list[Action], *, warm_up: int) -> list[Action]:
-    steady = len(forwards) - warm_up
-    pairs = zip(forwards[warm_up:], backwards[:steady], strict=True)
-    return [*forwards[:warm_up], *(action for pair in pairs for action in pair), *backwards[steady:]]
+@schedule(
+    "interleaved-1f1b",
+    citation="Narayanan et al. 2021, arXiv:2104.04473, section 2.2 and figure 4 (bottom); torch's "
+    "ScheduleInterleaved1F1B where p does not divide m",
+    splits_backward=False,
+    supports=whole_rounds,
+    placement=loop,
+)
+def interleaved_1f1b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
+    """1F1B over v chunks, which take turns every g microbatches: the bubble of 1F1B divided by v.
+
+    With equal stages and free transfers a step takes m(f + b + w) + (p − 1)(f + b + w)/v, of full-rank times. Rank r
+    runs (v − 1)g + 2(p − 1 − r) forwards ahead, and holds one activation more.
+    """
+    size = round_size(ranks, microbatches)
+    microbatch, chunk = chunk_turns(chunks, microbatches, size)
+    forwards, backwards = rows("F", microbatch, chunk), rows("BW", microbatch, chunks - 1 - chunk)
+    return [
+        alternate(forwards, backwards, warm_up=(chunks - 1) * size + 2 * (ranks - 1 - rank)) for rank in range(ranks)
+    ]
+
+
+def alternate(forwards: Rows, backwards: Rows, *, warm_up: int) -> Rows:
+    """`warm_up` forwards (all, if there are no more), then one forward and one backward in turn, then the backwards left."""
+    ahead = min(warm_up, len(forwards))
+    steady = len(forwards) - ahead
+    return np.concatenate([forwards[:ahead], interleave(forwards[ahead:], backwards[:steady]), backwards[steady:]])

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sampling.errors import ConfigError
 
 Kind = Literal["F", "B", "W", "BW"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FAULTS_SHOWN = 5
+CODE = {kind: code for code, kind in enumerate(KINDS)}
+Rows = NDArray[np.int32]
+"""Actions one after the other as (actions, 4): code of the kind, microbatch, chunk, and whether it is half of a pair."""
+KIND, MICROBATCH, CHUNK, PAIRED = range(4)
 
 
 class Action(NamedTuple):
     """One piece of work on one microbatch by one chunk of a rank.
 
     F is the forward, B the gradient of the input, W the gradient of the weights, BW both in one. `microbatch` and
-    `chunk` count from 0. A named tuple, since an order holds tens of thousands and hashes every one.
+    `chunk` count from 0.
     """
 
     kind: Kind
@@ -27,6 +33,26 @@ class Action(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} of microbatch {self.microbatch}, chunk {self.chunk}"
+
+
+def rows(kind: Kind, microbatch: ArrayLike, chunk: ArrayLike = 0, *, paired: bool = False) -> Rows:
+    """Actions of one kind, for arrays of microbatches and chunks that go together."""
+    microbatches = np.asarray(microbatch)
+    made = np.empty((microbatches.size, 4), np.int32)
+    made[:, KIND], made[:, MICROBATCH], made[:, CHUNK], made[:, PAIRED] = CODE[kind], microbatches, chunk, paired
+    return made
+
+
+def interleave(*turns: Rows) -> Rows:
+    """One action of each in turn; all are equally long."""
+    return np.stack(turns, axis=1).reshape(-1, 4)
+
+
+def merge(*timed: tuple[Rows, ArrayLike]) -> Rows:
+    """Actions in the order of the slots given with them; those of one slot in the order of the arguments."""
+    slots = np.concatenate([np.broadcast_to(slot, len(actions)) for actions, slot in timed])
+    merged: Rows = np.concatenate([actions for actions, _ in timed])[np.argsort(slots, kind="stable")]
+    return merged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +93,50 @@ def loop(ranks: int, chunks: int) -> Placement:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Order:
-    """`actions[rank]` in the order of their execution, for one step of `microbatches` microbatches.
+def v_shape(ranks: int, chunks: int) -> Placement:
+    """Two chunks: the model goes down the ranks and back up, so that a rank holds stages r and 2p − 1 − r."""
+    return Placement(stages=tuple((rank, 2 * ranks - 1 - rank) for rank in range(ranks)), chains=(0, 0))
 
-    Equal only to itself, so that what is compiled from it is found at no cost; compare `actions` for the content.
+
+def opposite_chains(ranks: int, chunks: int) -> Placement:
+    """Two copies of the model, laid over the ranks in opposite directions; each takes half of the microbatches."""
+    return Placement(stages=tuple((rank, ranks - 1 - rank) for rank in range(ranks)), chains=(0, 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """The actions of every rank in the order of their execution, for one step of `microbatches` microbatches.
+
+    An F marked as paired and the BW after it run as one: they start once both can, and are done together. Equal only to
+    itself, so that what is compiled from it is found at no cost; compare `actions` for the content.
     """
 
-    actions: tuple[tuple[Action, ...], ...]
+    rows: tuple[Rows, ...]
+    """By rank."""
     microbatches: int
     placement: Placement
+
+    @classmethod
+    def of(cls, actions: Iterable[Sequence[Action]], *, microbatches: int, placement: Placement) -> Order:
+        """From actions, without pairs. ConfigError for an unknown kind."""
+        made = []
+        for rank, row in enumerate(actions):
+            unknown = [str(action) for action in row if action.kind not in KINDS]
+            if unknown:
+                raise ConfigError(
+                    f"order: rank {rank}: {unknown[0]} is not of this order; kinds are {', '.join(KINDS)}"
+                )
+            codes = [(CODE[kind], microbatch, chunk, 0) for kind, microbatch, chunk in row]
+            made.append(np.array(codes, np.int32).reshape(-1, 4))
+        return cls(rows=tuple(made), microbatches=microbatches, placement=placement)
+
+    @cached_property
+    def actions(self) -> tuple[tuple[Action, ...], ...]:
+        """By rank. For reading, not for arithmetic: an order may hold a million."""
+        return tuple(
+            tuple(Action(KINDS[kind], microbatch, chunk) for kind, microbatch, chunk, _ in row.tolist())
+            for row in self.rows
+        )
 
     @property
     def ranks(self) -> int:
@@ -86,73 +146,7 @@ class Order:
     def chunks(self) -> int:
         return len(self.placement.chains)
 
-
-def check(order: Order) -> None:
-    """Raise ConfigError unless every chunk of every rank runs each of its microbatches once, forward and backward.
-
-    The backward is one BW, or one B and one W. Whether the actions can run in this order is for the engine to find.
-    """
-    faults = list(_placement_faults(order))
-    if not faults:
-        share = order.microbatches // order.placement.chain_count
-        every = {(microbatch, chunk) for microbatch in range(share) for chunk in range(order.chunks)}
-        for rank, actions in enumerate(order.actions):
-            if not _is_complete(actions, every):
-                faults += [f"rank {rank}: {fault}" for fault in _faults(actions, every)]
-    if faults:
-        shown = "; ".join(faults[:FAULTS_SHOWN])
-        more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
-        raise ConfigError(
-            f"order of {order.ranks} ranks, {order.chunks} chunks and {order.microbatches} microbatches: {shown}{more}. "
-            "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
-        )
-
-
-def _placement_faults(order: Order) -> Iterator[str]:
-    placement = order.placement
-    if len(order.actions) != order.ranks or any(len(row) != order.chunks for row in placement.stages):
-        yield f"{len(order.actions)} ranks have actions; they do not match placement {placement.stages}"
-        return
-    if order.microbatches < 1 or order.microbatches % placement.chain_count:
-        yield f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
-    wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
-    if placement.holders().keys() != wanted:
-        yield f"placement {placement.stages} does not hold each of the stages 0 to {placement.depth - 1} once a chain"
-
-
-def _is_complete(actions: tuple[Action, ...], every: set[tuple[int, int]]) -> bool:
-    done = _by_kind(actions)
-    forward, backward_input, backward_weight, whole = (done[kind] for kind in KINDS)
-    return (
-        forward == every
-        and backward_input == backward_weight
-        and whole | backward_input == every
-        and len(actions) == 2 * len(every) + len(backward_weight)
-    )
-
-
-def _by_kind(actions: Iterable[Action]) -> dict[str, set[tuple[int, int]]]:
-    done: dict[str, set[tuple[int, int]]] = {kind: set() for kind in KINDS}
-    for kind, microbatch, chunk in actions:
-        done.setdefault(kind, set()).add((microbatch, chunk))
-    return done
-
-
-def _faults(actions: tuple[Action, ...], every: set[tuple[int, int]]) -> Iterator[str]:
-    for action, times in Counter(actions).items():
-        if action.kind not in KINDS or action[1:] not in every:
-            yield f"{action} is not of this order"
-        elif times > 1:
-            yield f"{action} is there {times} times"
-    done = _by_kind(actions)
-    for where in sorted(every):
-        if where not in done["F"]:
-            yield f"{Action('F', *where)} is missing"
-        split = {kind for kind in ("B", "W") if where in done[kind]}
-        if where in done["BW"]:
-            yield from (f"{Action(kind, *where)} is there beside the BW" for kind in KINDS if kind in split)
-        elif not split:
-            yield f"the backward of microbatch {where[0]}, chunk {where[1]} is missing"
-        elif len(split) == 1:
-            (other,) = {"B", "W"} - split
-            yield f"{other} of microbatch {where[0]}, chunk {where[1]} is missing"
+    @property
+    def share(self) -> int:
+        """Microbatches of one chain."""
+        return self.microbatches // self.placement.chain_count

@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from predict.schedules.order import KINDS, Action, Order, check
+from predict.schedules.compiled import compiled, pays
+from predict.schedules.order import CHUNK, CODE, KINDS, MICROBATCH, PAIRED, Order
+from predict.schedules.positions import Indices, Positions, locate
 from sampling.errors import InfeasibleError
 
-Indices = NDArray[np.intp]
-Holder = tuple[int, int]
+NONE = -1
 KEPT = 128
 """Programs kept: a search asks for an order with many sets of times in a row, and for few orders at a time."""
 
@@ -39,55 +39,67 @@ class Program:
 
     Row 0 is the start of the step, row i the i-th action. A cell is a kind, rank and chunk: actions of one cell take
     equally long. Edge 0 is none, edge s + 1 joins stages s and s + 1 where they are on two ranks.
+
+    Before a pair stands a row that takes no time and waits for what the backward of the pair needs; the forward hands
+    over its result when the whole pair is done. The cells of a pair follow those of single actions: the row before,
+    the forward by rank and chunk, the backward by rank, chunk and the forward's chunk.
     """
 
     ranks: int
     chunks: int
     depth: int
     """Stages of a chain."""
+    paired: bool
+    """Whether there are pairs."""
     rows: tuple[Indices, ...]
     """By rank, the rows of its actions."""
-    previous: list[int]
-    """By action, the row of the action before on the rank, 0 for none."""
-    dependency: list[int]
-    """By action, the row of the action whose result it needs, 0 for none."""
-    edge: list[int]
-    """By action, the edge over which the result it needs comes."""
-    cell: list[int]
-    """By action, its cell."""
-    sends: list[int]
-    """By cell, the edge over which its result goes."""
+    previous: Indices
+    """By row − 1, the row of the action before on the rank, 0 for none."""
+    dependency: Indices
+    """By row − 1, the row of the action whose result it needs, 0 for none."""
+    edge: Indices
+    """By row − 1, the edge over which the result it needs comes."""
+    cell: Indices
+    """By row − 1, its cell."""
+    sends: Indices
+    """By cell, the two edges over which results go when it is done, 0 for none."""
     level: Indices
-    """By action, its level: the most steps from any action without a predecessor."""
+    """By row − 1, its level: the most steps from any action without a predecessor."""
 
 
 @lru_cache(maxsize=KEPT)
 def compile_order(order: Order) -> Program:
     """Compile an order. ConfigError if it is not complete, InfeasibleError naming who waits for whom if it stalls."""
-    check(order)
-    edges = _Edges(order)
-    dependency = _dependencies(order, edges)
-    level = np.array(_levels(order, dependency), dtype=np.intp)
+    where = locate(order)
+    edges = _edges(order)
+    listing = _listing(order, where, edges)
+    level = _levels(order, listing)
     by_level = np.argsort(level, kind="stable")
     row = np.empty(len(level) + 1, dtype=np.intp)
     row[by_level] = np.arange(1, len(level) + 1)
-    row[-1] = 0  # index -1, no action, ends at the start of the step
-    starts = _starts(order)
+    row[NONE] = 0  # no action ends at the start of the step
     previous = np.arange(-1, len(level) - 1)
-    previous[starts[:-1]] = -1
-    cell = np.array(_cells(order), dtype=np.intp)[by_level]
+    previous[listing.starts[:-1]] = NONE
+    actions = row[listing.actions]
     return Program(
         ranks=order.ranks,
         chunks=order.chunks,
         depth=order.placement.depth,
-        rows=tuple(row[first:last] for first, last in pairwise(starts)),
-        previous=row[previous[by_level]].tolist(),
-        dependency=row[np.array(dependency, dtype=np.intp)[by_level]].tolist(),
-        edge=np.array(edges.receives, dtype=np.intp)[cell].tolist(),
-        cell=cell.tolist(),
-        sends=edges.sends,
+        paired=len(level) > len(where.rows),
+        rows=tuple(actions[first:last] for first, last in pairwise(where.starts.tolist())),
+        previous=row[previous[by_level]],
+        dependency=row[listing.dependency[by_level]],
+        edge=listing.edge[by_level],
+        cell=listing.cell[by_level],
+        sends=_sends(order, edges, paired=len(level) > len(where.rows)),
         level=level[by_level],
     )
+
+
+@lru_cache(maxsize=KEPT)
+def lists(program: Program) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Previous, dependency, edge and cell as Python's own numbers, which its loops take in faster."""
+    return program.previous.tolist(), program.dependency.tolist(), program.edge.tolist(), program.cell.tolist()
 
 
 @lru_cache(maxsize=KEPT)
@@ -95,97 +107,141 @@ def levels(program: Program) -> tuple[Level, ...]:
     """The program cut into levels, for timing many sets of times at once."""
     bounds = np.searchsorted(program.level, np.arange(program.level[-1] + 2)).tolist()
     waits = np.array([program.dependency, program.previous], dtype=np.intp)
-    costs = np.array([program.edge, [cell + program.depth for cell in program.cell]], dtype=np.intp)
+    costs = np.array([program.edge, program.cell + program.depth], dtype=np.intp)
     return tuple(
         Level(first + 1, last + 1, waits[:, first:last].ravel(), costs[:, first:last].ravel())
         for first, last in pairwise(bounds)
     )
 
 
-class _Edges:
-    """Who sends to whom: by rank and chunk the holder (rank, chunk) of the stage before and after, and the edges by cell."""
+class _Edges(NamedTuple):
+    """Who sends to whom: by rank · chunks + chunk, the holder of the stage before and after (in the same count, −1 for
+    none) and the edges to them (0 where there is none or it is on the same rank)."""
 
-    def __init__(self, order: Order) -> None:
-        placement = order.placement
-        holders = placement.holders()
-        self.before: list[list[Holder | None]] = []
-        self.after: list[list[Holder | None]] = []
-        up: list[int] = []
-        down: list[int] = []
-        for rank, stages in enumerate(placement.stages):
-            places = list(zip(placement.chains, stages, strict=True))
-            before = [holders.get((chain, stage - 1)) for chain, stage in places]
-            after = [holders.get((chain, stage + 1)) for chain, stage in places]
-            self.before.append(before)
-            self.after.append(after)
-            # Between two stages of the same rank nothing is sent.
-            up += [s if holder and holder[0] != rank else 0 for s, holder in zip(stages, before, strict=True)]
-            down += [s + 1 if holder and holder[0] != rank else 0 for s, holder in zip(stages, after, strict=True)]
-        none = [0] * len(up)
-        self.receives = up + down + none + down
-        self.sends = down + up + none + up
+    before: Indices
+    after: Indices
+    up: Indices
+    down: Indices
 
 
-def _starts(order: Order) -> list[int]:
-    starts = [0]
-    for actions in order.actions:
-        starts.append(starts[-1] + len(actions))
-    return starts
+def _edges(order: Order) -> _Edges:
+    placement, chunks = order.placement, order.chunks
+    holders = placement.holders()
+    table = np.full((4, order.ranks * chunks), NONE, dtype=np.intp)
+    table[2:] = 0
+    for (chain, stage), (rank, chunk) in holders.items():
+        at = rank * chunks + chunk
+        for side, other, edge in ((0, stage - 1, stage), (1, stage + 1, stage + 1)):
+            holder = holders.get((chain, other))
+            if holder:
+                table[side, at] = holder[0] * chunks + holder[1]
+                # Between two stages of the same rank nothing is sent.
+                table[2 + side, at] = edge if holder[0] != rank else 0
+    return _Edges(*table)
 
 
-def _cells(order: Order) -> list[int]:
-    """By action, rank after rank, the index of its kind, rank and chunk."""
+class _Listing(NamedTuple):
+    """Actions rank after rank, those before pairs among them; `actions` tells the real ones."""
+
+    starts: Indices
+    dependency: Indices
+    edge: Indices
+    cell: Indices
+    actions: Indices
+
+
+def _listing(order: Order, where: Positions, edges: _Edges) -> _Listing:
+    dependency = _dependencies(order, where, edges)
+    receives = np.concatenate([edges.up, edges.down, np.zeros_like(edges.up), edges.down])
+    edge = receives[where.cell]
+    first = np.flatnonzero(where.rows[:, PAIRED])[::2]
+    if not len(first):
+        return _Listing(where.starts, dependency, edge, where.cell, np.arange(len(where.rows)))
+    return _with_pairs(order, where, dependency, edge, first)
+
+
+def _with_pairs(order: Order, where: Positions, dependency: Indices, edge: Indices, first: Indices) -> _Listing:
+    """Put a row before each pair, whose forward is at `first`."""
+    second = first + 1
     size = order.ranks * order.chunks
-    first = {kind: index * size for index, kind in enumerate(KINDS)}
-    return [
-        first[kind] + rank * order.chunks + chunk
-        for rank, actions in enumerate(order.actions)
-        for kind, _, chunk in actions
-    ]
+    singles = len(KINDS) * size
+    cell = where.cell.copy()
+    cell[first] += singles + 1  # the forwards of pairs lie one cell after all single ones
+    ahead = where.rows[first, CHUNK]
+    cell[second] = singles + 1 + size + (where.cell[second] - CODE["BW"] * size) * order.chunks + ahead
+    # What a paired forward sends, and the gradients of its microbatch, come when the pair is done.
+    handed_over = np.arange(len(where.rows) + 1)
+    handed_over[NONE] = NONE
+    handed_over[first] = second
+    moved = np.arange(len(where.rows)) + np.searchsorted(first, np.arange(len(where.rows)), side="right")
+    place = np.append(moved, NONE)
+    total = len(where.rows) + len(first)
+    waits, over, cells = (np.empty(total, dtype=np.intp) for _ in range(3))
+    waits[moved], over[moved], cells[moved] = place[handed_over[dependency]], edge, cell
+    gate = moved[first] - 1
+    waits[gate], over[gate], cells[gate] = waits[moved[second]], edge[second], singles
+    starts = where.starts + np.searchsorted(first, where.starts)
+    return _Listing(starts, waits, over, cells, moved)
 
 
-def _dependencies(order: Order, edges: _Edges) -> list[int]:
-    """By action, rank after rank, the index of the action whose result it needs, -1 for none.
+def _dependencies(order: Order, where: Positions, edges: _Edges) -> Indices:
+    """By action, the index of the action whose result it needs, −1 for none.
 
     F needs the F of the stage before; B and BW the backward of the stage after, on the last stage their own F; W its B.
     """
-    starts = _starts(order)
-    index: list[dict[tuple[str, int, int], int]] = [
-        dict(zip(actions, range(start, start + len(actions)), strict=True))
-        for start, actions in zip(starts, order.actions, strict=False)
-    ]
-    needs: list[int] = []
-    for rank, actions in enumerate(order.actions):
-        own, before, after = index[rank], edges.before[rank], edges.after[rank]
-        for kind, microbatch, chunk in actions:
-            if kind == "W":
-                needs.append(own["B", microbatch, chunk])
-            elif kind == "F":
-                source = before[chunk]
-                needs.append(index[source[0]]["F", microbatch, source[1]] if source else -1)
-            else:
-                source = after[chunk]
-                needs.append(_backward(index, microbatch, source) if source else own["F", microbatch, chunk])
-    return needs
+    size = order.ranks * order.chunks
+    places = np.arange(size)
+    forward, backward, weight, whole = (CODE[kind] * size for kind in ("F", "B", "W", "BW"))
+    source = np.empty(len(KINDS) * size, dtype=np.intp)
+    source[forward : forward + size] = np.where(edges.before == NONE, NONE, forward + edges.before)
+    after = np.where(edges.after == NONE, forward + places, backward + edges.after)
+    source[backward : backward + size] = source[whole : whole + size] = after
+    source[weight : weight + size] = backward + places
+    # Whichever form the backward has, its result is found at B.
+    of = where.of.reshape(len(KINDS), -1).copy()
+    of[CODE["B"]] = np.maximum(of[CODE["B"]], of[CODE["BW"]])
+    key = source[where.cell] * order.share + where.rows[:, MICROBATCH]
+    return np.where(source[where.cell] == NONE, NONE, of.ravel()[np.maximum(key, 0)])
 
 
-def _backward(index: Sequence[dict[tuple[str, int, int], int]], microbatch: int, source: Holder) -> int:
-    rank, chunk = source
-    whole = index[rank].get(("BW", microbatch, chunk))
-    return index[rank]["B", microbatch, chunk] if whole is None else whole
+def _sends(order: Order, edges: _Edges, *, paired: bool) -> Indices:
+    none = np.zeros_like(edges.up)
+    single = np.concatenate([edges.down, edges.up, none, edges.up])
+    singles = np.stack([single, np.zeros_like(single)], axis=1)
+    if not paired:
+        return singles
+    gradients = np.repeat(edges.up, order.chunks)
+    results = np.repeat(edges.down.reshape(order.ranks, 1, order.chunks), order.chunks, axis=1).ravel()
+    nothing = np.zeros((1 + len(none), 2), dtype=np.intp)
+    return np.concatenate([singles, nothing, np.stack([gradients, results], axis=1)])
 
 
-def _levels(order: Order, dependency: Sequence[int]) -> list[int]:
-    """By action, rank after rank, one more than the highest level of what it waits for; InfeasibleError on a stall."""
-    starts = _starts(order)
-    level = [-1] * starts[-1]
-    cursor = starts[:-1]
+def _levels(order: Order, listing: _Listing) -> Indices:
+    """By row, one more than the highest level of what it waits for; InfeasibleError on a stall."""
+    total = int(listing.starts[-1])
+    if pays(total):
+        level = np.full(total, NONE)
+        cursor = listing.starts[:-1].copy()
+        compiled(_sweep)(level, cursor, listing.starts, listing.dependency)
+    else:
+        reached, at = [NONE] * total, listing.starts[:-1].tolist()
+        _sweep(reached, at, listing.starts.tolist(), listing.dependency.tolist())
+        level, cursor = np.array(reached, dtype=np.intp), np.array(at)
+    stuck = np.flatnonzero(cursor < listing.starts[1:])
+    if len(stuck):
+        raise InfeasibleError(_stall(order, listing, [(int(rank), int(cursor[rank])) for rank in stuck]))
+    return level
+
+
+def _sweep(level: list[int], cursor: list[int], starts: list[int], dependency: list[int]) -> None:
+    """Run each rank as far as it comes, again and again until none moves; `cursor` is how far each came."""
     moved = True
     while moved:
         moved = False
-        for rank, last in enumerate(starts[1:]):
-            at = cursor[rank]
-            reached = level[at - 1] if at > starts[rank] else -1
+        for rank in range(len(cursor)):
+            at = first = cursor[rank]
+            last = starts[rank + 1]
+            reached = level[at - 1] if at > starts[rank] else NONE
             while at < last:
                 needed = dependency[at]
                 if needed >= 0:
@@ -196,20 +252,21 @@ def _levels(order: Order, dependency: Sequence[int]) -> list[int]:
                 reached += 1
                 level[at] = reached
                 at += 1
-            moved |= at > cursor[rank]
+            moved |= at > first
             cursor[rank] = at
-    stuck = [rank for rank, last in enumerate(starts[1:]) if cursor[rank] < last]
-    if stuck:
-        raise InfeasibleError(_stall(order, dependency, [(rank, cursor[rank]) for rank in stuck]))
-    return level
 
 
-def _stall(order: Order, dependency: Sequence[int], stuck: Sequence[tuple[int, int]]) -> str:
-    flat: list[tuple[int, Action]] = [(rank, action) for rank, row in enumerate(order.actions) for action in row]
+def _stall(order: Order, listing: _Listing, stuck: Sequence[tuple[int, int]]) -> str:
+    actions = [(rank, action) for rank, row in enumerate(order.actions) for action in row]
+
+    def at(index: int) -> tuple[int, str]:
+        rank, action = actions[min(int(np.searchsorted(listing.actions, index)), len(actions) - 1)]
+        return rank, str(action)
+
     waits = []
-    for rank, at in stuck:
-        other, needed = flat[dependency[at]]
-        waits.append(f"rank {rank} stops at {flat[at][1]}, which needs {needed} of rank {other}")
+    for rank, index in stuck:
+        other, needed = at(int(listing.dependency[index]))
+        waits.append(f"rank {rank} stops at {at(index)[1]}, which needs {needed} of rank {other}")
     return (
         f"order of {order.ranks} ranks and {order.microbatches} microbatches deadlocks: {'; '.join(waits)}. "
         "Put each action after those that its dependency itself waits for"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import predict.schedules
-from predict.schedules.order import Action, Order, Placement
+from predict.schedules.order import Order, Placement, Rows
 from sampling.errors import ConfigError
 
-Builder = Callable[[int, int, int], Sequence[Sequence[Action]]]
-NOT_FAMILIES = {"costs", "engine", "order", "program", "registry", "timeline"}
+Builder = Callable[[int, int, int], Sequence[Rows]]
+NOT_FAMILIES = {"compiled", "costs", "engine", "order", "positions", "program", "registry", "rounds", "timeline"}
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
 
@@ -27,8 +27,6 @@ class Schedule:
     citation: str
     splits_backward: bool
     """Whether it runs B and W apart rather than BW."""
-    supports_recompute: bool
-    """Whether full activation recomputation can go with it: the recomputed forward runs ahead of BW, or of B."""
     supports: Callable[[int, int, int], str | None]
     """Why it cannot run these counts, as words to follow its name; None if it can."""
     placement: Callable[[int, int], Placement]
@@ -36,9 +34,16 @@ class Schedule:
     actions: Builder
     """The actions of each rank."""
 
+    @property
+    def recompute_refusal(self) -> str | None:
+        """Why full recomputation of activations cannot go with it, as words to follow its name; None if it can."""
+        if not self.splits_backward:
+            return None
+        return "runs B and W as two passes over the same activations, and each would have to recompute the forward"
+
     def make(self, ranks: int, chunks: int, microbatches: int) -> Order:
         return Order(
-            actions=tuple(tuple(row) for row in self.actions(ranks, chunks, microbatches)),
+            rows=tuple(self.actions(ranks, chunks, microbatches)),
             microbatches=microbatches,
             placement=self.placement(ranks, chunks),
         )
@@ -52,7 +57,6 @@ def schedule(
     *,
     citation: str,
     splits_backward: bool,
-    supports_recompute: bool,
     supports: Callable[[int, int, int], str | None],
     placement: Callable[[int, int], Placement],
 ) -> Callable[[Builder], Builder]:
@@ -65,7 +69,6 @@ def schedule(
             name=name,
             citation=citation,
             splits_backward=splits_backward,
-            supports_recompute=supports_recompute,
             supports=supports,
             placement=placement,
             actions=actions,
@@ -73,6 +76,16 @@ def schedule(
         return actions
 
     return register
+
+
+def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
+    """`supports` of the schedules that run with all counts."""
+    return None
+
+
+def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:
+    """`supports` of the schedules for two chunks a rank, whatever the other counts."""
+    return None if chunks == 2 else f"has two chunks a rank, not {chunks}"
 
 
 def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
@@ -111,7 +124,7 @@ def order(name: str, *, ranks: int, chunks: int, microbatches: int) -> Order:
 
 @cache
 def _loaded() -> dict[str, Schedule]:
-    """Every schedule, with the modules that register them imported; none of those may import a numeric library."""
+    """Every schedule, with the modules that register them imported."""
     for module in pkgutil.iter_modules(predict.schedules.__path__):
         if module.name not in NOT_FAMILIES:
             importlib.import_module(f"predict.schedules.{module.name}")

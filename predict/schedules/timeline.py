@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from predict.schedules.order import Order
+from predict.schedules.order import CHUNK, CODE, KIND, Order
 
 Floats = NDArray[np.float64]
-# A chunk's activations live from the start of its F to the end of its BW; where the backward is split B keeps them,
-# since the gradient of the weights needs them still, and W lets them go.
-LIVE = {"F": 1, "B": 0, "W": -1, "BW": -1}
+Release = Literal["W", "B"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,7 +49,7 @@ class Timeline:
     @property
     def bubble_fraction(self) -> float:
         """1 − mean busy time / makespan: the share of all ranks' time that is idle."""
-        return float(1 - self.busy.mean() / self.makespan)
+        return _missing(self.busy.mean(), self.makespan)
 
     @property
     def span_bubble_fraction(self) -> float:
@@ -58,18 +57,39 @@ class Timeline:
 
         Steps that follow each other without a gap can hide the difference between makespan and span.
         """
-        return float(1 - self.busy.max() / self.span.max())
+        return _missing(self.busy.max(), self.span.max())
 
     @property
     def peak_activations(self) -> tuple[int, ...]:
         """By rank, the most chunks whose activations are alive at once."""
-        return tuple(int(live.max()) for live in self._live())
+        return self.peak_chunks()
+
+    def peak_chunks(self, release: Release = "W") -> tuple[int, ...]:
+        """By rank, the most chunks whose activations are alive at once.
+
+        They live from the start of the F to the end of the BW. Where the backward is split, W lets them go, since the
+        gradient of the weights needs them still; `release="B"` counts a schedule's bookkeeping that lets B do so.
+        """
+        return tuple(int(live.max()) for live in self._live(1, release))
+
+    def peak_bytes(self, chunk_bytes: ArrayLike, release: Release = "W") -> tuple[float, ...]:
+        """As `peak_chunks`, with the bytes of a chunk's activations: one number, or of shape (ranks, chunks)."""
+        return tuple(float(live.max()) for live in self._live(chunk_bytes, release))
 
     @property
     def peak_at(self) -> tuple[float, ...]:
         """By rank, the start of the forward that first reaches `peak_activations`."""
-        return tuple(float(start[live.argmax()]) for start, live in zip(self.start, self._live(), strict=True))
+        return tuple(float(start[live.argmax()]) for start, live in zip(self.start, self._live(1, "W"), strict=True))
 
-    def _live(self) -> Iterator[NDArray[np.intp]]:
-        for actions in self.order.actions:
-            yield np.cumsum([LIVE[action.kind] for action in actions])
+    def _live(self, size: ArrayLike, release: Release) -> Iterator[NDArray[np.float64]]:
+        change = np.zeros(len(CODE))
+        change[CODE["F"]] = 1
+        change[CODE["BW"]] = change[CODE[release]] = -1
+        sizes = np.broadcast_to(np.asarray(size, dtype=float), (self.order.ranks, self.order.chunks))
+        for of_rank, row in zip(sizes, self.order.rows, strict=True):
+            yield np.cumsum(change[row[:, KIND]] * of_rank[row[:, CHUNK]])
+
+
+def _missing(busy: float, total: float) -> float:
+    """1 − busy / total, rounding below 0 off; nothing is missing from no time at all."""
+    return max(0.0, float(1 - busy / total)) if total > 0 else 0.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from predict.schedules import engine, registry
 from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate, simulate_actions
-from predict.schedules.order import Action, Order, Placement, check, loop
+from predict.schedules.order import Action, Order, Placement, loop, opposite_chains, v_shape
+from predict.schedules.positions import check
 
 SEEDS = st.integers(0, 10**9)
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
@@ -21,11 +22,10 @@ Op = tuple[int, Action]
 
 def placements(ranks: int) -> list[Placement]:
     """Loop of 1 to 3 chunks, a V, and two opposite chains."""
-    there = range(ranks)
     return [
         *(loop(ranks, chunks) for chunks in (1, 2, 3)),
-        Placement(stages=tuple((rank, 2 * ranks - 1 - rank) for rank in there), chains=(0, 0)),
-        Placement(stages=tuple((rank, ranks - 1 - rank) for rank in there), chains=(0, 1)),
+        v_shape(ranks, 2),
+        opposite_chains(ranks, 2),
     ]
 
 
@@ -71,7 +71,7 @@ def random_order(seed: int) -> Order:
         open_ops.remove(op)
         done[op] = 0.0
         actions[op[0]].append(op[1])
-    return Order(actions=tuple(map(tuple, actions)), microbatches=share * placement.chain_count, placement=placement)
+    return Order.of(actions, microbatches=share * placement.chain_count, placement=placement)
 
 
 def random_times(order: Order, seed: int, sets: int = 0) -> ChunkTimes:
@@ -267,9 +267,11 @@ def test_one_slow_action_delays_what_waits_for_it() -> None:
 
 def test_activations_of_a_split_backward_live_until_w() -> None:
     row = tuple(Action(kind, microbatch, 0) for kind in ("F", "B", "W") for microbatch in range(3))
-    order = Order(actions=(row,), microbatches=3, placement=loop(1, 1))
+    order = Order.of((row,), microbatches=3, placement=loop(1, 1))
     timeline = simulate(order, ChunkTimes(forward=2, backward_input=1, backward_weight=1))
     assert timeline.peak_activations == (3,)
     assert timeline.peak_at == (4.0,)
     early = tuple(Action(kind, microbatch, 0) for microbatch in range(3) for kind in ("F", "B", "W"))
-    assert simulate(replace(order, actions=(early,)), random_times(order, 0)).peak_activations == (1,)
+    assert simulate(
+        Order.of((early,), microbatches=3, placement=loop(1, 1)), random_times(order, 0)
+    ).peak_activations == (1,)

@@ -9,13 +9,14 @@ import pytest
 
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate, simulate_actions
-from predict.schedules.order import Action, Order, Placement, check, loop
+from predict.schedules.order import Action, Order, Placement, loop
+from predict.schedules.positions import check
 from sampling.errors import ConfigError, InfeasibleError
 
 
 def test_a_deadlock_names_who_waits_for_whom() -> None:
     f0, f1, b0, b1 = (Action(kind, microbatch, 0) for kind in ("F", "BW") for microbatch in (0, 1))
-    order = Order(actions=((f0, b0, f1, b1), (f0, f1, b0, b1)), microbatches=2, placement=loop(2, 1))
+    order = Order.of(((f0, b0, f1, b1), (f0, f1, b0, b1)), microbatches=2, placement=loop(2, 1))
     expected = (
         "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs BW of microbatch 0, chunk 0 of rank 1; "
         "rank 1 stops at F of microbatch 1, chunk 0, which needs F of microbatch 1, chunk 0 of rank 0"
@@ -44,8 +45,8 @@ F0, B0, W0, BW0 = (Action(kind, 0, 0) for kind in ("F", "B", "W", "BW"))
     ],
 )
 def test_an_incomplete_order_names_rank_and_action(row: tuple[Action, ...], fault: str) -> None:
-    order = Order(actions=((F0, BW0), row), microbatches=1, placement=loop(2, 1))
     with pytest.raises(ConfigError, match=f"rank 1: {fault}") as raised:
+        order = Order.of(((F0, BW0), row), microbatches=1, placement=loop(2, 1))
         makespan(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1))
     assert "rank 0:" not in str(raised.value)
 
@@ -62,7 +63,7 @@ def test_an_incomplete_order_names_rank_and_action(row: tuple[Action, ...], faul
     ],
 )
 def test_an_order_that_does_not_fit_its_counts_is_refused(changed: dict[str, object], fault: str) -> None:
-    order = Order(actions=((F0, BW0), (F0, BW0)), microbatches=1, placement=loop(2, 1))
+    order = Order.of(((F0, BW0), (F0, BW0)), microbatches=1, placement=loop(2, 1))
     with pytest.raises(ConfigError, match=fault):
         check(replace(order, **changed))  # type: ignore[arg-type]
 

@@ -1,0 +1,129 @@
+"""Where in an order each action stands, once the order is known to be complete."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.schedules.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Action, Order, Rows
+from sampling.errors import ConfigError
+
+Indices = NDArray[np.intp]
+FAULTS_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Positions:
+    """The actions of an order rank after rank, and the way back from an action to its index."""
+
+    rows: Rows
+    starts: Indices
+    """By rank, the index of its first action; then their number."""
+    cell: Indices
+    """By action, (kind · ranks + rank) · chunks + chunk."""
+    of: Indices
+    """By cell · share + microbatch, the action's index; −1 for none."""
+
+
+def locate(order: Order) -> Positions:
+    """Raise ConfigError unless every chunk of every rank runs each of its microbatches once, forward and backward.
+
+    The backward is one BW, or one B and one W. Whether the actions can run in this order is for the engine to find.
+    """
+    _refuse(order, list(_placement_faults(order)))
+    flat = np.concatenate(order.rows)
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in order.rows])])
+    if not _in_range(order, flat):
+        _refuse(order, _all_faults(order))
+    rank = np.repeat(np.arange(order.ranks), np.diff(starts))
+    cell = (flat[:, KIND].astype(np.intp) * order.ranks + rank) * order.chunks + flat[:, CHUNK]
+    key = cell * order.share + flat[:, MICROBATCH]
+    of = np.full(len(KINDS) * order.ranks * order.chunks * order.share, -1, dtype=np.intp)
+    of[key] = np.arange(len(flat))
+    forward, backward_input, backward_weight, whole = (of >= 0).reshape(len(KINDS), -1)
+    complete = forward.all() and (backward_input == backward_weight).all() and (backward_input ^ whole).all()
+    if not complete or np.count_nonzero(of >= 0) < len(flat):
+        _refuse(order, _all_faults(order))
+    _refuse(order, list(_pair_faults(order)))
+    return Positions(rows=flat, starts=starts, cell=cell, of=of)
+
+
+def check(order: Order) -> None:
+    """`locate`, for its errors alone."""
+    locate(order)
+
+
+def _refuse(order: Order, faults: list[str]) -> None:
+    if faults:
+        shown = "; ".join(faults[:FAULTS_SHOWN])
+        more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
+        raise ConfigError(
+            f"order of {order.ranks} ranks, {order.chunks} chunks and {order.microbatches} microbatches: {shown}{more}. "
+            "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
+        )
+
+
+def _in_range(order: Order, flat: Rows) -> bool:
+    limits = np.array([len(KINDS), order.share, order.chunks])
+    columns = flat[:, [KIND, MICROBATCH, CHUNK]]
+    return bool(((columns >= 0) & (columns < limits)).all())
+
+
+def _placement_faults(order: Order) -> Iterator[str]:
+    placement = order.placement
+    if len(order.rows) != order.ranks or any(len(row) != order.chunks for row in placement.stages):
+        yield f"{len(order.rows)} ranks have actions; they do not match placement {placement.stages}"
+        return
+    if order.microbatches < 1 or order.microbatches % placement.chain_count:
+        yield f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
+    wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
+    if placement.holders().keys() != wanted:
+        yield f"placement {placement.stages} does not hold each of the stages 0 to {placement.depth - 1} once a chain"
+
+
+def _pair_faults(order: Order) -> Iterator[str]:
+    """A pair is an F and the BW right after it."""
+    for rank, row in enumerate(order.rows):
+        paired = np.flatnonzero(row[:, PAIRED])
+        if not len(paired):
+            continue
+        first, second = paired[::2], paired[1::2]
+        sound = len(first) == len(second) and (second == first + 1).all()
+        if not sound or (row[first, KIND] != CODE["F"]).any() or (row[second, KIND] != CODE["BW"]).any():
+            yield f"rank {rank}: a pair is not an F and the BW right after it"
+
+
+def _all_faults(order: Order) -> list[str]:
+    every = {(microbatch, chunk) for microbatch in range(order.share) for chunk in range(order.chunks)}
+    return [f"rank {rank}: {fault}" for rank, row in enumerate(order.actions) for fault in _faults(row, every)]
+
+
+def _by_kind(actions: Iterable[Action]) -> dict[str, set[tuple[int, int]]]:
+    done: dict[str, set[tuple[int, int]]] = {kind: set() for kind in KINDS}
+    for kind, microbatch, chunk in actions:
+        done[kind].add((microbatch, chunk))
+    return done
+
+
+def _faults(actions: tuple[Action, ...], every: set[tuple[int, int]]) -> Iterator[str]:
+    for action, times in Counter(actions).items():
+        if action[1:] not in every:
+            yield f"{action} is not of this order"
+        elif times > 1:
+            yield f"{action} is there {times} times"
+    done = _by_kind(actions)
+    for where in sorted(every):
+        if where not in done["F"]:
+            yield f"{Action('F', *where)} is missing"
+        split = {kind for kind in ("B", "W") if where in done[kind]}
+        if where in done["BW"]:
+            yield from (f"{Action(kind, *where)} is there beside the BW" for kind in KINDS if kind in split)
+        elif not split:
+            yield f"the backward of microbatch {where[0]}, chunk {where[1]} is missing"
+        elif len(split) == 1:
+            (other,) = {"B", "W"} - split
+            yield f"{other} of microbatch {where[0]}, chunk {where[1]} is missing"

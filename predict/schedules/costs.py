@@ -34,6 +34,33 @@ class ChunkTimes:
     the shorter one wholly."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTimes:
+    """One set of times by rank, chunk after chunk, for the schedules that are solved for them; hashable."""
+
+    ranks: int
+    chunks: int
+    forward: tuple[float, ...]
+    """By rank · chunks + chunk, like the other two."""
+    backward_input: tuple[float, ...]
+    backward_weight: tuple[float, ...]
+    p2p: tuple[float, ...]
+    """By edge between stages s and s + 1."""
+
+
+def stage_times(times: ChunkTimes, *, ranks: int, chunks: int, depth: int) -> StageTimes:
+    """One set of times spelt out. ConfigError for another shape or a time below 0."""
+    shape = (ranks, chunks)
+    return StageTimes(
+        ranks=ranks,
+        chunks=chunks,
+        forward=tuple(_flat("forward", times.forward, shape)),
+        backward_input=tuple(_flat("backward_input", times.backward_input, shape)),
+        backward_weight=tuple(_flat("backward_weight", times.backward_weight, shape)),
+        p2p=tuple(_flat("p2p", times.p2p, (depth - 1,))),
+    )
+
+
 def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
     """By cell of the program, its duration under one set of times. ConfigError for another shape or below 0."""
     shape = (program.ranks, program.chunks)

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import predict.schedules
+from predict.schedules.costs import ChunkTimes, StageTimes, stage_times
 from predict.schedules.order import Order, Placement, Rows
 from sampling.errors import ConfigError
 
+Supports = Callable[[int, int, int], str | None]
 Builder = Callable[[int, int, int], Sequence[Rows]]
+"""The actions of each rank, from ranks, chunks and microbatches."""
+Solver = Callable[[int, StageTimes, int], Sequence[Rows]]
+"""The actions of each rank, from microbatches, times and the most chunk activations a rank may hold."""
+EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 NOT_FAMILIES = {"compiled", "costs", "engine", "order", "positions", "program", "registry", "rounds", "timeline"}
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
@@ -27,12 +33,18 @@ class Schedule:
     citation: str
     splits_backward: bool
     """Whether it runs B and W apart rather than BW."""
-    supports: Callable[[int, int, int], str | None]
+    supports: Supports
     """Why it cannot run these counts, as words to follow its name; None if it can."""
     placement: Callable[[int, int], Placement]
     """The stages of each chunk, from ranks and chunks."""
-    actions: Builder
-    """The actions of each rank."""
+    actions: Builder | None = None
+    """The order, where it follows from the counts."""
+    solver: Solver | None = None
+    """The order, where it is solved for the times of the stages under a limit on memory."""
+    default_limit: Callable[[int], int] | None = None
+    """For a solver: the limit where none is given, from the ranks."""
+    released_by_b: float = 0.0
+    """Share of a chunk's activations that B lets go in the schedule's account of memory; W lets go the rest."""
 
     @property
     def recompute_refusal(self) -> str | None:
@@ -40,13 +52,6 @@ class Schedule:
         if not self.splits_backward:
             return None
         return "runs B and W as two passes over the same activations, and each would have to recompute the forward"
-
-    def make(self, ranks: int, chunks: int, microbatches: int) -> Order:
-        return Order(
-            rows=tuple(self.actions(ranks, chunks, microbatches)),
-            microbatches=microbatches,
-            placement=self.placement(ranks, chunks),
-        )
 
 
 REGISTRY: dict[str, Schedule] = {}
@@ -57,25 +62,60 @@ def schedule(
     *,
     citation: str,
     splits_backward: bool,
-    supports: Callable[[int, int, int], str | None],
+    supports: Supports,
     placement: Callable[[int, int], Placement],
 ) -> Callable[[Builder], Builder]:
     """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
 
     def register(actions: Builder) -> Builder:
-        if name in REGISTRY:
-            raise ValueError(f"two schedules are named {name!r}: {REGISTRY[name].actions} and {actions}")
-        REGISTRY[name] = Schedule(
-            name=name,
-            citation=citation,
-            splits_backward=splits_backward,
-            supports=supports,
-            placement=placement,
-            actions=actions,
+        _add(
+            Schedule(
+                name=name,
+                citation=citation,
+                splits_backward=splits_backward,
+                supports=supports,
+                placement=placement,
+                actions=actions,
+            )
         )
         return actions
 
     return register
+
+
+def solved(
+    name: str,
+    *,
+    citation: str,
+    supports: Supports,
+    placement: Callable[[int, int], Placement],
+    default_limit: Callable[[int], int],
+    released_by_b: float = 0.0,
+) -> Callable[[Solver], Solver]:
+    """Decorator: register the function that solves for the actions of each rank, B and W apart, as the schedule `name`."""
+
+    def register(solver: Solver) -> Solver:
+        _add(
+            Schedule(
+                name=name,
+                citation=citation,
+                splits_backward=True,
+                supports=supports,
+                placement=placement,
+                solver=solver,
+                default_limit=default_limit,
+                released_by_b=released_by_b,
+            )
+        )
+        return solver
+
+    return register
+
+
+def _add(made: Schedule) -> None:
+    if made.name in REGISTRY:
+        raise ValueError(f"two schedules are named {made.name!r}: {REGISTRY[made.name]} and {made}")
+    REGISTRY[made.name] = made
 
 
 def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
@@ -107,9 +147,21 @@ def get(name: str) -> Schedule:
     return known[name]
 
 
-@lru_cache(maxsize=KEPT)
-def order(name: str, *, ranks: int, chunks: int, microbatches: int) -> Order:
-    """The order of the schedule for these counts, always the same object; ConfigError says why it cannot run them."""
+def order(
+    name: str,
+    *,
+    ranks: int,
+    chunks: int,
+    microbatches: int,
+    times: ChunkTimes | None = None,
+    memory_limit: int | None = None,
+) -> Order:
+    """The order of the schedule for these counts; the same object for equal ones.
+
+    `times` and `memory_limit` (chunk activations a rank) are for schedules that are solved for them; where they are not
+    given, all times are equal and the limit is the schedule's own. ConfigError says why it cannot run the counts,
+    InfeasibleError that it cannot keep the limit.
+    """
     wanted = get(name)
     counts = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches}
     low = [f"{key}={value}" for key, value in counts.items() if value < 1]
@@ -119,7 +171,32 @@ def order(name: str, *, ranks: int, chunks: int, microbatches: int) -> Order:
             f"plan.schedule: {name} {reason} (ranks={ranks}, chunks={chunks}, microbatches={microbatches}); "
             f"change these counts or take another schedule: {', '.join(names())}"
         )
-    return wanted.make(ranks, chunks, microbatches)
+    if wanted.solver is None or wanted.default_limit is None:
+        return _built(name, ranks, chunks, microbatches)
+    depth = _placement(name, ranks, chunks).depth
+    spelt = stage_times(times or EQUAL, ranks=ranks, chunks=chunks, depth=depth)
+    return _solved(name, microbatches, spelt, wanted.default_limit(ranks) if memory_limit is None else memory_limit)
+
+
+@lru_cache(maxsize=KEPT)
+def _built(name: str, ranks: int, chunks: int, microbatches: int) -> Order:
+    builder = get(name).actions
+    assert builder is not None
+    rows = tuple(builder(ranks, chunks, microbatches))
+    return Order(rows=rows, microbatches=microbatches, placement=_placement(name, ranks, chunks))
+
+
+@lru_cache(maxsize=KEPT)
+def _solved(name: str, microbatches: int, times: StageTimes, limit: int) -> Order:
+    solver = get(name).solver
+    assert solver is not None
+    rows = tuple(solver(microbatches, times, limit))
+    return Order(rows=rows, microbatches=microbatches, placement=_placement(name, times.ranks, times.chunks))
+
+
+@lru_cache(maxsize=KEPT)
+def _placement(name: str, ranks: int, chunks: int) -> Placement:
+    return get(name).placement(ranks, chunks)
 
 
 @cache

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from predict.schedules.order import CHUNK, CODE, KIND, Order
 
 Floats = NDArray[np.float64]
-Release = Literal["W", "B"]
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -64,27 +64,26 @@ class Timeline:
         """By rank, the most chunks whose activations are alive at once."""
         return self.peak_chunks()
 
-    def peak_chunks(self, release: Release = "W") -> tuple[int, ...]:
-        """By rank, the most chunks whose activations are alive at once.
+    def peak_chunks(self, released_by_b: float = 0.0) -> tuple[int, ...]:
+        """By rank, the most chunks whose activations are alive at once, rounded up.
 
         They live from the start of the F to the end of the BW. Where the backward is split, W lets them go, since the
-        gradient of the weights needs them still; `release="B"` counts a schedule's bookkeeping that lets B do so.
+        gradient of the weights needs them still, but for the share of them that B does.
         """
-        return tuple(int(live.max()) for live in self._live(1, release))
+        return tuple(math.ceil(live.max() - ROUNDING) for live in self._live(1, released_by_b))
 
-    def peak_bytes(self, chunk_bytes: ArrayLike, release: Release = "W") -> tuple[float, ...]:
+    def peak_bytes(self, chunk_bytes: ArrayLike, released_by_b: float = 0.0) -> tuple[float, ...]:
         """As `peak_chunks`, with the bytes of a chunk's activations: one number, or of shape (ranks, chunks)."""
-        return tuple(float(live.max()) for live in self._live(chunk_bytes, release))
+        return tuple(float(live.max()) for live in self._live(chunk_bytes, released_by_b))
 
     @property
     def peak_at(self) -> tuple[float, ...]:
         """By rank, the start of the forward that first reaches `peak_activations`."""
-        return tuple(float(start[live.argmax()]) for start, live in zip(self.start, self._live(1, "W"), strict=True))
+        return tuple(float(start[live.argmax()]) for start, live in zip(self.start, self._live(1, 0.0), strict=True))
 
-    def _live(self, size: ArrayLike, release: Release) -> Iterator[NDArray[np.float64]]:
+    def _live(self, size: ArrayLike, released_by_b: float) -> Iterator[NDArray[np.float64]]:
         change = np.zeros(len(CODE))
-        change[CODE["F"]] = 1
-        change[CODE["BW"]] = change[CODE[release]] = -1
+        change[[CODE[kind] for kind in ("F", "B", "W", "BW")]] = 1, -released_by_b, released_by_b - 1, -1
         sizes = np.broadcast_to(np.asarray(size, dtype=float), (self.order.ranks, self.order.chunks))
         for of_rank, row in zip(sizes, self.order.rows, strict=True):
             yield np.cumsum(change[row[:, KIND]] * of_rank[row[:, CHUNK]])

@@ -1,0 +1,199 @@
+"""The zero-bubble schedule of Qi et al. for the actual times of the stages, under a limit on the memory.
+
+A greedy fill: round after round every rank runs at most one forward and then one B, and a W wherever the rank would
+wait longer than a W takes, or must make room. Three choices that no rule decides well are all tried, as eight fills, of
+which the one with the shortest longest span is kept.
+
+Memory is counted as its authors do: B lets half of an activation go, W the other half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from predict.schedules.costs import StageTimes
+from predict.schedules.order import CODE, Rows, loop
+from predict.schedules.registry import one_chunk, solved
+from sampling.errors import InfeasibleError
+
+F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
+
+
+@solved(
+    "zb-auto",
+    citation="Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 3.1",
+    supports=one_chunk,
+    placement=loop,
+    default_limit=lambda ranks: 2 * ranks,
+    released_by_b=0.5,
+)
+def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
+    """At most `limit` activations on every rank. InfeasibleError if that is none."""
+    if limit < 1:
+        raise InfeasibleError(f"zb-auto: a memory limit of {limit} activations leaves no room for one; give 1 or more")
+    fills = [_fill(microbatches, times, limit, _Choices(*flags)) for flags in product((True, False), repeat=3)]
+    return min(fills, key=_Fill.longest_span).rows()
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    stop_before_first_backward: bool
+    """Run no forward ahead that would delay the first B, even if the rank idles until then."""
+    spare_forwards: bool
+    """Leave out a forward that would delay the next rank's B by more than the bubble it already has."""
+    fill_covered_gaps: bool
+    """Put a W also into a gap that is too short for it and smaller than the bubble of the worst rank."""
+
+
+class _Fill:
+    """What has been run so far, and when it ends."""
+
+    def __init__(self, microbatches: int, times: StageTimes, limit: int) -> None:
+        ranks = times.ranks
+        self.microbatches, self.times, self.limit = microbatches, times, limit
+        self.cost = (times.forward, times.backward_input, times.backward_weight)
+        self.forward_end: list[list[float]] = [[] for _ in range(ranks)]
+        self.backward_end: list[list[float]] = [[] for _ in range(ranks)]
+        self.weights = [0] * ranks
+        self.free = [0.0] * ranks
+        self.bubble = [0.0] * ranks
+        self.kinds: list[list[int]] = [[] for _ in range(ranks)]
+
+    def arrival(self, kind: int, rank: int) -> float:
+        """When the next F or B of the rank has its input."""
+        if kind == F:
+            return self.forward_end[rank - 1][len(self.forward_end[rank])] + self.times.p2p[rank - 1] if rank else 0.0
+        if rank == self.times.ranks - 1:
+            return self.forward_end[rank][len(self.backward_end[rank])]
+        return self.backward_end[rank + 1][len(self.backward_end[rank])] + self.times.p2p[rank]
+
+    def run(self, kind: int, rank: int) -> None:
+        start = self.free[rank]
+        if kind == W:
+            self.weights[rank] += 1
+        else:
+            arrival = self.arrival(kind, rank)
+            if arrival > start:
+                if self.forward_end[rank]:
+                    self.bubble[rank] += arrival - start
+                start = arrival
+            ends = self.forward_end if kind == F else self.backward_end
+            ends[rank].append(start + self.cost[kind][rank])
+        self.free[rank] = start + self.cost[kind][rank]
+        self.kinds[rank].append(kind)
+
+    def over_limit(self, rank: int) -> int:
+        """Half activations too many for one more forward."""
+        held = 2 * len(self.forward_end[rank]) - len(self.backward_end[rank]) - self.weights[rank]
+        return held + 2 - 2 * self.limit
+
+    def has_weight(self, rank: int) -> bool:
+        return self.weights[rank] < len(self.backward_end[rank])
+
+    def make_room(self, rank: int) -> None:
+        while self.over_limit(rank) > 0:
+            if not self.has_weight(rank):
+                raise InfeasibleError(f"zb-auto: {self.limit} activations are too few for rank {rank}; raise the limit")
+            self.run(W, rank)
+
+    def fill_gap(self, kind: int, rank: int, choices: _Choices) -> None:
+        """Weights into the time until the next F or B can start."""
+        arrival = self.arrival(kind, rank)
+        while self.has_weight(rank) and self.free[rank] + self.cost[W][rank] <= arrival:
+            self.run(W, rank)
+        gap = arrival - self.free[rank]
+        if self.has_weight(rank) and gap > 0:
+            covered = gap <= max(self.bubble) - self.bubble[rank]
+            if choices.fill_covered_gaps or not covered:
+                self.run(W, rank)
+
+    def longest_span(self) -> float:
+        starts = (ends[0] - cost for ends, cost in zip(self.forward_end, self.times.forward, strict=True))
+        return max(free - start for free, start in zip(self.free, starts, strict=True))
+
+    def rows(self) -> list[Rows]:
+        return [_numbered(np.array(kinds, np.int32)) for kinds in self.kinds]
+
+
+def _numbered(kinds: Rows) -> Rows:
+    made = np.zeros((len(kinds), 4), np.int32)
+    made[:, 0] = kinds
+    for kind in (F, B, W):
+        made[kinds == kind, 1] = np.arange(np.count_nonzero(kinds == kind))
+    return made
+
+
+def _fill(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
+    fill = _Fill(microbatches, times, limit)
+    last = times.ranks - 1
+    for rank in range(times.ranks):
+        fill.run(F, rank)
+    for rank, ahead in enumerate(_forwards_ahead(fill, choices)):
+        for _ in range(ahead):
+            fill.run(F, rank)
+    for rank in range(last, -1, -1):
+        fill.run(B, rank)
+    for _ in range(1, microbatches):
+        for rank in range(_first_forward(fill, choices), times.ranks):
+            if len(fill.forward_end[rank]) < microbatches:
+                fill.make_room(rank)
+                if rank:
+                    fill.fill_gap(F, rank, choices)
+                fill.run(F, rank)
+        for rank in range(last, -1, -1):
+            if rank < last:
+                fill.fill_gap(B, rank, choices)
+            if rank == 0 and len(fill.forward_end[0]) == microbatches:
+                while fill.has_weight(0):
+                    fill.run(W, 0)
+            fill.run(B, rank)
+    for rank in range(times.ranks):
+        while fill.has_weight(rank):
+            fill.run(W, rank)
+    return fill
+
+
+def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
+    """By rank, the forwards to run before the first B, beside the first; each rank runs fewer than the one before it."""
+    times, last = fill.times, fill.times.ranks - 1
+    ahead = [0] * times.ranks
+    gradient = fill.forward_end[last][0] + times.backward_input[last]
+    for rank in range(last - 1, -1, -1):
+        arrival, free, cost = gradient + times.p2p[rank], fill.free[rank], times.forward[rank]
+        most = min(fill.microbatches, fill.limit) - 1
+        while ahead[rank] < most and (free + cost <= arrival if choices.stop_before_first_backward else free < arrival):
+            free += cost
+            ahead[rank] += 1
+        gradient = max(free, arrival) + times.backward_input[rank]
+    for rank in range(1, times.ranks):
+        if ahead[rank] < fill.microbatches - 1:
+            ahead[rank] = min(ahead[rank], max(0, ahead[rank - 1] - 1))
+    return ahead
+
+
+def _first_forward(fill: _Fill, choices: _Choices) -> int:
+    """The first rank to run a forward in this round: one that leaves its own out leaves nothing for those before it."""
+    if choices.spare_forwards:
+        for rank in range(fill.times.ranks - 2, -1, -1):
+            if _is_spared(fill, rank):
+                return rank + 1
+    return 0
+
+
+def _is_spared(fill: _Fill, rank: int) -> bool:
+    """Whether the rank is ahead by two microbatches and its forward would come in the way of the next rank's B."""
+    after, times = rank + 1, fill.times
+    done = len(fill.forward_end[rank])
+    if done == fill.microbatches or done < len(fill.forward_end[after]) + 2:
+        return False
+    gradient = fill.free[after] + times.forward[after] + times.backward_input[after] + times.p2p[rank]
+    free = fill.free[rank]
+    if free >= gradient:
+        return True
+    to_free = max(0, min(fill.over_limit(rank), len(fill.backward_end[rank]) - fill.weights[rank]))
+    if free + times.forward[rank] + to_free * times.backward_weight[rank] <= gradient:
+        return False
+    return gradient - free <= max(fill.bubble) - fill.bubble[rank]

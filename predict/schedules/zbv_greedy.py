@@ -1,0 +1,223 @@
+"""ZB-V solved for the actual times of the stages, under a limit on the memory.
+
+A microbatch takes four legs: forward down the ranks, forward back up, backward down, backward back up. After the warm-up
+every rank runs at most one backward leg and one forward leg a round, and a W wherever it would wait longer than a W
+takes, than the worst rank has waited, or must make room. Two choices that no rule decides well are all tried, each again
+with the bubbles of the try before allowed from the start, and the fill with the least bubble is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import product
+
+import numpy as np
+
+from predict.schedules.costs import StageTimes
+from predict.schedules.order import CODE, Rows, v_shape
+from predict.schedules.registry import solved, two_chunks
+from sampling.errors import InfeasibleError
+
+F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
+DOWN, UP, BACK_DOWN, BACK_UP = range(4)
+LEGS = ((F, 0), (F, 1), (B, 1), (B, 0))
+"""Kind and chunk of each leg."""
+
+
+@solved(
+    "zbv-greedy",
+    citation="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362; the greedy ZB-V of "
+    "arXiv:2401.10241, section 6",
+    supports=two_chunks,
+    placement=v_shape,
+    default_limit=lambda ranks: 2 * ranks,
+)
+def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
+    """At most `limit` chunk activations on every rank; InfeasibleError if that is too few to fill a pipeline with."""
+    best: _Fill | None = None
+    for fill_backwards, fill_forwards in product((True, False), repeat=2):
+        found = _improved(microbatches, times, limit, fill_forwards=fill_forwards, fill_backwards=fill_backwards)
+        if best is None or found.worst_bubble < best.worst_bubble:
+            best = found
+    assert best is not None
+    return best.rows()
+
+
+def _improved(microbatches: int, times: StageTimes, limit: int, *, fill_forwards: bool, fill_backwards: bool) -> _Fill:
+    best: _Fill | None = None
+    allowed: list[float] | None = None
+    while True:
+        fill = _Fill(microbatches, times, limit, allowed)
+        fill.warm_up()
+        for _ in range(2 * microbatches):
+            fill.run_backwards(fill_gaps=fill_backwards)
+            fill.run_forwards(fill_gaps=fill_forwards)
+        fill.finish()
+        if best is not None and fill.worst_bubble >= best.worst_bubble:
+            return best
+        best, allowed = fill, fill.bubble
+
+
+class _Fill:
+    """What has been run so far, and when it ends."""
+
+    def __init__(self, microbatches: int, times: StageTimes, limit: int, allowed: list[float] | None) -> None:
+        ranks = times.ranks
+        self.microbatches, self.times, self.limit, self.last = microbatches, times, limit, ranks - 1
+        cost = (times.forward, times.backward_input, times.backward_weight)
+        self.leg_cost = [[cost[kind][2 * rank + chunk] for rank in range(ranks)] for kind, chunk in LEGS]
+        self.weight_cost = cost[W]
+        self.ends: list[list[list[float]]] = [[[] for _ in range(ranks)] for _ in LEGS]
+        self.free = [0.0] * ranks
+        self.held = [0] * ranks
+        self.bubble = [0.0] * ranks
+        most = max(allowed) if allowed else 0.0
+        self.head_start = [most - of_rank for of_rank in allowed] if allowed else [0.0] * ranks
+        self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(ranks)]
+        self.made: list[list[tuple[int, int, int, int]]] = [[] for _ in range(ranks)]
+
+    @property
+    def worst_bubble(self) -> float:
+        return max(self.bubble)
+
+    def done(self, leg: int, rank: int) -> int:
+        return len(self.ends[leg][rank])
+
+    def has_input(self, leg: int, rank: int) -> bool:
+        """Whether the rank before on this leg has run it for the next microbatch."""
+        other = rank - 1 if leg in (DOWN, BACK_DOWN) else rank + 1
+        return not 0 <= other <= self.last or self.done(leg, other) > self.done(leg, rank)
+
+    def arrival(self, leg: int, rank: int) -> float | None:
+        """When the next of this leg comes from another rank; None where it comes from none."""
+        if leg in (DOWN, BACK_DOWN):
+            if rank == 0:
+                return None
+            # Backward legs pass the stages the other way.
+            edge = rank - 1 if leg == DOWN else 2 * self.last - rank + 1
+            return self.ends[leg][rank - 1][self.done(leg, rank)] + self.times.p2p[edge]
+        if rank == self.last:
+            return None
+        edge = 2 * self.last - rank if leg == UP else rank
+        return self.ends[leg][rank + 1][self.done(leg, rank)] + self.times.p2p[edge]
+
+    def run(self, leg: int, rank: int) -> None:
+        kind, chunk = LEGS[leg]
+        if kind == F:
+            self.make_room(rank)
+            self.held[rank] += 1
+        start = self.free[rank]
+        arrival = self.arrival(leg, rank)
+        if arrival is not None and arrival > start:
+            if self.ends[DOWN][rank]:
+                self.bubble[rank] += arrival - start
+            start = arrival
+        microbatch = self.done(leg, rank)
+        self.free[rank] = start + self.leg_cost[leg][rank]
+        self.ends[leg][rank].append(self.free[rank])
+        self.made[rank].append((kind, microbatch, chunk, 0))
+        if kind == B:
+            self.pending[rank].append((microbatch, chunk))
+
+    def run_weight(self, rank: int) -> None:
+        microbatch, chunk = self.pending[rank].popleft()
+        self.free[rank] += self.weight_cost[2 * rank + chunk]
+        self.held[rank] -= 1
+        self.made[rank].append((W, microbatch, chunk, 0))
+
+    def make_room(self, rank: int) -> None:
+        while self.held[rank] >= self.limit:
+            if not self.pending[rank]:
+                raise InfeasibleError(
+                    f"zbv-greedy: {self.limit} chunk activations are too few for rank {rank} to go on; "
+                    f"give at least 2 × ranks = {2 * self.times.ranks}, or take v-half or v-min"
+                )
+            self.run_weight(rank)
+
+    def fill_gap(self, leg: int, rank: int, *, also_short: bool) -> None:
+        """Weights into the time until the leg can start; where `also_short`, one more into what is left of it if that
+        is more than the rank may still wait without being the worst."""
+        arrival = self.arrival(leg, rank)
+        if arrival is None:
+            return
+        pending = self.pending[rank]
+        while pending and arrival >= self.free[rank] + self.weight_cost[2 * rank + pending[0][1]]:
+            self.run_weight(rank)
+        slack = max(self.worst_bubble, self.head_start[rank]) - self.bubble[rank]
+        if pending and also_short and arrival - self.free[rank] > slack:
+            self.run_weight(rank)
+
+    def warm_up(self) -> None:
+        for rank in range(self.times.ranks):
+            self.run(DOWN, rank)
+        self.run(UP, self.last)
+        for rank in range(self.last - 1, -1, -1):
+            arrival = self.arrival(UP, rank)
+            assert arrival is not None
+            while (
+                self.held[rank] + 2 * (rank + 1) <= self.limit
+                and self.free[rank] + self.leg_cost[DOWN][rank] <= arrival
+                and self.done(DOWN, rank) < self.microbatches
+            ):
+                for before in range(rank + 1):
+                    self.run(DOWN, before)
+            self.run(UP, rank)
+        self._level_out()
+
+    def _level_out(self) -> None:
+        """Forwards of the later ranks, chunks in turn, until no rank has run fewer than the one before it."""
+        leg = DOWN
+        for rank in range(1, self.times.ranks):
+            while self._is_behind(rank):
+                for later in range(self.last, rank - 1, -1):
+                    if self.done(leg, later) < self.microbatches:
+                        self.run(leg, later)
+                leg = UP if leg == DOWN else DOWN
+
+    def _is_behind(self, rank: int) -> bool:
+        here, before = ([self.done(leg, at) for leg in (DOWN, UP)] for at in (rank, rank - 1))
+        return sum(here) < sum(before) or here[1] <= before[1] < self.microbatches
+
+    def run_backwards(self, *, fill_gaps: bool) -> None:
+        legs = [self._backward_leg(rank) for rank in range(self.times.ranks)]
+        for rank in range(self.last, -1, -1):
+            if legs[rank] == BACK_UP:
+                self.fill_gap(BACK_UP, rank, also_short=True)
+                self.run(BACK_UP, rank)
+        for rank, leg in enumerate(legs):
+            if leg == BACK_DOWN:
+                self.fill_gap(BACK_DOWN, rank, also_short=fill_gaps)
+                self.run(BACK_DOWN, rank)
+
+    def _backward_leg(self, rank: int) -> int:
+        if self.done(BACK_UP, rank) >= self.done(BACK_DOWN, rank):
+            return BACK_DOWN
+        if self.has_input(BACK_UP, rank) or self.done(BACK_DOWN, rank) == self.microbatches:
+            return BACK_UP
+        return BACK_DOWN
+
+    def run_forwards(self, *, fill_gaps: bool) -> None:
+        for rank in range(self.times.ranks):
+            leg = self._forward_leg(rank)
+            if leg is not None:
+                self.make_room(rank)
+                self.fill_gap(leg, rank, also_short=fill_gaps)
+                self.run(leg, rank)
+
+    def _forward_leg(self, rank: int) -> int | None:
+        down, up = self.done(DOWN, rank), self.done(UP, rank)
+        if up == self.microbatches:
+            return None
+        if up >= down:
+            return DOWN
+        if self.has_input(UP, rank):
+            return UP
+        return DOWN if down < self.microbatches and self.has_input(DOWN, rank) else None
+
+    def finish(self) -> None:
+        for rank, pending in enumerate(self.pending):
+            while pending:
+                self.run_weight(rank)
+
+    def rows(self) -> list[Rows]:
+        return [np.array(made, np.int32) for made in self.made]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.schedules.engine import ChunkTimes, simulate
-from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order, Rows, merge, rows, v_shape
+from predict.schedules.order import CHUNK, KIND, KINDS, MICROBATCH, Kind, Order, Rows, merge, rows, v_shape
 from predict.schedules.registry import schedule, two_chunks
 
 PERIOD = 6
@@ -63,6 +63,24 @@ def v_min(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
 
 
 def _solve(block: Block, ranks: int, microbatches: int) -> list[Rows]:
+    """Solve for as few microbatches as show the steady state, and repeat that for the others."""
+    few = 3 * ranks + 4
+    if microbatches <= few:
+        return _solve_all(block, ranks, microbatches)
+    return [_stretched(row, microbatches - few, few // 2) for row in _solve_all(block, ranks, few)]
+
+
+def _stretched(row: Rows, more: int, middle: int) -> Rows:
+    """With `more` microbatches put in after the one in the `middle`: from its F on chunk 0 to the next, actions repeat."""
+    first, last = (int(np.flatnonzero(_is(row, "F", 0))[microbatch]) for microbatch in (middle, middle + 1))
+    period = np.tile(row[first:last], (more, 1))
+    period[:, MICROBATCH] += np.repeat(np.arange(1, more + 1, dtype=np.int32), last - first)
+    rest = row[last:].copy()
+    rest[:, MICROBATCH] += more
+    return np.concatenate([row[:last], period, rest])
+
+
+def _solve_all(block: Block, ranks: int, microbatches: int) -> list[Rows]:
     legs = [
         [[first + PERIOD * microbatch for microbatch in range(microbatches)] for first in block(ranks, rank)]
         for rank in range(ranks)
@@ -227,7 +245,8 @@ def _squeezed(ranks: list[_Rank]) -> list[list[list[int]]]:
 
 
 def _is(row: Rows, kind: Kind, chunk: int) -> NDArray[np.bool_]:
-    return (row[:, KIND] == KINDS.index(kind)) & (row[:, CHUNK] == chunk)
+    which: NDArray[np.bool_] = (row[:, KIND] == KINDS.index(kind)) & (row[:, CHUNK] == chunk)
+    return which
 
 
 def _first_come(rank: _Rank) -> tuple[list[int], list[int]]:

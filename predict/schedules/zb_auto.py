@@ -60,6 +60,7 @@ class _Fill:
         self.weights = [0] * ranks
         self.free = [0.0] * ranks
         self.bubble = [0.0] * ranks
+        self.worst_bubble = 0.0
         self.kinds: list[list[int]] = [[] for _ in range(ranks)]
 
     def arrival(self, kind: int, rank: int) -> float:
@@ -79,6 +80,7 @@ class _Fill:
             if arrival > start:
                 if self.forward_end[rank]:
                     self.bubble[rank] += arrival - start
+                    self.worst_bubble = max(self.worst_bubble, self.bubble[rank])
                 start = arrival
             ends = self.forward_end if kind == F else self.backward_end
             ends[rank].append(start + self.cost[kind][rank])
@@ -93,6 +95,10 @@ class _Fill:
     def has_weight(self, rank: int) -> bool:
         return self.weights[rank] < len(self.backward_end[rank])
 
+    def run_weights(self, rank: int) -> None:
+        while self.has_weight(rank):
+            self.run(W, rank)
+
     def make_room(self, rank: int) -> None:
         while self.over_limit(rank) > 0:
             if not self.has_weight(rank):
@@ -106,7 +112,7 @@ class _Fill:
             self.run(W, rank)
         gap = arrival - self.free[rank]
         if self.has_weight(rank) and gap > 0:
-            covered = gap <= max(self.bubble) - self.bubble[rank]
+            covered = gap <= self.worst_bubble - self.bubble[rank]
             if choices.fill_covered_gaps or not covered:
                 self.run(W, rank)
 
@@ -128,32 +134,38 @@ def _numbered(kinds: Rows) -> Rows:
 
 def _fill(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
     fill = _Fill(microbatches, times, limit)
-    last = times.ranks - 1
     for rank in range(times.ranks):
         fill.run(F, rank)
     for rank, ahead in enumerate(_forwards_ahead(fill, choices)):
         for _ in range(ahead):
             fill.run(F, rank)
-    for rank in range(last, -1, -1):
+    for rank in reversed(range(times.ranks)):
         fill.run(B, rank)
     for _ in range(1, microbatches):
-        for rank in range(_first_forward(fill, choices), times.ranks):
-            if len(fill.forward_end[rank]) < microbatches:
-                fill.make_room(rank)
-                if rank:
-                    fill.fill_gap(F, rank, choices)
-                fill.run(F, rank)
-        for rank in range(last, -1, -1):
-            if rank < last:
-                fill.fill_gap(B, rank, choices)
-            if rank == 0 and len(fill.forward_end[0]) == microbatches:
-                while fill.has_weight(0):
-                    fill.run(W, 0)
-            fill.run(B, rank)
+        _forward_round(fill, choices)
+        _backward_round(fill, choices)
     for rank in range(times.ranks):
-        while fill.has_weight(rank):
-            fill.run(W, rank)
+        fill.run_weights(rank)
     return fill
+
+
+def _forward_round(fill: _Fill, choices: _Choices) -> None:
+    for rank in range(_first_forward(fill, choices), fill.times.ranks):
+        if len(fill.forward_end[rank]) < fill.microbatches:
+            fill.make_room(rank)
+            if rank:
+                fill.fill_gap(F, rank, choices)
+            fill.run(F, rank)
+
+
+def _backward_round(fill: _Fill, choices: _Choices) -> None:
+    last = fill.times.ranks - 1
+    for rank in range(last, -1, -1):
+        if rank < last:
+            fill.fill_gap(B, rank, choices)
+        if rank == 0 and len(fill.forward_end[0]) == fill.microbatches:
+            fill.run_weights(0)
+        fill.run(B, rank)
 
 
 def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
@@ -196,4 +208,4 @@ def _is_spared(fill: _Fill, rank: int) -> bool:
     to_free = max(0, min(fill.over_limit(rank), len(fill.backward_end[rank]) - fill.weights[rank]))
     if free + times.forward[rank] + to_free * times.backward_weight[rank] <= gradient:
         return False
-    return gradient - free <= max(fill.bubble) - fill.bubble[rank]
+    return gradient - free <= fill.worst_bubble - fill.bubble[rank]

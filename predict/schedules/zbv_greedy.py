@@ -71,14 +71,11 @@ class _Fill:
         self.free = [0.0] * ranks
         self.held = [0] * ranks
         self.bubble = [0.0] * ranks
+        self.worst_bubble = 0.0
         most = max(allowed) if allowed else 0.0
         self.head_start = [most - of_rank for of_rank in allowed] if allowed else [0.0] * ranks
         self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(ranks)]
         self.made: list[list[tuple[int, int, int, int]]] = [[] for _ in range(ranks)]
-
-    @property
-    def worst_bubble(self) -> float:
-        return max(self.bubble)
 
     def done(self, leg: int, rank: int) -> int:
         return len(self.ends[leg][rank])
@@ -111,6 +108,7 @@ class _Fill:
         if arrival is not None and arrival > start:
             if self.ends[DOWN][rank]:
                 self.bubble[rank] += arrival - start
+                self.worst_bubble = max(self.worst_bubble, self.bubble[rank])
             start = arrival
         microbatch = self.done(leg, rank)
         self.free[rank] = start + self.leg_cost[leg][rank]

@@ -1,0 +1,75 @@
+"""The colours of a schedule's picture, in the terminal and in the plot: the kind gives the hue, the chunk the shade."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
+
+KIND_NAMES: dict[Kind, str] = {
+    "F": "forward",
+    "B": "input gradient",
+    "W": "weight gradient",
+    "BW": "backward",
+}
+BASE: dict[Kind, str] = {"F": "#3f73d0", "B": "#22b3c4", "W": "#efa92f", "BW": "#43a053"}
+IDLE = "#f0f1f3"
+DARK, LIGHT = "#000000", "#ffffff"
+SPREAD = (0.5, 0.72)
+"""How far towards white the last chunk goes: where there are two chunks, and at most."""
+
+
+def fill(kind: Kind, chunk: int, chunks: int) -> str:
+    """The colour of a block, as #rrggbb: the first of a rank's chunks darkest, each further one lighter."""
+    if chunks < 2:
+        return BASE[kind]
+    lightest = min(SPREAD[1], SPREAD[0] + 0.08 * (chunks - 2))
+    return mixed(BASE[kind], LIGHT, lightest * chunk / (chunks - 1))
+
+
+def ink(background: str) -> str:
+    """Black or white, whichever reads better on this colour (contrast ratio of WCAG 2.1)."""
+    shade = _luminance(background)
+    return DARK if (shade + 0.05) / 0.05 > 1.05 / (shade + 0.05) else LIGHT
+
+
+def edge(background: str) -> str:
+    """The colour of a block's outline."""
+    return mixed(background, DARK, 0.5)
+
+
+def mixed(colour: str, other: str, share: float) -> str:
+    """`colour` with this share of `other` in it."""
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(one + (two - one) * share):02x}" for one, two in pairs)
+
+
+def paint_codes(order: Order, rank: int) -> NDArray[np.intp]:
+    """For each action of the rank the number of its colour: that of its kind in KINDS × chunks + its chunk."""
+    rows = order.rows[rank]
+    return (rows[:, KIND] * len(order.placement.chains) + rows[:, CHUNK]).astype(np.intp)
+
+
+def paint(code: int, chunks: int) -> tuple[Kind, int]:
+    """Kind and chunk of a number of `paint_codes`."""
+    kind, chunk = divmod(code, chunks)
+    return KINDS[kind], chunk
+
+
+def kinds_of(order: Order) -> list[Kind]:
+    """The kinds the order has, in the order of KINDS."""
+    found = {code for rows in order.rows for code in np.unique(rows[:, KIND]).tolist()}
+    return [kind for code, kind in enumerate(KINDS) if code in found]
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (
+        value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (channel / 255 for channel in _channels(colour))
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

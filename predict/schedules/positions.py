@@ -36,6 +36,8 @@ def locate(order: Order) -> Positions:
     """
     _refuse(order, list(_placement_faults(order)))
     flat = np.concatenate(order.rows)
+    if order.share > len(flat):
+        _refuse(order, [f"{order.share} microbatches a chain, but only {len(flat)} actions in all"])
     starts = np.concatenate([[0], np.cumsum([len(row) for row in order.rows])])
     if not _in_range(order, flat):
         _refuse(order, _all_faults(order))

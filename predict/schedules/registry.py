@@ -8,10 +8,12 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 
 import predict.schedules
 from predict.schedules.costs import ChunkTimes, StageTimes, stage_times
-from predict.schedules.order import Order, Placement, Rows
+from predict.schedules.order import CODE, KIND, Order, Placement, Rows
+from predict.schedules.order_files import is_order_file, read_order
 from sampling.errors import ConfigError
 
 Supports = Callable[[int, int, int], str | None]
@@ -20,7 +22,21 @@ Builder = Callable[[int, int, int], Sequence[Rows]]
 Solver = Callable[[int, StageTimes, int], Sequence[Rows]]
 """The actions of each rank, from microbatches, times and the most chunk activations a rank may hold."""
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
-NOT_FAMILIES = {"compiled", "costs", "engine", "order", "positions", "program", "registry", "rounds", "timeline"}
+NOT_FAMILIES = {
+    "compare",
+    "compiled",
+    "costs",
+    "engine",
+    "order",
+    "order_files",
+    "order_json",
+    "positions",
+    "program",
+    "registry",
+    "rounds",
+    "timeline",
+    "torch_csv",
+}
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
 
@@ -138,7 +154,9 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Schedule:
-    """The schedule of this name; ConfigError names the nearest if there is none."""
+    """The schedule of this name, or of the order in this .csv or .json file; ConfigError names the nearest if none."""
+    if is_order_file(name):
+        return _of_file(name)
     known = _loaded()
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
@@ -171,6 +189,8 @@ def order(
             f"plan.schedule: {name} {reason} (ranks={ranks}, chunks={chunks}, microbatches={microbatches}); "
             f"change these counts or take another schedule: {', '.join(names())}"
         )
+    if is_order_file(name):
+        return _make(wanted, ranks, chunks, microbatches)  # never kept: the file may change
     if wanted.solver is None or wanted.default_limit is None:
         return _built(name, ranks, chunks, microbatches)
     depth = _placement(name, ranks, chunks).depth
@@ -180,10 +200,13 @@ def order(
 
 @lru_cache(maxsize=KEPT)
 def _built(name: str, ranks: int, chunks: int, microbatches: int) -> Order:
-    builder = get(name).actions
-    assert builder is not None
-    rows = tuple(builder(ranks, chunks, microbatches))
-    return Order(rows=rows, microbatches=microbatches, placement=_placement(name, ranks, chunks))
+    return _make(get(name), ranks, chunks, microbatches)
+
+
+def _make(wanted: Schedule, ranks: int, chunks: int, microbatches: int) -> Order:
+    assert wanted.actions is not None
+    rows = tuple(wanted.actions(ranks, chunks, microbatches))
+    return Order(rows=rows, microbatches=microbatches, placement=wanted.placement(ranks, chunks))
 
 
 @lru_cache(maxsize=KEPT)
@@ -197,6 +220,26 @@ def _solved(name: str, microbatches: int, times: StageTimes, limit: int) -> Orde
 @lru_cache(maxsize=KEPT)
 def _placement(name: str, ranks: int, chunks: int) -> Placement:
     return get(name).placement(ranks, chunks)
+
+
+def _of_file(name: str) -> Schedule:
+    """An order from a file, as a schedule that runs its own counts only."""
+    order = read_order(Path(name))
+    held = (order.ranks, order.chunks, order.microbatches)
+
+    def supports(ranks: int, chunks: int, microbatches: int) -> str | None:
+        if (ranks, chunks, microbatches) == held:
+            return None
+        return "holds an order of {} ranks, {} chunks a rank and {} microbatches".format(*held)
+
+    return Schedule(
+        name=name,
+        citation=f"the order in {name}",
+        splits_backward=any(bool((row[:, KIND] == CODE["B"]).any()) for row in order.rows),
+        supports=supports,
+        placement=lambda ranks, chunks: order.placement,
+        actions=lambda ranks, chunks, microbatches: order.rows,
+    )
 
 
 @cache

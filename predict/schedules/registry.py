@@ -36,6 +36,7 @@ NOT_FAMILIES = {
     "rounds",
     "timeline",
     "torch_csv",
+    "trials",
 }
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""

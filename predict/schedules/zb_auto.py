@@ -9,14 +9,14 @@ Memory is counted as its authors do: B lets half of an activation go, W the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from predict.schedules.costs import StageTimes
 from predict.schedules.order import CODE, Rows, loop
 from predict.schedules.registry import one_chunk, solved
+from predict.schedules.trials import Setting, each_setting
 from sampling.errors import InfeasibleError
 
 F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
@@ -34,8 +34,12 @@ def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     """At most `limit` activations on every rank. InfeasibleError if that is none."""
     if limit < 1:
         raise InfeasibleError(f"zb-auto: a memory limit of {limit} activations leaves no room for one; give 1 or more")
-    fills = [_fill(microbatches, times, limit, _Choices(*flags)) for flags in product((True, False), repeat=3)]
-    return min(fills, key=_Fill.longest_span).rows()
+
+    def trial(setting: Setting) -> tuple[_Fill, set[int]]:
+        choices = _Choices(setting[0], setting[1], setting[2])
+        return _fill(microbatches, times, limit, choices), choices.came_up
+
+    return min(each_setting(3, trial), key=_Fill.longest_span).rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class _Choices:
     """Leave out a forward that would delay the next rank's B by more than the bubble it already has."""
     fill_covered_gaps: bool
     """Put a W also into a gap that is too short for it and smaller than the bubble of the worst rank."""
+    came_up: set[int] = field(default_factory=set)
+    """Which of the three, counted from 0, have made a difference so far."""
 
 
 class _Fill:
@@ -113,6 +119,8 @@ class _Fill:
         gap = arrival - self.free[rank]
         if self.has_weight(rank) and gap > 0:
             covered = gap <= self.worst_bubble - self.bubble[rank]
+            if covered:
+                choices.came_up.add(2)
             if choices.fill_covered_gaps or not covered:
                 self.run(W, rank)
 
@@ -188,10 +196,13 @@ def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
 
 def _first_forward(fill: _Fill, choices: _Choices) -> int:
     """The first rank to run a forward in this round: one that leaves its own out leaves nothing for those before it."""
-    if choices.spare_forwards:
-        for rank in range(fill.times.ranks - 2, -1, -1):
-            if _is_spared(fill, rank):
-                return rank + 1
+    if not choices.spare_forwards:
+        choices.came_up.add(1)  # as far as this fill can tell
+        return 0
+    for rank in range(fill.times.ranks - 2, -1, -1):
+        if _is_spared(fill, rank):
+            choices.came_up.add(1)
+            return rank + 1
     return 0
 
 

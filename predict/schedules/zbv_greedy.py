@@ -2,26 +2,30 @@
 
 A microbatch takes four legs: forward down the ranks, forward back up, backward down, backward back up. After the warm-up
 every rank runs at most one backward leg and one forward leg a round, and a W wherever it would wait longer than a W
-takes, than the worst rank has waited, or must make room. Two choices that no rule decides well are all tried, each again
-with the bubbles of the try before allowed from the start, and the fill with the least bubble is kept.
+takes, than the worst rank has waited, or must make room. Two choices that no rule decides well are tried both ways, each
+again with the bubbles of the try before allowed from the start, and the fill with the least bubble is kept.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import product
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from predict.schedules.costs import StageTimes
-from predict.schedules.order import CODE, Rows, v_shape
+from predict.schedules.order import CODE, KIND, Rows, v_shape
 from predict.schedules.registry import solved, two_chunks
+from predict.schedules.trials import Setting, each_setting
+from predict.schedules.v_half import v_half, v_min
 from sampling.errors import InfeasibleError
 
 F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 DOWN, UP, BACK_DOWN, BACK_UP = range(4)
 LEGS = ((F, 0), (F, 1), (B, 1), (B, 0))
 """Kind and chunk of each leg."""
+LIVES = np.array([1, 0, -1, -1])
+"""By code of the kind, what an action adds to the activations alive."""
 
 
 @solved(
@@ -33,25 +37,56 @@ LEGS = ((F, 0), (F, 1), (B, 1), (B, 0))
     default_limit=lambda ranks: 2 * ranks,
 )
 def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
-    """At most `limit` chunk activations on every rank; InfeasibleError if that is too few to fill a pipeline with."""
-    best: _Fill | None = None
-    for fill_backwards, fill_forwards in product((True, False), repeat=2):
-        found = _improved(microbatches, times, limit, fill_forwards=fill_forwards, fill_backwards=fill_backwards)
-        if best is None or found.worst_bubble < best.worst_bubble:
-            best = found
-    assert best is not None
-    return best.rows()
+    """At most `limit` chunk activations on every rank.
+
+    The fill needs 2p of them; under a lower limit the order is that of V-half or else V-min, which bound the memory by
+    how they are built. InfeasibleError if that is still too much.
+    """
+    if limit < 2 * times.ranks:
+        return _bounded(microbatches, times.ranks, limit)
+
+    def trial(setting: Setting) -> tuple[_Fill, set[int]]:
+        choices = _Choices(setting[0], setting[1])
+        return _improved(microbatches, times, limit, choices), choices.came_up
+
+    return min(each_setting(2, trial), key=lambda fill: fill.worst_bubble).rows()
 
 
-def _improved(microbatches: int, times: StageTimes, limit: int, *, fill_forwards: bool, fill_backwards: bool) -> _Fill:
+def _bounded(microbatches: int, ranks: int, limit: int) -> list[Rows]:
+    for solve in (v_half, v_min):
+        made = solve(ranks, 2, microbatches)
+        peak = max(int(np.cumsum(LIVES[row[:, KIND]]).max()) for row in made)
+        if peak <= limit:
+            return list(made)
+    raise InfeasibleError(f"zbv-greedy: a memory limit of {limit} chunk activations is too low; give {peak} or more")
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    fill_before_backwards: bool
+    """Put one more W into a gap before a backward down that is too short for it, unless other ranks have waited longer."""
+    fill_before_forwards: bool
+    """The same before a forward."""
+    came_up: set[int] = field(default_factory=set)
+    """Which of the two, counted from 0, have made a difference so far."""
+
+    def fill_short_gap(self, leg: int) -> bool:
+        if leg == BACK_UP:
+            return True
+        choice = 0 if leg == BACK_DOWN else 1
+        self.came_up.add(choice)
+        return self.fill_before_forwards if choice else self.fill_before_backwards
+
+
+def _improved(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
     best: _Fill | None = None
     allowed: list[float] | None = None
     while True:
         fill = _Fill(microbatches, times, limit, allowed)
         fill.warm_up()
         for _ in range(2 * microbatches):
-            fill.run_backwards(fill_gaps=fill_backwards)
-            fill.run_forwards(fill_gaps=fill_forwards)
+            fill.run_backwards(choices)
+            fill.run_forwards(choices)
         fill.finish()
         if best is not None and fill.worst_bubble >= best.worst_bubble:
             return best
@@ -125,16 +160,11 @@ class _Fill:
 
     def make_room(self, rank: int) -> None:
         while self.held[rank] >= self.limit:
-            if not self.pending[rank]:
-                raise InfeasibleError(
-                    f"zbv-greedy: {self.limit} chunk activations are too few for rank {rank} to go on; "
-                    f"give at least 2 × ranks = {2 * self.times.ranks}, or take v-half or v-min"
-                )
             self.run_weight(rank)
 
-    def fill_gap(self, leg: int, rank: int, *, also_short: bool) -> None:
-        """Weights into the time until the leg can start; where `also_short`, one more into what is left of it if that
-        is more than the rank may still wait without being the worst."""
+    def fill_gap(self, leg: int, rank: int, choices: _Choices) -> None:
+        """Weights into the time until the leg can start; perhaps one more into the rest of it, if that is more than the
+        rank may still wait without being the worst."""
         arrival = self.arrival(leg, rank)
         if arrival is None:
             return
@@ -142,7 +172,7 @@ class _Fill:
         while pending and arrival >= self.free[rank] + self.weight_cost[2 * rank + pending[0][1]]:
             self.run_weight(rank)
         slack = max(self.worst_bubble, self.head_start[rank]) - self.bubble[rank]
-        if pending and also_short and arrival - self.free[rank] > slack:
+        if pending and arrival - self.free[rank] > slack and choices.fill_short_gap(leg):
             self.run_weight(rank)
 
     def warm_up(self) -> None:
@@ -176,16 +206,13 @@ class _Fill:
         here, before = ([self.done(leg, at) for leg in (DOWN, UP)] for at in (rank, rank - 1))
         return sum(here) < sum(before) or here[1] <= before[1] < self.microbatches
 
-    def run_backwards(self, *, fill_gaps: bool) -> None:
+    def run_backwards(self, choices: _Choices) -> None:
         legs = [self._backward_leg(rank) for rank in range(self.times.ranks)]
-        for rank in range(self.last, -1, -1):
-            if legs[rank] == BACK_UP:
-                self.fill_gap(BACK_UP, rank, also_short=True)
-                self.run(BACK_UP, rank)
-        for rank, leg in enumerate(legs):
-            if leg == BACK_DOWN:
-                self.fill_gap(BACK_DOWN, rank, also_short=fill_gaps)
-                self.run(BACK_DOWN, rank)
+        ups = [rank for rank in range(self.last, -1, -1) if legs[rank] == BACK_UP]
+        downs = [rank for rank, leg in enumerate(legs) if leg == BACK_DOWN]
+        for rank in ups + downs:
+            self.fill_gap(legs[rank], rank, choices)
+            self.run(legs[rank], rank)
 
     def _backward_leg(self, rank: int) -> int:
         if self.done(BACK_UP, rank) >= self.done(BACK_DOWN, rank):
@@ -194,12 +221,12 @@ class _Fill:
             return BACK_UP
         return BACK_DOWN
 
-    def run_forwards(self, *, fill_gaps: bool) -> None:
+    def run_forwards(self, choices: _Choices) -> None:
         for rank in range(self.times.ranks):
             leg = self._forward_leg(rank)
             if leg is not None:
                 self.make_room(rank)
-                self.fill_gap(leg, rank, also_short=fill_gaps)
+                self.fill_gap(leg, rank, choices)
                 self.run(leg, rank)
 
     def _forward_leg(self, rank: int) -> int | None:

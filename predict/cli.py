@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from predict import cli_schedule
 from sampling.errors import UserError
 
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
@@ -17,6 +18,7 @@ EXAMPLES = """\
 examples:
   predict one-batch configs/runs/demo.yml
   predict one-batch configs/runs/demo.yml --set plan.pp=1 --set plan.tp=2 --json
+  predict schedule --pp 8 --microbatches 32      compare pipeline schedules
   predict measure configs/runs/demo.yml          run the same step for real
   predict validate this-machine                  predict, then measure, a dozen runs
 """
@@ -30,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subcommands = commands.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_one_batch, _add_calls, _add_measure, _add_validate, _add_schema):
+    for add in (_add_one_batch, _add_schedule, _add_calls, _add_measure, _add_validate, _add_schema):
         add(subcommands)
     return commands
 
@@ -46,6 +48,10 @@ def _add_one_batch(subcommands: Subcommands) -> None:
         "--require-measured", action="store_true", help="exit with 3 unless samples cover all of the step's work"
     )
     command.set_defaults(run=_one_batch)
+
+
+def _add_schedule(subcommands: Subcommands) -> None:
+    cli_schedule.add(subcommands, _takes_overrides)
 
 
 def _add_calls(subcommands: Subcommands) -> None:
@@ -92,6 +98,10 @@ def _add_schema(subcommands: Subcommands) -> None:
 
 def _takes_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
+    _takes_overrides(command)
+
+
+def _takes_overrides(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--set",
         dest="overrides",

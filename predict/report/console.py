@@ -6,12 +6,21 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 PIPE_WIDTH = 140
 
 
 def show(report: RenderableType) -> None:
+    _console().print(report)
+
+
+def width() -> int:
+    """Columns that `show` has."""
+    return _console().width
+
+
+def _console() -> Console:
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False).print(report)
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.timeline import Timeline
-from sampling.errors import ConfigError, InfeasibleError
+from sampling.errors import InfeasibleError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +20,8 @@ class Outcome:
     timeline: Timeline | None
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's account of memory."""
+    copies: int = 1
+    """How often makespan and activations count in a comparison: as often as a chunk here holds a chunk of the others."""
     why_not: str | None = None
     """Why it is no choice; None if it is one."""
 
@@ -32,9 +35,14 @@ class Outcome:
         return self.timeline.peak_chunks(self.released_by_b) if self.timeline else ()
 
     @property
-    def rank_key(self) -> tuple[bool, float]:
-        """Sorts the best first: choices by makespan, then the others by theirs."""
-        return not self.valid, self.timeline.makespan if self.timeline else float("inf")
+    def fair_makespan(self) -> float:
+        """The makespan for the work that the others do; infinite without a timeline."""
+        return self.timeline.makespan * self.copies if self.timeline else math.inf
+
+    @property
+    def rank_key(self) -> tuple[bool, float, int, str]:
+        """Sorts the best first: choices by time, then by memory; those that are none after them."""
+        return not self.valid, float(f"{self.fair_makespan:.9g}"), max(self.peak_chunks, default=0), self.name
 
 
 def compare(
@@ -46,10 +54,12 @@ def compare(
     times: Callable[[str], ChunkTimes],
     memory_limit: int | None = None,
     blocking: bool = False,
+    equal_chunks: bool = False,
 ) -> list[Outcome]:
-    """The schedules by makespan, those that are no choice last. `times` gives those of a schedule by its name.
+    """The schedules, best first. `times` gives those of a schedule by its name.
 
-    `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for an unknown
+    With `equal_chunks` they are the same for all, of a model cut into ranks · chunks pieces; then a schedule that runs
+    two copies of the model, whose stages are twice as large, counts double. `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for an unknown
     name or times that are none.
     """
     outcomes = []
@@ -71,27 +81,36 @@ def compare(
             )
             timeline = simulate(order, of_schedule, blocking=blocking)
         except InfeasibleError as error:
-            outcomes.append(Outcome(name=name, timeline=None, why_not=str(error)))
+            outcomes.append(Outcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
             continue
-        outcomes.append(_judged(name, timeline, wanted.released_by_b, memory_limit))
+        copies = order.placement.chain_count if equal_chunks else 1
+        made = Outcome(name=name, timeline=timeline, released_by_b=wanted.released_by_b, copies=copies)
+        outcomes.append(_judged(made, memory_limit))
     return sorted(outcomes, key=lambda outcome: outcome.rank_key)
 
 
-def _judged(name: str, timeline: Timeline, released_by_b: float, memory_limit: int | None) -> Outcome:
-    outcome = Outcome(name=name, timeline=timeline, released_by_b=released_by_b)
+def _judged(outcome: Outcome, memory_limit: int | None) -> Outcome:
     peak = max(outcome.peak_chunks)
-    if memory_limit is None or peak <= memory_limit:
+    if memory_limit is None or peak * outcome.copies <= memory_limit:
         return outcome
-    why_not = f"holds {peak} chunk activations, more than the limit of {memory_limit}"
-    return Outcome(name=name, timeline=timeline, released_by_b=released_by_b, why_not=why_not)
+    size = f" of {outcome.copies} × the size" if outcome.copies > 1 else ""
+    return replace(outcome, why_not=f"holds {peak} chunk activations{size}, more than the limit of {memory_limit}")
 
 
-def best(outcomes: Iterable[Outcome]) -> Outcome:
-    """The choice with the shortest makespan. InfeasibleError lists why there is none."""
+def best(outcomes: Sequence[Outcome]) -> Outcome:
+    """The first choice. InfeasibleError says why there is none."""
     ranked = sorted(outcomes, key=lambda outcome: outcome.rank_key)
-    if not ranked:
-        raise ConfigError("no schedule to choose from; name one")
     if ranked[0].valid:
         return ranked[0]
-    reasons = "\n".join(f"  {outcome.name} {outcome.why_not}" for outcome in ranked)
-    raise InfeasibleError(f"no schedule is a choice; change the counts or raise the memory limit:\n{reasons}")
+    by_reason = reasons(ranked)
+    listed = "; ".join(f"{', '.join(names)} {why_not}" for why_not, names in by_reason.items())
+    raise InfeasibleError(f"no schedule can run this: {listed}. Change the counts, or raise the memory limit")
+
+
+def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
+    """Why → the names of those that are no choice for this reason."""
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.why_not:
+            found.setdefault(outcome.why_not, []).append(outcome.name)
+    return found

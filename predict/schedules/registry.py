@@ -14,7 +14,7 @@ import predict.schedules
 from predict.schedules.costs import ChunkTimes, StageTimes, stage_times
 from predict.schedules.order import CODE, KIND, Order, Placement, Rows
 from predict.schedules.order_files import is_order_file, read_order
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, InfeasibleError
 
 Supports = Callable[[int, int, int], str | None]
 Builder = Callable[[int, int, int], Sequence[Rows]]
@@ -214,7 +214,10 @@ def _make(wanted: Schedule, ranks: int, chunks: int, microbatches: int) -> Order
 def _solved(name: str, microbatches: int, times: StageTimes, limit: int) -> Order:
     solver = get(name).solver
     assert solver is not None
-    rows = tuple(solver(microbatches, times, limit))
+    try:
+        rows = tuple(solver(microbatches, times, limit))
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{name} {error}") from None
     return Order(rows=rows, microbatches=microbatches, placement=_placement(name, times.ranks, times.chunks))
 
 

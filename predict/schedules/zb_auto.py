@@ -33,7 +33,7 @@ F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     """At most `limit` activations on every rank. InfeasibleError if that is none."""
     if limit < 1:
-        raise InfeasibleError(f"zb-auto: a memory limit of {limit} activations leaves no room for one; give 1 or more")
+        raise InfeasibleError(f"cannot run within {limit} chunk activations; give 1 or more")
 
     def trial(setting: Setting) -> tuple[_Fill, set[int]]:
         choices = _Choices(setting[0], setting[1], setting[2])
@@ -108,7 +108,7 @@ class _Fill:
     def make_room(self, rank: int) -> None:
         while self.over_limit(rank) > 0:
             if not self.has_weight(rank):
-                raise InfeasibleError(f"zb-auto: {self.limit} activations are too few for rank {rank}; raise the limit")
+                raise InfeasibleError(f"cannot run within {self.limit} chunk activations on rank {rank}; give more")
             self.run(W, rank)
 
     def fill_gap(self, kind: int, rank: int, choices: _Choices) -> None:

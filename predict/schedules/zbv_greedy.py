@@ -58,7 +58,7 @@ def _bounded(microbatches: int, ranks: int, limit: int) -> list[Rows]:
         peak = max(int(np.cumsum(LIVES[row[:, KIND]]).max()) for row in made)
         if peak <= limit:
             return list(made)
-    raise InfeasibleError(f"zbv-greedy: a memory limit of {limit} chunk activations is too low; give {peak} or more")
+    raise InfeasibleError(f"cannot run within {limit} chunk activations; give {peak} or more")
 
 
 @dataclass(frozen=True, slots=True)

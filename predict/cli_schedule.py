@@ -1,0 +1,198 @@
+"""`predict schedule`: pipeline schedules timed with given stage times, or those of a run config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.schedules.compare import Outcome
+    from predict.schedules.costs import ChunkTimes
+
+DESCRIPTION = """\
+Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
+
+The stage times come from a run config, from a file, or from options. Bubble is 1 − mean busy time / makespan; of the span
+it is 1 − busiest rank / longest span of a rank, which is what steps that follow each other without a gap would see.
+"""
+EXAMPLES = """\
+examples:
+  predict schedule --pp 4 --microbatches 8 --schedule all
+  predict schedule --pp 4 --vpp 2 --microbatches 12 --forward 1 --backward-input 1.1 --backward-weight 0.8 --p2p 0.05
+  predict schedule --stage-times stages.json --microbatches 32 --schedule zb-auto --memory-limit 8 --plot zb.svg
+  predict schedule configs/runs/demo.yml --schedule 1f1b,zb-h1 --json
+"""
+COUNTS = ("pp", "vpp", "microbatches")
+TIMES = ("forward", "backward_input", "backward_weight", "p2p", "overlap_gain")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Question:
+    """What is to be timed: counts, stage times by schedule, and how to write a time."""
+
+    ranks: int
+    chunks: int
+    microbatches: int
+    times: Callable[[str], ChunkTimes]
+    show: Callable[[float], str]
+    source: str
+    default_schedule: str
+
+
+def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) -> None:
+    command = subcommands.add_parser(
+        "schedule",
+        help="time and compare pipeline schedules",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
+    takes_set(command)
+    given = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
+    given.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
+    given.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
+    given.add_argument("--vpp", type=int, metavar="N", help="chunks a rank (default: 1)")
+    given.add_argument("--microbatches", type=int, metavar="N", help="microbatches a step")
+    given.add_argument("--forward", type=float, metavar="TIME", help="forward (default: 1)")
+    given.add_argument("--backward-input", type=float, metavar="TIME", help="gradient of the input (default: 1)")
+    given.add_argument("--backward-weight", type=float, metavar="TIME", help="gradient of the weights (default: 1)")
+    given.add_argument("--p2p", type=float, metavar="TIME", help="transfer to the next stage (default: 0)")
+    given.add_argument(
+        "--overlap-gain",
+        type=float,
+        metavar="SHARE",
+        help="of the shorter half of a DualPipe pair, what hides behind the longer one, 0 to 1 (default: 0)",
+    )
+    choice = command.add_argument_group("schedules")
+    choice.add_argument(
+        "--schedule",
+        metavar="NAME[,NAME…]|all",
+        help="names, or .csv or .json files with an order (default: that of the config, else all)",
+    )
+    choice.add_argument("--memory-limit", type=int, metavar="N", help="most chunk activations a rank may hold")
+    choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
+    result = command.add_argument_group("results; files are of the best schedule")
+    result.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
+    result.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
+    result.add_argument("--plot", type=Path, metavar="FILE", help="draw it: .svg or .png")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.schedules import compare, names
+
+    _require_positive(options)
+    question = _of_config(options) if options.config else _of_options(options)
+    asked = options.schedule or question.default_schedule
+    outcomes = compare.compare(
+        names() if asked == "all" else [name.strip() for name in asked.split(",") if name.strip()],
+        ranks=question.ranks,
+        chunks=question.chunks,
+        microbatches=question.microbatches,
+        times=question.times,
+        memory_limit=options.memory_limit,
+        blocking=options.blocking,
+        equal_chunks=not options.config,
+    )
+    _show(options, question, outcomes)
+    _write_files(options, compare.best(outcomes))
+
+
+def _require_positive(options: argparse.Namespace) -> None:
+    for name in (*COUNTS, "memory_limit"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError(f"{_option(name)}: {value} is not a positive number; give 1 or more")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
+    return [_option(name) for name in names if getattr(options, name) is not None]
+
+
+def _of_options(options: argparse.Namespace) -> _Question:
+    from predict.schedules.costs import ChunkTimes
+    from predict.stage_times import StageTable, read_stage_times
+
+    if options.overrides:
+        raise UserError("--set changes a config; give a CONFIG, or --pp, --microbatches and times instead")
+    if options.microbatches is None:
+        raise UserError("--microbatches: missing; give the microbatches of a step, or a CONFIG")
+    if options.stage_times:
+        extra = _given(options, ("pp", "vpp", *TIMES))
+        if extra:
+            raise UserError(f"{', '.join(extra)}: already told by --stage-times {options.stage_times}; leave one out")
+        table = read_stage_times(options.stage_times)
+        source = str(options.stage_times)
+    elif options.pp is None:
+        raise UserError("nothing to time; give a CONFIG, --stage-times FILE.json, or --pp and --microbatches")
+    else:
+        times = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
+        times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
+        table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))
+        source = ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
+    return _Question(
+        ranks=table.ranks,
+        chunks=table.chunks,
+        microbatches=options.microbatches,
+        times=lambda name: table.times,
+        show=lambda time: f"{time:,.6g}",
+        source=source,
+        default_schedule="all",
+    )
+
+
+def _of_config(options: argparse.Namespace) -> _Question:
+    extra = _given(options, ("stage_times", *COUNTS, *TIMES))
+    if extra:
+        raise UserError(
+            f"{', '.join(extra)}: a CONFIG tells its own stage times; change it with --set, as in --set plan.pp=4"
+        )
+    raise NotImplementedError
+
+
+def _show(options: argparse.Namespace, question: _Question, outcomes: list[Outcome]) -> None:
+    from predict.report.schedule_comparison import comparison_json, comparison_text
+
+    if options.json:
+        print(json.dumps(comparison_json(outcomes), indent=1))
+        return
+    from predict.report.console import show, width
+
+    head = (
+        f"{question.ranks} ranks, chunks of each: {question.chunks}, {question.microbatches} microbatches, {question.source}"
+        + (f", at most {options.memory_limit} chunk activations" if options.memory_limit else "")
+    )
+    show(comparison_text(outcomes, head=head, show=question.show, width=width()))
+
+
+def _write_files(options: argparse.Namespace, best: Outcome) -> None:
+    assert best.timeline is not None
+    if options.order:
+        from predict.schedules.order_files import write_order
+
+        write_order(best.timeline.order, options.order)
+    if options.trace:
+        from predict.report.schedule_trace import chrome_trace
+        from sampling.store import write_atomically
+
+        write_atomically(options.trace, json.dumps(chrome_trace(best.timeline, name=best.name)).encode())
+    if options.plot:
+        from predict.report.schedule_plot import save_plot
+
+        save_plot(best.timeline, options.plot, title=best.name)
+    for path in (options.order, options.trace, options.plot):
+        if path:
+            print(f"wrote {path} ({best.name})", file=sys.stderr)

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-LOADING_COSTS = 4_000_000
-"""Turns of such a loop that Python makes while numba is imported and takes its compiled code from disk: some 0.4 s at
-0.1 µs a turn. A process that has made as many in Python is likely to make as many again: the rent has reached the price."""
+PATIENCE = 2**16
+"""Turns of such loops that Python makes before numba is imported. That takes half a second, as long as Python takes for
+some two million turns, so one schedule never pays for it; but a process that has timed a large one is as a rule about to
+time more, each then some eighty times as fast."""
+LONG = 2**21
+"""Turns of a single loop that pay for it at once."""
 
 _turns = 0
 
@@ -17,7 +20,7 @@ _turns = 0
 def pays(turns: int) -> bool:
     """Whether to take the compiled form of a loop about to make so many turns; counts them where not."""
     global _turns  # noqa: PLW0603 - the process's own account
-    if _turns >= LOADING_COSTS or turns >= LOADING_COSTS:
+    if _turns >= PATIENCE or turns >= LONG:
         return _is_there()
     _turns += turns
     return False

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Action, Order, Rows
+from predict.schedules.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Action, Order, Placement, Rows
 from sampling.errors import ConfigError
 
 Indices = NDArray[np.intp]
@@ -70,9 +71,8 @@ def _refuse(order: Order, faults: list[str]) -> None:
 
 
 def _in_range(order: Order, flat: Rows) -> bool:
-    limits = np.array([len(KINDS), order.share, order.chunks])
-    columns = flat[:, [KIND, MICROBATCH, CHUNK]]
-    return bool(((columns >= 0) & (columns < limits)).all())
+    limits = ((KIND, len(KINDS)), (MICROBATCH, order.share), (CHUNK, order.chunks))
+    return all(flat[:, column].min() >= 0 and flat[:, column].max() < limit for column, limit in limits)
 
 
 def _placement_faults(order: Order) -> Iterator[str]:
@@ -82,9 +82,14 @@ def _placement_faults(order: Order) -> Iterator[str]:
         return
     if order.microbatches < 1 or order.microbatches % placement.chain_count:
         yield f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
-    wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
-    if placement.holders().keys() != wanted:
+    if not _holds_each_stage(placement):
         yield f"placement {placement.stages} does not hold each of the stages 0 to {placement.depth - 1} once a chain"
+
+
+@lru_cache(maxsize=128)
+def _holds_each_stage(placement: Placement) -> bool:
+    wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
+    return placement.holders().keys() == wanted
 
 
 def _pair_faults(order: Order) -> Iterator[str]:

@@ -46,8 +46,9 @@ measure: $(READY)  ## run the step for real [CONFIG=]
 validate: $(READY)  ## predict this machine's validation runs, then measure them
 	@$(BIN)/predict validate this-machine
 
-bench: $(READY)  ## cold start and warm estimate, beside Python's own start
+bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside plain Python
 	@$(BIN)/python tests/bench/start_up.py
+	@$(BIN)/python tests/bench/schedules.py
 
 readme: $(READY)  ## put fresh figures into the README
 	@$(BIN)/python docs/refresh_readme.py

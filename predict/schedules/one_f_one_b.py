@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.order import Rows, interleave, loop, rows
+from predict.schedules.order import Rows, loop, rows
 from predict.schedules.registry import one_chunk, schedule
 from predict.schedules.rounds import chunk_turns, round_size, whole_rounds
 
@@ -48,6 +48,12 @@ def interleaved_1f1b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
 
 def alternate(forwards: Rows, backwards: Rows, *, warm_up: int) -> Rows:
     """`warm_up` forwards (all, if there are no more), then one forward and one backward in turn, then the backwards left."""
-    ahead = min(warm_up, len(forwards))
-    steady = len(forwards) - ahead
-    return np.concatenate([forwards[:ahead], interleave(forwards[ahead:], backwards[:steady]), backwards[steady:]])
+    total = len(forwards)
+    ahead = min(warm_up, total)
+    steady = total - ahead
+    made = np.empty((2 * total, 4), np.int32)
+    made[:ahead] = forwards[:ahead]
+    made[ahead : ahead + 2 * steady : 2] = forwards[ahead:]
+    made[ahead + 1 : ahead + 2 * steady : 2] = backwards[:steady]
+    made[ahead + 2 * steady :] = backwards[steady:]
+    return made

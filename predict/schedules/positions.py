@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Action, Order, Placement, Rows
+from predict.schedules.order import CODE, KIND, KINDS, PAIRED, Action, Order, Placement
 from sampling.errors import ConfigError
 
 Indices = NDArray[np.intp]
@@ -19,9 +19,11 @@ FAULTS_SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Positions:
-    """The actions of an order rank after rank, and the way back from an action to its index."""
+    """The actions of an order rank after rank, by column, and the way back from an action to its index."""
 
-    rows: Rows
+    microbatch: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    paired: NDArray[np.int32]
     starts: Indices
     """By rank, the index of its first action; then their number."""
     cell: Indices
@@ -36,23 +38,27 @@ def locate(order: Order) -> Positions:
     The backward is one BW, or one B and one W. Whether the actions can run in this order is for the engine to find.
     """
     _refuse(order, list(_placement_faults(order)))
-    flat = np.concatenate(order.rows)
-    if order.share > len(flat):
-        _refuse(order, [f"{order.share} microbatches a chain, but only {len(flat)} actions in all"])
+    kind, microbatch, chunk, paired = np.ascontiguousarray(np.concatenate(order.rows).T)
+    total = len(kind)
+    if order.share > total:
+        _refuse(order, [f"{order.share} microbatches a chain, but only {total} actions in all"])
     starts = np.concatenate([[0], np.cumsum([len(row) for row in order.rows])])
-    if not _in_range(order, flat):
+    limits = ((kind, len(KINDS)), (microbatch, order.share), (chunk, order.chunks))
+    if any(column.min() < 0 or column.max() >= limit for column, limit in limits):
         _refuse(order, _all_faults(order))
-    rank = np.repeat(np.arange(order.ranks), np.diff(starts))
-    cell = (flat[:, KIND].astype(np.intp) * order.ranks + rank) * order.chunks + flat[:, CHUNK]
-    key = cell * order.share + flat[:, MICROBATCH]
-    of = np.full(len(KINDS) * order.ranks * order.chunks * order.share, -1, dtype=np.intp)
-    of[key] = np.arange(len(flat))
-    forward, backward_input, backward_weight, whole = (of >= 0).reshape(len(KINDS), -1)
+    size = order.ranks * order.chunks
+    of_rank = np.repeat(np.arange(0, size, order.chunks), np.diff(starts))
+    cell = of_rank + (kind * np.int32(size) + chunk)
+    of = np.full(len(KINDS) * size * order.share, -1, dtype=np.intp)
+    of[cell * order.share + microbatch] = np.arange(total)
+    done = of >= 0
+    forward, backward_input, backward_weight, whole = done.reshape(len(KINDS), -1)
     complete = forward.all() and (backward_input == backward_weight).all() and (backward_input ^ whole).all()
-    if not complete or np.count_nonzero(of >= 0) < len(flat):
+    if not complete or np.count_nonzero(done) < total:
         _refuse(order, _all_faults(order))
-    _refuse(order, list(_pair_faults(order)))
-    return Positions(rows=flat, starts=starts, cell=cell, of=of)
+    if paired.any():
+        _refuse(order, list(_pair_faults(order)))
+    return Positions(microbatch=microbatch, chunk=chunk, paired=paired, starts=starts, cell=cell, of=of)
 
 
 def check(order: Order) -> None:
@@ -68,11 +74,6 @@ def _refuse(order: Order, faults: list[str]) -> None:
             f"order of {order.ranks} ranks, {order.chunks} chunks and {order.microbatches} microbatches: {shown}{more}. "
             "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
         )
-
-
-def _in_range(order: Order, flat: Rows) -> bool:
-    limits = ((KIND, len(KINDS)), (MICROBATCH, order.share), (CHUNK, order.chunks))
-    return all(flat[:, column].min() >= 0 and flat[:, column].max() < limit for column, limit in limits)
 
 
 def _placement_faults(order: Order) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from predict.schedules.compiled import compiled, pays
-from predict.schedules.order import CHUNK, CODE, KINDS, MICROBATCH, PAIRED, Order
+from predict.schedules.order import CODE, KINDS, Order
 from predict.schedules.positions import Indices, Positions, locate
 from sampling.errors import InfeasibleError
 
@@ -85,13 +85,13 @@ def compile_order(order: Order) -> Program:
         ranks=order.ranks,
         chunks=order.chunks,
         depth=order.placement.depth,
-        paired=len(level) > len(where.rows),
+        paired=len(level) > len(where.cell),
         rows=tuple(actions[first:last] for first, last in pairwise(where.starts.tolist())),
         previous=row[previous[by_level]],
         dependency=row[listing.dependency[by_level]],
         edge=listing.edge[by_level],
         cell=listing.cell[by_level],
-        sends=_sends(order, edges, paired=len(level) > len(where.rows)),
+        sends=_sends(order, edges, paired=len(level) > len(where.cell)),
         level=level[by_level],
     )
 
@@ -154,9 +154,9 @@ def _listing(order: Order, where: Positions, edges: _Edges) -> _Listing:
     dependency = _dependencies(order, where, edges)
     receives = np.concatenate([edges.up, edges.down, np.zeros_like(edges.up), edges.down])
     edge = receives[where.cell]
-    first = np.flatnonzero(where.rows[:, PAIRED])[::2]
+    first = np.flatnonzero(where.paired)[::2]
     if not len(first):
-        return _Listing(where.starts, dependency, edge, where.cell, np.arange(len(where.rows)))
+        return _Listing(where.starts, dependency, edge, where.cell, np.arange(len(where.cell)))
     return _with_pairs(order, where, dependency, edge, first)
 
 
@@ -167,15 +167,15 @@ def _with_pairs(order: Order, where: Positions, dependency: Indices, edge: Indic
     singles = len(KINDS) * size
     cell = where.cell.copy()
     cell[first] += singles + 1  # the forwards of pairs lie one cell after all single ones
-    ahead = where.rows[first, CHUNK]
+    ahead = where.chunk[first]
     cell[second] = singles + 1 + size + (where.cell[second] - CODE["BW"] * size) * order.chunks + ahead
     # What a paired forward sends, and the gradients of its microbatch, come when the pair is done.
-    handed_over = np.arange(len(where.rows) + 1)
+    handed_over = np.arange(len(where.cell) + 1)
     handed_over[NONE] = NONE
     handed_over[first] = second
-    moved = np.arange(len(where.rows)) + np.searchsorted(first, np.arange(len(where.rows)), side="right")
+    moved = np.arange(len(where.cell)) + np.searchsorted(first, np.arange(len(where.cell)), side="right")
     place = np.append(moved, NONE)
-    total = len(where.rows) + len(first)
+    total = len(where.cell) + len(first)
     waits, over, cells = (np.empty(total, dtype=np.intp) for _ in range(3))
     waits[moved], over[moved], cells[moved] = place[handed_over[dependency]], edge, cell
     gate = moved[first] - 1
@@ -200,8 +200,10 @@ def _dependencies(order: Order, where: Positions, edges: _Edges) -> Indices:
     # Whichever form the backward has, its result is found at B.
     of = where.of.reshape(len(KINDS), -1).copy()
     of[CODE["B"]] = np.maximum(of[CODE["B"]], of[CODE["BW"]])
-    key = source[where.cell] * order.share + where.rows[:, MICROBATCH]
-    return np.where(source[where.cell] == NONE, NONE, of.ravel()[np.maximum(key, 0)])
+    needs = source[where.cell]
+    found = of.ravel().take(needs * order.share + where.microbatch, mode="clip")
+    found[needs == NONE] = NONE
+    return found
 
 
 def _sends(order: Order, edges: _Edges, *, paired: bool) -> Indices:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +47,35 @@ class StageTimes:
     backward_weight: tuple[float, ...]
     p2p: tuple[float, ...]
     """By edge between stages s and s + 1."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all stages, and all edges, take equally long."""
+        tables = (self.forward, self.backward_input, self.backward_weight, self.p2p)
+        return all(len(set(table)) <= 1 for table in tables)
+
+    def evened(self) -> StageTimes:
+        """With the mean of each time in the place of all."""
+        return replace(
+            self,
+            forward=_evened(self.forward),
+            backward_input=_evened(self.backward_input),
+            backward_weight=_evened(self.backward_weight),
+            p2p=_evened(self.p2p),
+        )
+
+    def chunk_times(self) -> ChunkTimes:
+        shape = (self.ranks, self.chunks)
+        forward, backward_input, backward_weight = (
+            np.reshape(table, shape) for table in (self.forward, self.backward_input, self.backward_weight)
+        )
+        return ChunkTimes(
+            forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=np.array(self.p2p)
+        )
+
+
+def _evened(table: tuple[float, ...]) -> tuple[float, ...]:
+    return (fmean(table),) * len(table) if table else ()
 
 
 def stage_times(times: ChunkTimes, *, ranks: int, chunks: int, depth: int) -> StageTimes:

@@ -37,6 +37,7 @@ NOT_FAMILIES = {
     "timeline",
     "torch_csv",
     "trials",
+    "zb_list",
 }
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""

@@ -1,10 +1,16 @@
-"""Trying every setting of some choices, but those that cannot make a difference."""
+"""What the solvers share: trying every setting of some choices, and choosing among orders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import TypeVar
+
+import numpy as np
+
+from predict.schedules.costs import StageTimes
+from predict.schedules.engine import simulate
+from predict.schedules.order import KIND, Order, Placement, Rows
 
 T = TypeVar("T")
 Setting = tuple[bool, ...]
@@ -24,6 +30,26 @@ def each_setting(choices: int, trial: Callable[[Setting], tuple[T, set[int]]]) -
             tried.append((setting, came_up))
             results.append(result)
     return results
+
+
+def shortest(
+    orders: Iterable[Sequence[Rows]], placement: Placement, microbatches: int, times: StageTimes
+) -> list[Rows]:
+    """The order with the shortest makespan under these times; of equal ones that with the shorter longest span."""
+
+    def measure(rows: Iterable[Rows]) -> tuple[float, float]:
+        order = Order(rows=tuple(rows), microbatches=microbatches, placement=placement)
+        timeline = simulate(order, times.chunk_times())
+        return timeline.makespan, float(timeline.span.max())
+
+    best: Sequence[Rows] = min(orders, key=measure)
+    return list(best)
+
+
+def peak(rows: Iterable[Rows], released_by_b: float) -> float:
+    """The most activations that any rank holds, where B lets go this share of one and W the rest."""
+    change = np.array([1, -released_by_b, released_by_b - 1, -1])
+    return max(float(np.cumsum(change[row[:, KIND]]).max()) for row in rows)
 
 
 def _differs_in(setting: Setting, other: Setting) -> set[int]:

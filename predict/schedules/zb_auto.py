@@ -16,9 +16,12 @@ import numpy as np
 from predict.schedules.costs import StageTimes
 from predict.schedules.order import CODE, Rows, loop
 from predict.schedules.registry import one_chunk, solved
-from predict.schedules.trials import Setting, each_setting
+from predict.schedules.trials import Setting, each_setting, peak, shortest
+from predict.schedules.zb_list import list_orders, numbered
+from predict.schedules.zero_bubble import zb_h1, zb_h2
 from sampling.errors import InfeasibleError
 
+RELEASED_BY_B = 0.5
 F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 
 
@@ -28,10 +31,14 @@ F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
     supports=one_chunk,
     placement=loop,
     default_limit=lambda ranks: 2 * ranks,
-    released_by_b=0.5,
+    released_by_b=RELEASED_BY_B,
 )
 def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
-    """At most `limit` activations on every rank. InfeasibleError if that is none."""
+    """At most `limit` activations on every rank. InfeasibleError if that is none.
+
+    The fill is made for even stages; for uneven ones it is held against the handcrafted orders that keep the limit, and
+    against orders by list scheduling, all under the actual times.
+    """
     if limit < 1:
         raise InfeasibleError(f"cannot run within {limit} chunk activations; give 1 or more")
 
@@ -39,7 +46,13 @@ def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
         choices = _Choices(setting[0], setting[1], setting[2])
         return _fill(microbatches, times, limit, choices), choices.came_up
 
-    return min(each_setting(3, trial), key=_Fill.longest_span).rows()
+    filled = min(each_setting(3, trial), key=_Fill.longest_span).rows()
+    if times.is_even:
+        return filled
+    others = [solve(times.ranks, 1, microbatches) for solve in (zb_h1, zb_h2)]
+    kept = [rows for rows in others if peak(rows, RELEASED_BY_B) <= limit]
+    orders = [filled, *kept, *list_orders(microbatches, times, limit)]
+    return shortest(orders, loop(times.ranks, 1), microbatches, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +142,7 @@ class _Fill:
         return max(free - start for free, start in zip(self.free, starts, strict=True))
 
     def rows(self) -> list[Rows]:
-        return [_numbered(np.array(kinds, np.int32)) for kinds in self.kinds]
-
-
-def _numbered(kinds: Rows) -> Rows:
-    made = np.zeros((len(kinds), 4), np.int32)
-    made[:, 0] = kinds
-    for kind in (F, B, W):
-        made[kinds == kind, 1] = np.arange(np.count_nonzero(kinds == kind))
-    return made
+        return [numbered(np.array(kinds, np.int32)) for kinds in self.kinds]
 
 
 def _fill(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
@@ -189,8 +194,9 @@ def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
             ahead[rank] += 1
         gradient = max(free, arrival) + times.backward_input[rank]
     for rank in range(1, times.ranks):
-        if ahead[rank] < fill.microbatches - 1:
-            ahead[rank] = min(ahead[rank], max(0, ahead[rank - 1] - 1))
+        # A rank that runs all microbatches ahead keeps them, as far as the one before has run them.
+        fewer = 0 if ahead[rank] == fill.microbatches - 1 else 1
+        ahead[rank] = min(ahead[rank], max(0, ahead[rank - 1] - fewer))
     return ahead
 
 

@@ -8,24 +8,24 @@ again with the bubbles of the try before allowed from the start, and the fill wi
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from predict.schedules.costs import StageTimes
-from predict.schedules.order import CODE, KIND, Rows, v_shape
+from predict.schedules.order import CODE, Rows, v_shape
 from predict.schedules.registry import solved, two_chunks
-from predict.schedules.trials import Setting, each_setting
+from predict.schedules.trials import Setting, each_setting, peak, shortest
 from predict.schedules.v_half import v_half, v_min
+from predict.schedules.zbv import zbv
 from sampling.errors import InfeasibleError
 
 F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 DOWN, UP, BACK_DOWN, BACK_UP = range(4)
 LEGS = ((F, 0), (F, 1), (B, 1), (B, 0))
 """Kind and chunk of each leg."""
-LIVES = np.array([1, 0, -1, -1])
-"""By code of the kind, what an action adds to the activations alive."""
 
 
 @solved(
@@ -40,11 +40,21 @@ def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     """At most `limit` chunk activations on every rank.
 
     The fill needs 2p of them; under a lower limit the order is that of V-half or else V-min, which bound the memory by
-    how they are built. InfeasibleError if that is still too much.
+    how they are built. InfeasibleError if that is still too much. The fill is made for even stages: for uneven ones it
+    may come to a dead end, and is then held against other orders, all under the actual times.
     """
-    if limit < 2 * times.ranks:
-        return _bounded(microbatches, times.ranks, limit)
+    ranks = times.ranks
+    if limit < 2 * ranks:
+        return _bounded(microbatches, ranks, limit)
+    if times.is_even:
+        return _filled(microbatches, times, limit)
+    orders = [_filled(microbatches, times.evened(), limit), zbv(ranks, 2, microbatches)]
+    with contextlib.suppress(_DeadEndError):
+        orders.append(_filled(microbatches, times, limit))
+    return shortest(orders, v_shape(ranks, 2), microbatches, times)
 
+
+def _filled(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     def trial(setting: Setting) -> tuple[_Fill, set[int]]:
         choices = _Choices(setting[0], setting[1])
         return _improved(microbatches, times, limit, choices), choices.came_up
@@ -55,10 +65,14 @@ def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
 def _bounded(microbatches: int, ranks: int, limit: int) -> list[Rows]:
     for solve in (v_half, v_min):
         made = solve(ranks, 2, microbatches)
-        peak = max(int(np.cumsum(LIVES[row[:, KIND]]).max()) for row in made)
-        if peak <= limit:
+        held = round(peak(made, released_by_b=0.0))
+        if held <= limit:
             return list(made)
-    raise InfeasibleError(f"cannot run within {limit} chunk activations; give {peak} or more")
+    raise InfeasibleError(f"cannot run within {limit} chunk activations; give {held} or more")
+
+
+class _DeadEndError(Exception):
+    """The next action of the fill has no input yet, or no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,8 @@ class _Fill:
 
     def arrival(self, leg: int, rank: int) -> float | None:
         """When the next of this leg comes from another rank; None where it comes from none."""
+        if not self.has_input(leg, rank):
+            raise _DeadEndError
         if leg in (DOWN, BACK_DOWN):
             if rank == 0:
                 return None
@@ -153,6 +169,8 @@ class _Fill:
             self.pending[rank].append((microbatch, chunk))
 
     def run_weight(self, rank: int) -> None:
+        if not self.pending[rank]:
+            raise _DeadEndError
         microbatch, chunk = self.pending[rank].popleft()
         self.free[rank] += self.weight_cost[2 * rank + chunk]
         self.held[rank] -= 1

@@ -1,44 +1,182 @@
-"""Every registered schedule keeps the laws of a pipeline; AFAB and 1F1B have their closed forms."""
+"""Every registered schedule keeps the laws of a pipeline; closed forms hold where there are some."""
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import predict.schedules
-from predict.schedules import registry
+from predict.schedules import registry, v_half
 from predict.schedules.engine import ChunkTimes, makespan, simulate
+from predict.schedules.order import Placement
 from predict.schedules.positions import check
 from sampling.errors import ConfigError
 
-COUNTS = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(1, 14))
 TIME = st.floats(0.1, 10)
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+SUPPORTED = {
+    name: [
+        found for found in product(range(1, 7), (1, 2, 3), range(1, 17)) if registry.get(name).supports(*found) is None
+    ]
+    for name in registry.names()
+}
+"""By schedule, the ranks, chunks and microbatches that it runs."""
+
+
+@st.composite
+def uneven_times(draw: st.DrawFn, ranks: int, chunks: int) -> ChunkTimes:
+    table = st.lists(st.lists(TIME, min_size=chunks, max_size=chunks), min_size=ranks, max_size=ranks)
+    return ChunkTimes(
+        forward=draw(table), backward_input=draw(table), backward_weight=draw(table), p2p=draw(st.floats(0, 3))
+    )
 
 
 @pytest.mark.parametrize("name", registry.names())
 @QUICK
-@given(counts=COUNTS, f=TIME, b=TIME, w=TIME, c=st.floats(0, 3), blocking=st.booleans())
-def test_schedule_is_complete_and_keeps_the_bounds(
-    name: str, counts: tuple[int, int, int], f: float, b: float, w: float, c: float, blocking: bool
+@given(data=st.data(), blocking=st.booleans())
+def test_schedule_is_complete_and_keeps_the_bounds_of_uneven_stages(
+    name: str, data: st.DataObject, blocking: bool
 ) -> None:
-    ranks, chunks, microbatches = counts
-    schedule = registry.get(name)
-    if schedule.supports(*counts):
-        return
-    order = schedule.make(*counts)
+    ranks, chunks, microbatches = data.draw(st.sampled_from(SUPPORTED[name]))
+    times = data.draw(uneven_times(ranks, chunks))
+    order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches, times=times)
     check(order)
-    assert (order.ranks, order.chunks, order.microbatches) == counts
-    assert schedule.splits_backward == any(action.kind == "B" for row in order.actions for action in row)
-    timeline = simulate(order, ChunkTimes(forward=f, backward_input=b, backward_weight=w, p2p=c), blocking=blocking)
-    depth = order.placement.depth
-    busiest = microbatches * chunks / order.placement.chain_count * (f + b + w)
-    assert timeline.busy == pytest.approx([busiest] * ranks)
-    # W is off the way of a microbatch; so is its transfer where neighbouring stages are on one rank.
-    way = depth * (f + b) + 2 * c * (ranks - 1)
-    assert timeline.makespan >= max(busiest, way) - 1e-9
-    assert all(1 <= peak <= microbatches * chunks for peak in timeline.peak_activations)
+    assert (order.ranks, order.chunks, order.microbatches) == (ranks, chunks, microbatches)
+    splits = any(action.kind == "B" for row in order.actions for action in row)
+    assert splits <= registry.get(name).splits_backward
+    timeline = simulate(order, times, blocking=blocking)
+    forward, backward_input, backward_weight = map(
+        np.array, (times.forward, times.backward_input, times.backward_weight)
+    )
+    work = (forward + backward_input + backward_weight).sum(axis=1) * order.share
+    assert timeline.busy == pytest.approx(work)
+    # A rank has its work to do after the first microbatch has come to it, and a microbatch its way to go.
+    placement = order.placement
+    depth = placement.depth
+    edges = [0.0 if placement_rank(placement, s) == placement_rank(placement, s + 1) else 1.0 for s in range(depth - 1)]
+    way = sum(forward[at] + backward_input[at] for at in chain_places(placement)) + 2 * times.p2p * sum(edges)
+    assert timeline.makespan >= max(work.max(), way) - 1e-9
+    assert timeline.span.max() <= timeline.makespan + 1e-9
+    for rank, start in enumerate(timeline.start):
+        assert start[0] + work[rank] <= timeline.makespan + 1e-9
+    assert all(1 <= peak <= order.share * chunks for peak in timeline.peak_chunks())
+
+
+def chain_places(placement: Placement) -> list[tuple[int, int]]:
+    """(rank, chunk) of each stage of the first chain."""
+    holders = placement.holders()
+    return [holders[0, stage] for stage in range(placement.depth)]
+
+
+def placement_rank(placement: Placement, stage: int) -> int:
+    return chain_places(placement)[stage][0]
+
+
+@pytest.mark.parametrize("name", registry.names())
+@QUICK
+@given(data=st.data(), edge=st.floats(0, 2))
+def test_a_slower_edge_never_makes_an_order_faster(name: str, data: st.DataObject, edge: float) -> None:
+    ranks, chunks, microbatches = data.draw(st.sampled_from(SUPPORTED[name]))
+    order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
+    quick, slow, blocked = (
+        simulate(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1, p2p=p2p), blocking=blocking).makespan
+        for p2p, blocking in ((0.0, False), (edge, False), (edge, True))
+    )
+    assert quick <= slow + 1e-9
+    assert slow <= blocked + 1e-9
+
+
+@QUICK
+@given(p=st.integers(1, 8), rounds=st.integers(1, 4), v=st.integers(1, 4), f=TIME, b=TIME, w=TIME)
+def test_interleaving_divides_the_bubble_by_the_chunks(
+    p: int, rounds: int, v: int, f: float, b: float, w: float
+) -> None:
+    """E + (p − 1)(f + b + w)/v, and with W apart E + (p − 1)·max(f, f + b − w)/v; in full-rank times."""
+    m = p * rounds
+    times = ChunkTimes(forward=f / v, backward_input=b / v, backward_weight=w / v)
+    whole = simulate(registry.order("interleaved-1f1b", ranks=p, chunks=v, microbatches=m), times)
+    assert whole.makespan == pytest.approx(m * (f + b + w) + (p - 1) * (f + b + w) / v)
+    assert whole.peak_chunks() == tuple(min(m * v, (v - 1) * p + 2 * (p - 1 - rank) + 1) for rank in range(p))
+
+
+@QUICK
+@given(p=st.integers(1, 8), extra=st.integers(0, 12), f=TIME, b=TIME, w=TIME)
+def test_zero_bubble_closed_forms(p: int, extra: int, f: float, b: float, w: float) -> None:
+    """H1: E + (p − 1)·max(f + b − w, f), p activations; H2: E + (p − 1)·max(f, f + b − 2w), 2p − 1 of them."""
+    m = 2 * p + extra
+    times = ChunkTimes(forward=f, backward_input=b, backward_weight=w)
+    h1, h2 = (simulate(registry.order(name, ranks=p, chunks=1, microbatches=m), times) for name in ("zb-h1", "zb-h2"))
+    assert h1.peak_chunks() == (p,) * p
+    assert h2.peak_chunks() == (2 * p - 1,) * p
+    if w <= f and w <= b:
+        assert h1.makespan == pytest.approx(m * (f + b + w) + (p - 1) * max(f + b - w, f))
+        assert h2.makespan == pytest.approx(m * (f + b + w) + (p - 1) * max(f, f + b - 2 * w))
+
+
+@pytest.mark.parametrize("p", range(1, 9))
+def test_activations_of_the_v_schedules(p: int) -> None:
+    ones = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+    m = 4 * p
+    peaks = {
+        name: max(simulate(registry.order(name, ranks=p, chunks=2, microbatches=m), ones).peak_chunks())
+        for name in ("zbv", "zbv-greedy", "v-half", "v-min", "dualpipev")
+    }
+    assert peaks["zbv"] == peaks["zbv-greedy"] == 2 * p
+    assert peaks["dualpipev"] == 2 * p + 1
+    assert peaks["v-half"] <= p + 2
+    assert peaks["v-min"] <= 2 * p / 3 + 3
+    assert simulate(registry.order("zbv", ranks=p, chunks=2, microbatches=m), ones).makespan == 6 * m + p - 1
+
+
+@pytest.mark.parametrize("p", [2, 4, 6])
+def test_dualpipe_holds_one_stage_more_than_ranks(p: int) -> None:
+    ones = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+    timeline = simulate(registry.order("dualpipe", ranks=p, chunks=2, microbatches=4 * p), ones)
+    assert timeline.peak_chunks() == (p + 1,) * p
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min"])
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+def test_many_microbatches_repeat_the_steady_state(name: str, p: int) -> None:
+    """As if all of them had been solved at once."""
+    block = {"v-half": v_half.v_half_block, "v-min": v_half.v_min_block}[name]
+    m = 5 * p + 7
+    whole = v_half._solve_all(block, p, m)
+    built = registry.order(name, ranks=p, chunks=2, microbatches=m)
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(built.rows, whole, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "chunks", "microbatches", "rule"),
+    [
+        ("interleaved-1f1b", 4, 2, 11, "11 do not divide into microbatches // ranks = 2 of them; the nearest"),
+        ("interleaved-zb", 4, 2, 14, "do not divide into microbatches // ranks = 3"),
+        ("dualpipe", 3, 2, 12, "needs an even number of ranks, not 3"),
+        ("dualpipe", 4, 2, 9, "needs an even number of microbatches, not 9"),
+        ("dualpipe", 4, 2, 6, "needs at least 2 × ranks = 8 microbatches, not 6"),
+        ("dualpipev", 4, 2, 7, "needs at least 2 × ranks = 8 microbatches, not 7"),
+        ("zbv", 4, 1, 7, "has two chunks a rank, not 1"),
+    ],
+)
+def test_counts_are_refused_with_the_rule(name: str, ranks: int, chunks: int, microbatches: int, rule: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(rule)):
+        registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_largest_pipelines_run_or_are_refused(name: str) -> None:
+    """A few of the 64 ranks × 8 chunks × 4096 microbatches; `make bench` and hand runs have the rest."""
+    for ranks, chunks, microbatches in ((64, 1, 192), (64, 2, 192), (63, 8, 126), (1, 1, 4096), (1, 2, 4096)):
+        reason = registry.get(name).supports(ranks, chunks, microbatches)
+        if reason is None:
+            order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
+            busy = simulate(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1)).busy
+            assert (busy == 3 * order.share * chunks).all()
 
 
 @QUICK

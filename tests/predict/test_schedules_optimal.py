@@ -13,7 +13,7 @@ from optimal_pipeline import Case, optimal_makespan
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 
-WORST_GAP, MEAN_GAP = 0.06, 0.012
+WORST_GAP, MEAN_GAP = 0.04, 0.006
 """What is allowed above the optimum where stages are uneven; on even ones zb-auto is optimal."""
 
 

@@ -1,0 +1,107 @@
+"""Orders to files and back: torch's CSV, read by torch itself, and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from predict.schedules import order_json, registry, torch_csv
+from predict.schedules.engine import ChunkTimes, makespan
+from predict.schedules.order import Order
+from predict.schedules.order_files import read_order, write_order
+from sampling.errors import ConfigError, UserError
+
+ORDERS = [
+    registry.order(name, ranks=4, chunks=chunks, microbatches=8)
+    for name in registry.names()
+    for chunks in (1, 2, 3)
+    if registry.get(name).supports(4, chunks, 8) is None
+]
+
+
+def same(one: Order, other: Order) -> bool:
+    equal = (np.array_equal(mine, theirs) for mine, theirs in zip(one.rows, other.rows, strict=True))
+    return all(equal) and one.placement == other.placement and one.microbatches == other.microbatches
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_every_order_comes_back_as_it_was(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"order{suffix}"
+    for order in ORDERS:
+        if suffix == ".csv" and order.placement.chain_count > 1:
+            continue
+        write_order(order, path)
+        assert same(read_order(path), order)
+
+
+def test_torch_reads_what_is_written() -> None:
+    torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    order = registry.order("dualpipev", ranks=2, chunks=2, microbatches=4)
+    for row in csv.reader(io.StringIO(torch_csv.dump(order))):
+        actions = [torch_schedules._Action.from_str(cell) for cell in row]
+        assert [str(action) for action in actions] == row
+
+
+def test_torch_idle_slots_and_transfers_are_left_out() -> None:
+    written = "0F0,0SEND_F0,,0RECV_B0,0I0,0W0\n,1RECV_F0,1F0,1B0,1SEND_B0\n"
+    order = torch_csv.load(written)
+    assert [[str(action) for action in row] for row in order.actions] == [
+        [f"{kind} of microbatch 0, chunk 0" for kind in kinds] for kinds in (("F", "B", "W"), ("F", "BW"))
+    ]
+
+
+def test_an_order_file_is_a_schedule(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    write_order(registry.order("zbv", ranks=4, chunks=2, microbatches=9), path)
+    times = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+    read = registry.order(str(path), ranks=4, chunks=2, microbatches=9)
+    assert makespan(read, times) == makespan(registry.order("zbv", ranks=4, chunks=2, microbatches=9), times)
+    assert registry.get(str(path)).splits_backward
+    with pytest.raises(ConfigError, match="holds an order of 4 ranks, 2 chunks a rank and 9 microbatches"):
+        registry.order(str(path), ranks=4, chunks=2, microbatches=8)
+
+
+def test_json_without_placement_is_a_loop() -> None:
+    order = order_json.load('{"per_rank": [[["F", 0, 0], ["BW", 0, 0]], [["F", 0, 0], ["B", 0, 0], ["W", 0, 0]]]}')
+    assert order.placement.stages == ((0,), (1,))
+    assert makespan(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1)) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("a.csv", "0F0,0X0\n", r"row 1, cell 2: '0X0' is no action"),
+        ("a.csv", "0F0,0B0\n0F0,0B0\n", r"the rows hold stages \[0, 0\]; give each of 0 to 1 to one rank"),
+        ("a.csv", "0F0,0B0,2F0,2B0\n1F0,1B0\n", "give every rank equally many"),
+        ("a.csv", "0F0,0B99999999999\n", "no pipeline has so many"),
+        ("a.csv", "0F0,0B99999999\n", "99999999 microbatches a chain|100000000 microbatches a chain"),
+        ("a.csv", "", "no actions"),
+        ("a.csv", "0F0\n", "the backward of microbatch 0, chunk 0 is missing"),
+        ("a.csv", "(0F0;0B0)OVERLAP\n", "is no action"),
+        ("a.json", "{", "not valid JSON"),
+        ("a.json", "[]", "per_rank: missing or empty"),
+        ("a.json", '{"per_rank": [[["F", 0]]]}', r"per_rank\[0\]\[0\]: \[\"F\", 0\] is no action"),
+        ("a.json", '{"per_rank": [[["F", true, 0]]]}', "is no action"),
+        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: give"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, name: str, text: str, fault: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=fault) as raised:
+        read_order(path)
+    assert str(path) in str(raised.value)
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    order = registry.order("dualpipe", ranks=4, chunks=2, microbatches=8)
+    with pytest.raises(ConfigError, match="two copies"):
+        write_order(order, tmp_path / "a.csv")
+    with pytest.raises(UserError, match=r"\.csv or \.json"):
+        write_order(order, tmp_path / "a.txt")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_order(tmp_path / "missing.csv")

@@ -91,10 +91,15 @@ def run(options: argparse.Namespace) -> None:
     from predict.schedules import compare, names
 
     _require_positive(options)
+    _require_suffix("--order", options.order, (".csv", ".json"))
+    _require_suffix("--plot", options.plot, (".svg", ".png"))
     question = _of_config(options) if options.config else _of_options(options)
     asked = options.schedule or question.default_schedule
+    wanted = names() if asked == "all" else [name.strip() for name in asked.split(",") if name.strip()]
+    if not wanted:
+        raise UserError(f"--schedule: {asked!r}: no schedule is named; give all, or some of {', '.join(names())}")
     outcomes = compare.compare(
-        names() if asked == "all" else [name.strip() for name in asked.split(",") if name.strip()],
+        wanted,
         ranks=question.ranks,
         chunks=question.chunks,
         microbatches=question.microbatches,
@@ -112,6 +117,11 @@ def _require_positive(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UserError(f"{_option(name)}: {value} is not a positive number; give 1 or more")
+
+
+def _require_suffix(option: str, path: Path | None, allowed: tuple[str, ...]) -> None:
+    if path and path.suffix not in allowed:
+        raise UserError(f"{option}: {path}: unknown kind of file; end the name in {' or '.join(allowed)}")
 
 
 def _option(name: str) -> str:

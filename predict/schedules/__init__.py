@@ -28,15 +28,18 @@ def makespan(
     backward_input: ArrayLike,
     backward_weight: ArrayLike,
     p2p: ArrayLike = 0.0,
+    memory_limit: int | None = None,
 ) -> float:
     """Time from the start of a step to the end of its last action, in the unit of the times given.
 
-    Times are those of `ChunkTimes`. Raises ConfigError for an unknown name, counts that the schedule cannot run or
-    times of another shape.
+    Times are those of `ChunkTimes`, of one chunk. `memory_limit`, in chunk activations of a rank, is for the schedules
+    that are solved under one. Raises ConfigError for an unknown name, counts that the schedule cannot run or times of
+    another shape, InfeasibleError where the limit cannot be kept.
     """
     from predict.schedules import engine, registry
 
-    return engine.makespan(
-        registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches),
-        engine.ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p),
+    times = engine.ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p)
+    order = registry.order(
+        name, ranks=ranks, chunks=chunks, microbatches=microbatches, times=times, memory_limit=memory_limit
     )
+    return engine.makespan(order, times)

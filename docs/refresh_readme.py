@@ -13,8 +13,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from predict.report.schedule_plot import save_plot
+from predict.schedules import registry
+from predict.schedules.engine import ChunkTimes, simulate
+
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = "configs/runs/demo.yml"
+RANKS, MICROBATCHES = 8, 32
+PICTURES = {
+    "afab": 1,
+    "1f1b": 1,
+    "interleaved-1f1b": 2,
+    "zb-h1": 1,
+    "zb-auto": 1,
+    "zbv": 2,
+    "zbv-greedy": 2,
+    "v-half": 2,
+    "dualpipe": 2,
+    "dualpipev": 2,
+}
+"""Of each family one, or two that look different, with its chunks a rank."""
 SPLITS = ("random", "shape", "largest")
 
 
@@ -74,10 +92,47 @@ def _mean(values: list[float | None]) -> str:
     return f"{sum(known) / len(known):.1f} %" if known else "–"
 
 
+def schedules_table() -> str:
+    """All schedules on one model: even stages, f = b = w of a full rank, transfers free."""
+    lines = [
+        "| schedule | chunks | bubble | of the longest span | activations held, of a full rank | the rule is from |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for name in registry.names():
+        wanted = registry.get(name)
+        chunks = 1 if wanted.supports(RANKS, 2, MICROBATCHES) else 2
+        # A rank's share of the model, and so its time, does not depend on how many chunks it is cut into; a chunk of a
+        # schedule with two copies is a whole stage.
+        copies = wanted.placement(RANKS, chunks).chain_count
+        part = copies / chunks
+        times = ChunkTimes(forward=part, backward_input=part, backward_weight=part)
+        order = registry.order(name, ranks=RANKS, chunks=chunks, microbatches=MICROBATCHES, times=times)
+        timeline = simulate(order, times)
+        peak = max(timeline.peak_chunks(wanted.released_by_b)) * part
+        source = re.split("[,;]", wanted.citation)[0]
+        paper = re.search(r"arXiv:([\d.]+\d)", wanted.citation)
+        if paper:
+            source = f"[{source}](https://arxiv.org/abs/{paper[1]})"
+        lines.append(
+            f"| `{name}` | {chunks} | {timeline.bubble_fraction:.1%} | {timeline.span_bubble_fraction:.1%} "
+            f"| {peak:g} | {source} |"
+        )
+    return "\n".join(lines)
+
+
+def draw_schedules() -> None:
+    """One picture a family, docs/pictures/NAME.svg."""
+    for name, chunks in PICTURES.items():
+        times = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+        order = registry.order(name, ranks=4, chunks=chunks, microbatches=8, times=times)
+        save_plot(simulate(order, times), ROOT / "docs" / "pictures" / f"{name}.svg", title=name)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "one-batch output": one_batch_output,
     "validation table": validation_table,
     "accuracy table": accuracy_table,
+    "schedules table": schedules_table,
 }
 
 
@@ -91,6 +146,7 @@ def main() -> None:
         if found != 1:
             raise SystemExit(f"README.md: {found} blocks named {name!r}; keep exactly one, closed by <!-- end -->")
     readme.write_text(text)
+    draw_schedules()
 
 
 if __name__ == "__main__":

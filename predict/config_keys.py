@@ -12,10 +12,10 @@ from sampling.hardware import DTYPE_BYTES, known_hardware
 _DEGREES: Mapping[str, str] = {
     "tp": "tensor parallel ranks: each holds 1/tp of attention, MLP and vocabulary",
     "pp": "pipeline stages",
+    "vpp": "chunks of a pipeline rank",
     "dp": "data parallel replicas",
 }
 _NOT_YET: Mapping[str, str] = {
-    "vpp": "virtual chunks a pipeline rank",
     "cp": "context parallel ranks",
     "ep": "expert parallel ranks",
     "etp": "tensor parallel ranks inside an expert",
@@ -28,6 +28,7 @@ PLAN: tuple[Key, ...] = keys_of(
     sp={"doc": "sequence parallelism: norms and residuals keep 1/tp of the sequence"},
     zero={"doc": "ZeRO stage: 1 shards the optimizer over dp", "minimum": 0, "maximum": 3, "modelled_to": 1},
     schedule={"doc": "pipeline schedule", "choices": schedule_names},
+    memory_limit={"doc": "most chunk activations a pipeline rank may hold, 0 for no limit", "minimum": 0},
     recompute={
         "doc": "activation recomputation",
         "choices": lambda: ("none", "full"),

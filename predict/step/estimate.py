@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from predict.ledger.flops import mfu, tokens_per_step
-from predict.schedules.engine import ChunkTimes, makespan, simulate
-from predict.schedules.order import Order
-from predict.schedules.registry import order as order_of
+from predict.schedules import registry
+from predict.schedules.engine import makespan, simulate
+from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.timeline import Timeline
 from predict.step.breakdown import BUBBLE, DP, NOT_COMPUTE, P2P, add_up, itemise
+from predict.step.chunk_times import chunk_times
 from predict.step.costing import PriceList
 from predict.step.interval import Interval, step_interval
-from predict.step.stage import PricedStage, price_stages
-from predict.workload.decompose import StageCalls, decompose
+from predict.step.stage import PricedRank, price_ranks
+from predict.workload.decompose import RankCalls, decompose
 from predict.workload.run import TrainingRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageEstimate:
-    """One pipeline rank: layers it holds, µs of one microbatch's forward and backward, and of what follows the pipeline."""
+    """One pipeline rank: layers it holds, µs of one microbatch's forward and backward over all its chunks, and of what
+    follows the pipeline."""
 
     layers: int
     forward_us: float
@@ -56,90 +60,105 @@ class StepEstimate:
 def estimate(run: TrainingRun, prices: PriceList, provenance: dict[str, Any]) -> StepEstimate:
     """Predict one step of `run` at `prices`; `provenance` is handed through to the result."""
     calls = decompose(run)
-    stages = price_stages(calls, prices)
-    order = order_of(run.plan.schedule, ranks=run.plan.pp, chunks=run.plan.vpp, microbatches=run.microbatches)
-    times = chunk_times(stages)
-    timeline = simulate(order, times)
-    step_us = step_time_us(timeline, stages)
+    ranks = price_ranks(calls, prices)
+    order = order_of_run(run, ranks)
+    timeline = simulate(order, chunk_times(ranks, order.placement))
+    step_us = step_time_us(timeline, ranks)
+    counts = action_counts(order)
     return StepEstimate(
         run=run,
-        step_time=step_interval(step_us, order, stages, prices.composition_error),
+        step_time=step_interval(step_us, order, ranks, prices.composition_error),
         tokens_per_second=tokens_per_step(run) / step_us * 1e6,
         mfu=mfu(run, step_us),
         bubble_fraction=timeline.bubble_fraction,
-        breakdown_us=_breakdown(run, calls, prices, order, stages, step_us),
-        sources=_sources(stages, run.microbatches),
-        stages=tuple(_stage_estimate(stage, of_stage) for stage, of_stage in zip(stages, calls, strict=True)),
+        breakdown_us=_breakdown(calls, prices, order, counts, ranks, step_us),
+        sources=_sources(ranks, counts),
+        stages=tuple(_stage_estimate(rank, of_rank) for rank, of_rank in zip(ranks, calls, strict=True)),
         timeline=timeline,
         provenance=provenance,
     )
 
 
-def chunk_times(stages: tuple[PricedStage, ...]) -> ChunkTimes:
-    """The engine's input: forward and whole backward of each rank's one chunk, and the slowest edge."""
-    return ChunkTimes(
-        forward=[[stage.forward.median_us] for stage in stages],
-        backward_input=0.0,
-        backward_weight=0.0,
-        backward=[[stage.backward.median_us] for stage in stages],
-        p2p=max(stage.send.median_us for stage in stages),
+def order_of_run(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Order:
+    """The run's schedule, solved for its stage times where it is one to be solved."""
+    schedule = registry.get(run.plan.schedule)
+    return registry.order(
+        run.plan.schedule,
+        ranks=run.plan.pp,
+        chunks=run.plan.vpp,
+        microbatches=run.microbatches,
+        times=chunk_times(ranks, schedule.placement(run.plan.pp, run.plan.vpp)),
+        memory_limit=run.plan.memory_limit or None,
     )
 
 
-def step_time_us(timeline: Timeline, stages: tuple[PricedStage, ...]) -> float:
+def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
     """When the last rank is done: its pipeline, then its gradients and its optimizer."""
-    return max(float(end[-1]) + stage.after_us for end, stage in zip(timeline.end, stages, strict=True))
+    return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
 
 
-def _stage_estimate(stage: PricedStage, calls: StageCalls) -> StageEstimate:
+Counts = list[list[dict[Kind, int]]]
+"""By rank and chunk, how many actions of each kind an order has."""
+BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
+
+
+def action_counts(order: Order) -> Counts:
+    counts = []
+    for row in order.rows:
+        found = np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=order.chunks * len(KINDS))
+        by_chunk = found.reshape(order.chunks, len(KINDS)).tolist()
+        counts.append([dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in by_chunk])
+    return counts
+
+
+def _stage_estimate(rank: PricedRank, calls: RankCalls) -> StageEstimate:
     return StageEstimate(
         layers=calls.layers,
-        forward_us=stage.forward.median_us,
-        backward_us=stage.backward.median_us,
-        gradients_us=stage.gradients.median_us,
-        step_us=stage.step.median_us,
+        forward_us=sum(chunk.forward.median_us for chunk in rank.chunks),
+        backward_us=sum(chunk.backward.median_us for chunk in rank.chunks),
+        gradients_us=rank.gradients.median_us,
+        step_us=rank.step.median_us,
     )
 
 
 def _breakdown(
-    run: TrainingRun,
-    calls: tuple[StageCalls, ...],
+    calls: tuple[RankCalls, ...],
     prices: PriceList,
     order: Order,
-    stages: tuple[PricedStage, ...],
+    counts: Counts,
+    ranks: tuple[PricedRank, ...],
     step_us: float,
 ) -> dict[str, float]:
     """Mean over the pipeline ranks of where the step's time goes."""
     per_rank = []
-    for of_stage, stage in zip(calls, stages, strict=True):
-        microbatch = itemise((*of_stage.forward, *of_stage.backward), prices)
-        ledger = {name: time_us * run.microbatches for name, time_us in microbatch.items()}
-        per_rank.append(add_up([ledger, {DP: stage.gradients.median_us}, itemise(of_stage.step, prices)]))
-    mean = {name: time_us / len(stages) for name, time_us in add_up(per_rank).items()}
+    for of_rank, rank, of_chunks in zip(calls, ranks, counts, strict=True):
+        ledgers = [{DP: rank.gradients.median_us}, itemise(of_rank.step, prices)]
+        for chunk, priced, done in zip(of_rank.chunks, rank.chunks, of_chunks, strict=True):
+            for kind, bucket in BUCKETS.items():
+                if done[kind] and getattr(priced, bucket).units:
+                    ledger = itemise(getattr(chunk, bucket), prices)
+                    ledgers.append({name: time_us * done[kind] for name, time_us in ledger.items()})
+        per_rank.append(add_up(ledgers))
+    mean = {name: time_us / len(ranks) for name, time_us in add_up(per_rank).items()}
     idle_us = step_us - sum(mean.values())
-    handed_over_us = _exposed_p2p(order, stages)
+    handed_over_us = _exposed_p2p(order, ranks)
     return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, {P2P: handed_over_us, BUBBLE: idle_us - handed_over_us}])
 
 
-def _exposed_p2p(order: Order, stages: tuple[PricedStage, ...]) -> float:
+def _exposed_p2p(order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """How much shorter the pipeline would be if tensors crossed its edges at once."""
-    times = chunk_times(stages)
-    if not times.p2p:
-        return 0.0
-    instant = ChunkTimes(forward=times.forward, backward_input=0.0, backward_weight=0.0, backward=times.backward)
-    return makespan(order, times) - makespan(order, instant)
+    times = chunk_times(ranks, order.placement)
+    return makespan(order, times) - makespan(order, replace(times, p2p=0.0))
 
 
-def _sources(stages: tuple[PricedStage, ...], microbatches: int) -> dict[str, float]:
+def _sources(ranks: tuple[PricedRank, ...], counts: Counts) -> dict[str, float]:
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
-    for stage in stages:
-        for bucket, count in (
-            (stage.forward, microbatches),
-            (stage.backward, microbatches),
-            (stage.gradients, 1),
-            (stage.step, 1),
-            (stage.send, 2 * microbatches),
-        ):
+    for rank, of_chunks in zip(ranks, counts, strict=True):
+        buckets = [(rank.gradients, 1), (rank.step, 1)]
+        for chunk, done in zip(rank.chunks, of_chunks, strict=True):
+            buckets += [(getattr(chunk, bucket), done[kind]) for kind, bucket in BUCKETS.items()]
+            buckets.append((chunk.send, 2 * done["F"]))
+        for bucket, count in buckets:
             for unit in bucket.units:
                 by_source[unit.time.source] += count * unit.total_us
     kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}

@@ -7,19 +7,23 @@ are independent, and so is that of the composition itself. Independent contribut
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.engine import ChunkTimes, makespans
+from predict.schedules.engine import makespans
 from predict.schedules.order import Order
+from predict.step.chunk_times import chunk_times
 from predict.step.costing import Priced
-from predict.step.stage import Bucket, PricedStage
+from predict.step.stage import Bucket, PricedRank
 
 Floats = NDArray[np.float64]
 Kind = tuple[str, str]
+Side = Literal["high", "low"]
+SIDES: tuple[Side, Side] = ("high", "low")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,56 +35,40 @@ class Interval:
     high_us: float
 
 
-def step_interval(step_us: float, order: Order, stages: tuple[PricedStage, ...], composition_error: float) -> Interval:
+def step_interval(step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float) -> Interval:
     """Bounds about `step_us`. `composition_error` is the relative half-width of what no call's interval covers."""
-    kinds = sorted({_kind(unit) for stage in stages for bucket in _buckets(stage) for unit in bucket.units})
-    high, low = (_shifts(order, stages, kinds, side) for side in ("high", "low"))
+    kinds = sorted({_kind(unit) for rank in ranks for bucket in _buckets(rank) for unit in bucket.units})
+    high, low = (_shifts(order, ranks, kinds, side) for side in SIDES)
     composition_us = composition_error * step_us
     above = math.hypot(composition_us, *np.maximum(high, 0.0))
     below = math.hypot(composition_us, *np.minimum(low, 0.0))
     return Interval(median_us=step_us, low_us=max(step_us - below, step_us / 10), high_us=step_us + above)
 
 
-def _buckets(stage: PricedStage) -> tuple[Bucket, ...]:
-    return stage.forward, stage.backward, stage.gradients, stage.step, stage.send
+def _buckets(rank: PricedRank) -> Iterator[Bucket]:
+    yield from (rank.gradients, rank.step)
+    for chunk in rank.chunks:
+        yield from (chunk.forward, chunk.backward, chunk.backward_input, chunk.backward_weight, chunk.send)
 
 
 def _kind(unit: Priced) -> Kind:
     return unit.call.NAME, unit.phase
 
 
-def _shifts(
-    order: Order, stages: tuple[PricedStage, ...], kinds: list[Kind], side: Literal["low", "high"]
-) -> list[float]:
+def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side: Side) -> Floats:
     """By how much the step changes when one kind of call at a time takes its bound."""
-    forward, backward, send, after = (
-        np.array([_pushed(getter(stage), kinds, side) for stage in stages])
-        for getter in (
-            lambda stage: (stage.forward,),
-            lambda stage: (stage.backward,),
-            lambda stage: (stage.send,),
-            lambda stage: (stage.gradients, stage.step),
-        )
-    )
-    times = ChunkTimes(
-        forward=forward.T[:, :, None],
-        backward_input=0.0,
-        backward_weight=0.0,
-        backward=backward.T[:, :, None],
-        p2p=np.repeat(send.max(axis=0)[:, None], max(1, len(stages) - 1), axis=1)[:, : len(stages) - 1],
-    )
-    whole = makespans(order, times) + after.max(axis=0)
-    shifts: list[float] = (whole[1:] - whole[0]).tolist()
-    return shifts
-
-
-def _pushed(buckets: tuple[Bucket, ...], kinds: list[Kind], side: Literal["low", "high"]) -> Floats:
-    """The buckets' sum as it is, then with each kind at its bound, shape (1 + kinds,)."""
     place = {kind: index for index, kind in enumerate(kinds, start=1)}
-    sums = np.full(1 + len(kinds), sum(bucket.median_us for bucket in buckets))
-    for bucket in buckets:
+
+    def pushed(bucket: Bucket) -> Floats:
+        """The bucket's time as it is, then with each kind at its bound, shape (1 + kinds,)."""
+        sums = np.full(1 + len(kinds), bucket.median_us)
         for unit in bucket.units:
             bound = unit.time.high_us if side == "high" else unit.time.low_us
             sums[place[_kind(unit)]] += unit.count * (bound - unit.time.median_us)
-    pushed: Floats = np.maximum(sums, 0.0)
-    return pushed
+        clipped: Floats = np.maximum(sums, 0.0)
+        return clipped
+
+    after = np.array([pushed(rank.gradients) + pushed(rank.step) for rank in ranks])
+    whole = makespans(order, chunk_times(ranks, order.placement, pushed)) + after.max(axis=0)
+    shifts: Floats = whole[1:] - whole[0]
+    return shifts

@@ -1,4 +1,4 @@
-"""A pipeline stage with prices: what its forward, backward, reduction, step and hand-over cost."""
+"""A pipeline rank with prices: what its chunks' forwards, backwards and sends cost, its reduction and its step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predict.step.costing import Priced, PriceList
-from predict.workload.decompose import StageCalls
+from predict.workload.chunks import ChunkCalls
+from predict.workload.decompose import RankCalls
 from sampling.call import Counted
 
 
@@ -19,14 +20,23 @@ class Bucket:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PricedStage:
-    """`forward`, `backward` and `send` of one microbatch; `gradients` and `step` once a step."""
+class PricedChunk:
+    """Of one microbatch. The halves of the backward are empty where the schedule does not part it."""
 
     forward: Bucket
     backward: Bucket
+    backward_input: Bucket
+    backward_weight: Bucket
+    send: Bucket
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedRank:
+    """`gradients` and `step` once a step."""
+
+    chunks: tuple[PricedChunk, ...]
     gradients: Bucket
     step: Bucket
-    send: Bucket
 
     @property
     def after_us(self) -> float:
@@ -34,19 +44,27 @@ class PricedStage:
         return self.gradients.median_us + self.step.median_us
 
 
-def price_stages(calls: Iterable[StageCalls], prices: PriceList) -> tuple[PricedStage, ...]:
-    """Price every stage, asking for all calls at once."""
-    stages = tuple(calls)
-    prices.learn(counted for stage in stages for counted in stage.all_calls())
+def price_ranks(calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRank, ...]:
+    """Price every rank, asking for all calls at once."""
+    ranks = tuple(calls)
+    prices.learn(counted for rank in ranks for counted in rank.all_calls())
     return tuple(
-        PricedStage(
-            forward=_bucket(stage.forward, prices),
-            backward=_bucket(stage.backward, prices),
-            gradients=_not_negative(_bucket(stage.gradients, prices)),
-            step=_bucket(stage.step, prices),
-            send=_bucket(stage.send, prices),
+        PricedRank(
+            chunks=tuple(_chunk(chunk, prices) for chunk in rank.chunks),
+            gradients=_not_negative(_bucket(rank.gradients, prices)),
+            step=_bucket(rank.step, prices),
         )
-        for stage in stages
+        for rank in ranks
+    )
+
+
+def _chunk(chunk: ChunkCalls, prices: PriceList) -> PricedChunk:
+    return PricedChunk(
+        forward=_bucket(chunk.forward, prices),
+        backward=_bucket(chunk.backward, prices),
+        backward_input=_bucket(chunk.backward_input, prices),
+        backward_weight=_not_negative(_bucket(chunk.backward_weight, prices)),
+        send=_bucket(chunk.send, prices),
     )
 
 
@@ -56,5 +74,5 @@ def _bucket(counted: Iterable[Counted], prices: PriceList) -> Bucket:
 
 
 def _not_negative(bucket: Bucket) -> Bucket:
-    """Reducing gradients is a difference of two measurements; noise must not make it a gain."""
+    """A difference of measurements; noise must not make it a gain."""
     return bucket if bucket.median_us >= 0 else Bucket(units=(), median_us=0.0)

@@ -28,7 +28,9 @@ class Plan:
     zero: int = 0
     """ZeRO stage: 0 replicates everything, 1 shards the optimizer over dp."""
     schedule: str = "1f1b"
-    """Pipeline schedule by its registered name."""
+    """Pipeline schedule by its registered name, a file with an order, or `best`."""
+    memory_limit: int = 0
+    """Most chunk activations a pipeline rank may hold; 0 for no limit."""
     recompute: str = "none"
     """Activation recomputation: none or full."""
 

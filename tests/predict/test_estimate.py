@@ -90,9 +90,10 @@ def test_the_ledger_adds_up_to_the_step_and_the_sources_to_one(plan: dict[str, A
 def test_one_process_takes_the_sum_of_its_calls() -> None:
     subject = run()
     prices = PriceList([SpeedOfLight()], subject.cluster, composition_error=0.0)
-    (stage,) = decompose(subject)
-    microbatch = sum(unit.total_us for unit in prices.priced([*stage.forward, *stage.backward]))
-    once = sum(unit.total_us for unit in prices.priced([*stage.gradients, *stage.step]))
+    (rank,) = decompose(subject)
+    (chunk,) = rank.chunks
+    microbatch = sum(unit.total_us for unit in prices.priced([*chunk.forward, *chunk.backward]))
+    once = sum(unit.total_us for unit in prices.priced([*rank.gradients, *rank.step]))
     assert step_us(subject) == pytest.approx(subject.microbatches * microbatch + once)
 
 
@@ -129,7 +130,7 @@ def test_layers_that_do_not_divide_go_to_the_first_stages_and_none_is_lost() -> 
 
 
 def test_ends_hold_embedding_and_head() -> None:
-    names = [{counted.call.NAME for counted in stage.forward} for stage in decompose(run(pp=4))]
+    names = [{counted.call.NAME for counted in rank.chunks[0].forward} for rank in decompose(run(pp=4))]
     assert ["embedding" in of_stage for of_stage in names] == [True, False, False, False]
     assert ["output_head" in of_stage for of_stage in names] == [False, False, False, True]
 

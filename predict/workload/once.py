@@ -1,0 +1,102 @@
+"""What a pipeline rank does once a step: reduce the gradients over its replicas, then update the weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from predict.workload.chunks import layer_call, pair_on_a_node
+from predict.workload.run import TrainingRun
+from sampling.call import Call, Counted, Phase
+from sampling.collectives import AllReduce
+from sampling.operators.layer import GradientCell
+from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ends:
+    """Which ends of the model a rank holds."""
+
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """Elements and tensors one rank updates; `elements_of_layers` of them belong to the layers."""
+
+    elements: int
+    tensors: int
+    elements_of_layers: int
+
+
+def weights_of(run: TrainingRun, layers: int, ends: Ends) -> Weights:
+    model, tp = run.model, run.plan.tp
+    shapes = layer_call(run).weight_shapes()
+    of_layers = layers * sum(math.prod(shape) for shape in shapes)
+    elements, tensors = of_layers, layers * len(shapes)
+    if ends.first:
+        tables = [model.vocab] if model.rope else [model.vocab, model.max_positions]
+        elements += sum(tables) * model.hidden // tp
+        tensors += len(tables)
+    if ends.last:
+        norms = 1 if model.norm == "rms" else 2
+        elements += norms * model.hidden
+        tensors += norms
+        if not (model.tied and ends.first):
+            elements += model.vocab * model.hidden // tp
+            tensors += 1
+    return Weights(elements=elements, tensors=tensors, elements_of_layers=of_layers)
+
+
+def reduce_over_replicas(run: TrainingRun, layers: int, weights: Weights) -> tuple[Counted, ...]:
+    """Reducing gradients over the replicas: a measured cell of the stage's layers, less those layers' own backward,
+    scaled to all the weights of the stage; plain all-reduces where no cell covers the plan.
+    """
+    dp = run.plan.dp
+    if dp == 1:
+        return ()
+    layer = layer_call(run)
+    if layer.tp > 1:
+        ranks_per_node = min(dp, max(1, run.cluster.gpus_per_node // run.plan.tp))
+        reduce = AllReduce(size_bytes=layer.item_bytes * weights.elements, ranks=dp, ranks_per_node=ranks_per_node)
+        return (Counted(call=reduce, phase="forward"),)
+    phase: Phase = "backward" if run.microbatches == 1 else "backward_accumulate"
+    cell = GradientCell(**layer.fields(), layers=layers, dp=dp)
+    scale = weights.elements / weights.elements_of_layers
+    return (
+        Counted(call=cell, phase=phase, count=scale),
+        Counted(call=layer, phase=phase, count=-scale * layers),
+    )
+
+
+def add_up_tied(run: TrainingRun, ends: Ends) -> tuple[Counted, ...]:
+    """The end stages of a pipeline, where they are on two ranks, each keep a copy of a tied weight and add up its
+    gradient, as Megatron does."""
+    if not run.model.tied or ends.first == ends.last:
+        return ()
+    layer = layer_call(run)
+    size = layer.item_bytes * run.model.vocab * layer.hidden // layer.tp
+    reduce = AllReduce(size_bytes=size, ranks=2, ranks_per_node=pair_on_a_node(run, 0, run.plan.pp - 1))
+    return (Counted(call=reduce, phase="forward"),)
+
+
+def add_up_twins(run: TrainingRun, weights: Weights, rank: int) -> Counted:
+    """Of two opposite chains: rank r and rank p − 1 − r hold copies of the same two stages, and add up their gradients."""
+    size = layer_call(run).item_bytes * weights.elements
+    ranks_per_node = pair_on_a_node(run, rank, run.plan.pp - 1 - rank)
+    return Counted(call=AllReduce(size_bytes=size, ranks=2, ranks_per_node=ranks_per_node), phase="forward")
+
+
+def update(run: TrainingRun, weights: Weights) -> tuple[Counted, ...]:
+    plan, dtype = run.plan, run.precision
+    optimizer: Call
+    if plan.zero and plan.dp > 1:
+        optimizer = ShardedAdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, dp=plan.dp)
+    else:
+        optimizer = AdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, tp=plan.tp)
+    calls = [Counted(call=optimizer, phase="step")]
+    if plan.pp > 1:
+        scale = GradientScale(dtype=dtype, parameters=weights.elements, tensors=weights.tensors)
+        calls.insert(0, Counted(call=scale, phase="step"))
+    return tuple(calls)

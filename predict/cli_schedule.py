@@ -14,7 +14,6 @@ from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.schedules.compare import Outcome
-    from predict.schedules.costs import ChunkTimes
 
 DESCRIPTION = """\
 Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
@@ -34,16 +33,20 @@ TIMES = ("forward", "backward_input", "backward_weight", "p2p", "overlap_gain")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Question:
-    """What is to be timed: counts, stage times by schedule, and how to write a time."""
+class _Head:
+    """What was timed, and how to write a time."""
 
     ranks: int
     chunks: int
     microbatches: int
-    times: Callable[[str], ChunkTimes]
-    show: Callable[[float], str]
     source: str
-    default_schedule: str
+    limit: int | None
+    show: Callable[[float], str]
+
+    def __str__(self) -> str:
+        parts = [f"{self.ranks} pipeline ranks", f"{self.microbatches} microbatches", self.source]
+        parts[1:1] = [f"{self.chunks} chunks each"] if self.chunks > 1 else []
+        return ", ".join(parts + ([f"at most {self.limit} chunk activations"] if self.limit else []))
 
 
 def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) -> None:
@@ -88,28 +91,24 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.schedules import compare, names
+    from predict.schedules.compare import best
 
     _require_positive(options)
     _require_suffix("--order", options.order, (".csv", ".json"))
     _require_suffix("--plot", options.plot, (".svg", ".png"))
-    question = _of_config(options) if options.config else _of_options(options)
-    asked = options.schedule or question.default_schedule
+    head, outcomes = _of_config(options) if options.config else _of_options(options)
+    _show(options, head, outcomes)
+    _write_files(options, best(outcomes))
+
+
+def _names(options: argparse.Namespace, default: str) -> list[str]:
+    from predict.schedules import names
+
+    asked = options.schedule or default
     wanted = names() if asked == "all" else [name.strip() for name in asked.split(",") if name.strip()]
     if not wanted:
         raise UserError(f"--schedule: {asked!r}: no schedule is named; give all, or some of {', '.join(names())}")
-    outcomes = compare.compare(
-        wanted,
-        ranks=question.ranks,
-        chunks=question.chunks,
-        microbatches=question.microbatches,
-        times=question.times,
-        memory_limit=options.memory_limit,
-        blocking=options.blocking,
-        equal_chunks=not options.config,
-    )
-    _show(options, question, outcomes)
-    _write_files(options, compare.best(outcomes))
+    return wanted
 
 
 def _require_positive(options: argparse.Namespace) -> None:
@@ -132,7 +131,8 @@ def _given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
     return [_option(name) for name in names if getattr(options, name) is not None]
 
 
-def _of_options(options: argparse.Namespace) -> _Question:
+def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
+    from predict.schedules.compare import compare
     from predict.schedules.costs import ChunkTimes
     from predict.stage_times import StageTable, read_stage_times
 
@@ -153,27 +153,56 @@ def _of_options(options: argparse.Namespace) -> _Question:
         times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
         table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))
         source = ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
-    return _Question(
+    outcomes = compare(
+        _names(options, "all"),
         ranks=table.ranks,
         chunks=table.chunks,
         microbatches=options.microbatches,
         times=lambda name: table.times,
-        show=lambda time: f"{time:,.6g}",
-        source=source,
-        default_schedule="all",
+        memory_limit=options.memory_limit,
+        blocking=options.blocking,
+        equal_chunks=True,
     )
+    head = _Head(
+        ranks=table.ranks,
+        chunks=table.chunks,
+        microbatches=options.microbatches,
+        source=source,
+        limit=options.memory_limit,
+        show=lambda time: f"{time:,.6g}",
+    )
+    return head, outcomes
 
 
-def _of_config(options: argparse.Namespace) -> _Question:
+def _of_config(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     extra = _given(options, ("stage_times", *COUNTS, *TIMES))
     if extra:
         raise UserError(
             f"{', '.join(extra)}: a CONFIG tells its own stage times; change it with --set, as in --set plan.pp=4"
         )
-    raise NotImplementedError
+    from predict.config import load
+    from predict.report.units import duration
+    from predict.step.prices import open_prices
+    from predict.step.schedule_choice import compare_schedules
+
+    run = load(options.config, options.overrides)
+    prices, provenance = open_prices(run.cluster)
+    asked = _names(options, "all" if run.plan.schedule == "best" else run.plan.schedule)
+    limit = options.memory_limit or run.plan.memory_limit or None
+    outcomes = compare_schedules(run, prices, asked, memory_limit=limit, blocking=options.blocking)
+    source = "analytic times" if provenance["samples"] is None else f"times of {run.cluster.profile}"
+    head = _Head(
+        ranks=run.plan.pp,
+        chunks=run.plan.vpp,
+        microbatches=run.microbatches,
+        source=f"{run.name}, {source}",
+        limit=limit,
+        show=duration,
+    )
+    return head, outcomes
 
 
-def _show(options: argparse.Namespace, question: _Question, outcomes: list[Outcome]) -> None:
+def _show(options: argparse.Namespace, head: _Head, outcomes: list[Outcome]) -> None:
     from predict.report.schedule_comparison import comparison_json, comparison_text
 
     if options.json:
@@ -181,11 +210,7 @@ def _show(options: argparse.Namespace, question: _Question, outcomes: list[Outco
         return
     from predict.report.console import show, width
 
-    head = (
-        f"{question.ranks} ranks, chunks of each: {question.chunks}, {question.microbatches} microbatches, {question.source}"
-        + (f", at most {options.memory_limit} chunk activations" if options.memory_limit else "")
-    )
-    show(comparison_text(outcomes, head=head, show=question.show, width=width()))
+    show(comparison_text(outcomes, head=str(head), show=head.show, width=width()))
 
 
 def _write_files(options: argparse.Namespace, best: Outcome) -> None:

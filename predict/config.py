@@ -25,6 +25,7 @@ from predict.documents import Read, read_json, read_yaml
 from predict.faults import Fault, config_error, did_you_mean, key_name, shown
 from predict.keys import Key, check
 from predict.overrides import OPTION, Override, parse_overrides
+from predict.schedules.order_files import is_order_file
 from predict.workload.huggingface import ModelReading, override, own_key, read_model
 from predict.workload.plan import Batch, Plan
 from predict.workload.run import TrainingRun
@@ -69,6 +70,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     _check_top_level(draft)
     model = _model(draft, model_keys)
     checked = {section: _section(draft, section) for section in SECTION_KEYS}
+    checked["plan"] |= _order_file(checked["plan"].get("schedule"), path)
     precision = _precision(draft)
     draft.faults.extend(
         broken_rules({**model.values, **precision, **checked["cluster"], **checked["plan"], **checked["batch"]})
@@ -102,6 +104,13 @@ class _Draft:
 
     def settings_of(self, section: str) -> list[Override]:
         return [setting for setting in self.settings if setting.section == section and setting.key]
+
+
+def _order_file(schedule: str | None, path: Path) -> Values:
+    """A schedule that is a file with an order lies beside the run, like all its paths."""
+    if schedule is None or not is_order_file(schedule):
+        return {}
+    return {"schedule": str(path.parent / schedule)}
 
 
 def _place_settings(draft: _Draft) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from predict.keys import Key, keys_of
 from predict.schedules.registry import names as schedule_names
-from predict.workload.plan import Plan
+from predict.workload.plan import BEST, Plan
 from sampling.hardware import DTYPE_BYTES, known_hardware
 
 _DEGREES: Mapping[str, str] = {
@@ -27,7 +27,11 @@ PLAN: tuple[Key, ...] = keys_of(
     **{name: {"doc": doc, "modelled_to": 1} for name, doc in _NOT_YET.items()},
     sp={"doc": "sequence parallelism: norms and residuals keep 1/tp of the sequence"},
     zero={"doc": "ZeRO stage: 1 shards the optimizer over dp", "minimum": 0, "maximum": 3, "modelled_to": 1},
-    schedule={"doc": "pipeline schedule", "choices": schedule_names},
+    schedule={
+        "doc": "pipeline schedule, a .csv or .json file with an order, or best: the shortest under the memory limit",
+        "choices": lambda: (*schedule_names(), BEST),
+        "pattern": r".+\.(csv|json)",
+    },
     memory_limit={"doc": "most chunk activations a pipeline rank may hold, 0 for no limit", "minimum": 0},
     recompute={
         "doc": "activation recomputation",

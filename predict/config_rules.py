@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.faults import Fault, divisors, near_multiples, shown
+from predict.workload.plan import BEST
+from sampling.errors import ConfigError
 from sampling.hardware import hardware_facts
 
 VOCABULARY_MULTIPLE = 128
@@ -166,17 +168,33 @@ def _profile_is_a_name(profile: str) -> Problem:
 def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problem:
     from predict.schedules import registry
 
-    reason = registry.get(schedule).supports(pp, vpp, max(1, global_ // (micro * dp)))
-    return (
-        f"{schedule} {reason}; change these counts or take another of {', '.join(registry.names())}" if reason else None
-    )
+    microbatches = max(1, global_ // (micro * dp))
+    if schedule == BEST:
+        runs = any(registry.get(name).supports(pp, vpp, microbatches) is None for name in registry.names())
+        return None if runs else f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
+    try:
+        wanted = registry.get(schedule)
+    except ConfigError as error:
+        return str(error)
+    reason = wanted.supports(pp, vpp, microbatches)
+    if reason is None:
+        return None
+    fitting = [chunks for chunks in (1, 2) if wanted.supports(pp, chunks, microbatches) is None]
+    if fitting:
+        return f"{schedule} {reason}; set plan.vpp to {fitting[0]}, or take another of {', '.join(registry.names())}"
+    return f"{schedule} {reason}; change these counts or take another of {', '.join(registry.names())}"
 
 
 @rule("plan.recompute", "recompute", "schedule")
 def _schedule_recomputes(recompute: str, schedule: str) -> Problem:
     from predict.schedules import registry
 
-    reason = registry.get(schedule).recompute_refusal
-    if recompute == "none" or reason is None:
+    if recompute == "none" or schedule == BEST:
+        return None
+    try:
+        reason = registry.get(schedule).recompute_refusal
+    except ConfigError:  # the rule of plan.schedule says so
+        return None
+    if reason is None:
         return None
     return f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule with whole backwards"

@@ -51,7 +51,9 @@ def _section(keys: Sequence[Key], description: str) -> dict[str, Any]:
 
 def _key(key: Key) -> dict[str, Any]:
     schema: dict[str, Any] = {"description": key.doc}
-    if key.choices:
+    if key.choices and key.pattern:
+        schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^{key.pattern}$"}]
+    elif key.choices:
         schema["enum"] = list(key.choices())
     elif key.kind == "integer":
         schema |= {"type": "integer", "minimum": key.minimum, "maximum": min(key.maximum, key.modelled_to)}

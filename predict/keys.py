@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
@@ -33,6 +34,8 @@ class Key:
     modelled_to: int = LARGEST
     """Larger values are well-formed, but refused as not modelled yet."""
     choices: Callable[[], Sequence[str]] | None = None
+    pattern: str | None = None
+    """Other texts than the choices that are allowed, as a regular expression of the whole."""
     unmodelled: tuple[str, ...] = ()
     """Choices that exist elsewhere, but are refused as not modelled yet."""
     doc: str = ""
@@ -54,6 +57,8 @@ class Key:
             return f"{shown(value)} is not {EXPECTED[self.kind]}; give {self.allowed()}"
         if isinstance(value, int) and self.kind == "integer" and not self.minimum <= value <= self.maximum:
             return f"{shown(value)} is out of range; give {self.allowed()}"
+        if self.pattern and re.fullmatch(self.pattern, str(value)):
+            return None
         if self.choices and value not in (known := self.choices()) and value not in self.unmodelled:
             return f"{shown(value)} is not known; give {self.allowed()}{did_you_mean(value, known)}"
         return None

@@ -20,6 +20,7 @@ def estimate_json(estimate: StepEstimate) -> dict[str, Any]:
     return {
         "version": VERSION,
         "run": estimate.run.name,
+        "schedule": estimate.run.plan.schedule,
         "step_time_us": interval_json(estimate.step_time),
         "tokens_per_second": estimate.tokens_per_second,
         "tokens_per_second_per_gpu": estimate.tokens_per_second_per_gpu,

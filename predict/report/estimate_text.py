@@ -33,7 +33,7 @@ def _head(estimate: StepEstimate) -> list[str]:
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     plan = run.plan
     lines += [
-        f"[bold]{run.name}[/]  {run.model.name}, tp {plan.tp} · pp {plan.pp} · dp {plan.dp}, {plan.schedule}, "
+        f"[bold]{run.name}[/]  {run.model.name}, tp {plan.tp} · pp {plan.pp}{f' × {plan.vpp}' if plan.vpp > 1 else ''} · dp {plan.dp}, {plan.schedule}, "
         f"{run.microbatches} × {run.batch.micro} sequences of {run.batch.seq_len}, {run.precision}",
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
@@ -80,8 +80,8 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _stages(estimate: StepEstimate) -> RenderableType:
-    table = _table("pipeline stages, a microbatch")
-    for name in ("stage", "layers", "forward", "backward", "gradients", "optimizer"):
+    table = _table("pipeline ranks, a microbatch")
+    for name in ("rank", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
     for index, stage in enumerate(estimate.stages):
         times = (stage.forward_us, stage.backward_us, stage.gradients_us, stage.step_us)

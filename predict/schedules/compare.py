@@ -52,11 +52,12 @@ def compare(
     chunks: int,
     microbatches: int,
     times: Callable[[str], ChunkTimes],
+    refusal: Callable[[str], str | None] = lambda name: None,
     memory_limit: int | None = None,
     blocking: bool = False,
     equal_chunks: bool = False,
 ) -> list[Outcome]:
-    """The schedules, best first. `times` gives those of a schedule by its name.
+    """The schedules, best first. `times` gives those of a schedule by its name, `refusal` why it is out of the question.
 
     With `equal_chunks` they are the same for all, of a model cut into ranks · chunks pieces; then a schedule that runs
     two copies of the model, whose stages are twice as large, counts double. `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for an unknown
@@ -65,7 +66,7 @@ def compare(
     outcomes = []
     for name in dict.fromkeys(names):
         wanted = registry.get(name)
-        reason = wanted.supports(ranks, chunks, microbatches)
+        reason = wanted.supports(ranks, chunks, microbatches) or refusal(name)
         if reason:
             outcomes.append(Outcome(name=name, timeline=None, why_not=reason))
             continue

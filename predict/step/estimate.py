@@ -16,9 +16,11 @@ from predict.step.breakdown import BUBBLE, DP, NOT_COMPUTE, P2P, add_up, itemise
 from predict.step.chunk_times import chunk_times
 from predict.step.costing import PriceList
 from predict.step.interval import Interval, step_interval
+from predict.step.schedule_choice import settled
 from predict.step.stage import PricedRank, price_ranks
 from predict.workload.decompose import RankCalls, decompose
 from predict.workload.run import TrainingRun
+from sampling.errors import InfeasibleError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +60,16 @@ class StepEstimate:
 
 
 def estimate(run: TrainingRun, prices: PriceList, provenance: dict[str, Any]) -> StepEstimate:
-    """Predict one step of `run` at `prices`; `provenance` is handed through to the result."""
+    """Predict one step of `run` at `prices`; `provenance` is handed through to the result.
+
+    InfeasibleError where no schedule, or not the one asked for, keeps the plan's memory limit.
+    """
+    run = settled(run, prices)
     calls = decompose(run)
     ranks = price_ranks(calls, prices)
     order = order_of_run(run, ranks)
     timeline = simulate(order, chunk_times(ranks, order.placement))
+    _keep_memory_limit(run, timeline)
     step_us = step_time_us(timeline, ranks)
     counts = action_counts(order)
     return StepEstimate(
@@ -90,6 +97,16 @@ def order_of_run(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Order:
         times=chunk_times(ranks, schedule.placement(run.plan.pp, run.plan.vpp)),
         memory_limit=run.plan.memory_limit or None,
     )
+
+
+def _keep_memory_limit(run: TrainingRun, timeline: Timeline) -> None:
+    limit = run.plan.memory_limit
+    peak = max(timeline.peak_chunks(registry.get(run.plan.schedule).released_by_b))
+    if limit and peak > limit:
+        raise InfeasibleError(
+            f"plan.schedule: {run.plan.schedule} holds {peak} chunk activations, more than plan.memory_limit = {limit}; "
+            "raise the limit, or take another schedule or best"
+        )
 
 
 def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:

@@ -7,12 +7,13 @@ timed, here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predict.schedules import registry
 from predict.schedules.order import Placement
 from predict.workload import once
 from predict.workload.chunks import Calls, ChunkCalls, chunk_calls
+from predict.workload.plan import BEST
 from predict.workload.run import TrainingRun
 from sampling.call import Call, Phase
 from sampling.compute import Request
@@ -68,12 +69,26 @@ def _rank(run: TrainingRun, placement: Placement, rank: int, shares: tuple[int, 
     )
 
 
+def concrete(run: TrainingRun) -> list[TrainingRun]:
+    """The run, or one for each schedule that could be the best for it."""
+    plan = run.plan
+    if plan.schedule != BEST:
+        return [run]
+    fitting = (
+        name
+        for name in registry.names()
+        if registry.get(name).supports(plan.pp, plan.vpp, run.microbatches) is None
+        and (plan.recompute == "none" or registry.get(name).recompute_refusal is None)
+    )
+    return [replace(run, plan=replace(plan, schedule=name)) for name in fitting]
+
+
 def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
     """Every distinct call of the runs with the phases needed, by ranks a node: what a sampler must time for them."""
     phases: dict[int, dict[Call, dict[Phase, None]]] = {}
     for run in runs:
         wanted = phases.setdefault(run.cluster.gpus_per_node, {})
-        for rank in decompose(run):
+        for rank in (rank for each in concrete(run) for rank in decompose(each)):
             for counted in rank.all_calls():
                 wanted.setdefault(counted.call, {})[counted.phase] = None
     return {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BEST = "best"
+"""The schedule that stands for the one with the shortest step."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:

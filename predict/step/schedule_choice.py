@@ -1,0 +1,58 @@
+"""One run under many schedules: each laid out, priced and timed as the estimate would, then compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from predict.schedules import registry
+from predict.schedules.compare import Outcome, best, compare
+from predict.schedules.costs import ChunkTimes
+from predict.step.chunk_times import chunk_times
+from predict.step.costing import PriceList
+from predict.step.stage import price_ranks
+from predict.workload.decompose import decompose
+from predict.workload.plan import BEST
+from predict.workload.run import TrainingRun
+
+
+def compare_schedules(
+    run: TrainingRun,
+    prices: PriceList,
+    names: Iterable[str],
+    *,
+    memory_limit: int | None = None,
+    blocking: bool = False,
+) -> list[Outcome]:
+    """The run's schedule replaced by each of the names; best first."""
+
+    def times(name: str) -> ChunkTimes:
+        changed = with_schedule(run, name)
+        placement = registry.get(name).placement(run.plan.pp, run.plan.vpp)
+        return chunk_times(price_ranks(decompose(changed), prices), placement)
+
+    def refusal(name: str) -> str | None:
+        return registry.get(name).recompute_refusal if run.plan.recompute == "full" else None
+
+    return compare(
+        names,
+        ranks=run.plan.pp,
+        chunks=run.plan.vpp,
+        microbatches=run.microbatches,
+        times=times,
+        refusal=refusal,
+        memory_limit=memory_limit,
+        blocking=blocking,
+    )
+
+
+def with_schedule(run: TrainingRun, name: str) -> TrainingRun:
+    return replace(run, plan=replace(run.plan, schedule=name))
+
+
+def settled(run: TrainingRun, prices: PriceList) -> TrainingRun:
+    """The run with its schedule chosen, where its plan leaves that open. InfeasibleError where none can run it."""
+    if run.plan.schedule != BEST:
+        return run
+    outcomes = compare_schedules(run, prices, registry.names(), memory_limit=run.plan.memory_limit or None)
+    return with_schedule(run, best(outcomes).name)

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
     _require_suffix("--plot", options.plot, (".svg", ".png"))
     head, outcomes = _of_config(options) if options.config else _of_options(options)
     _show(options, head, outcomes)
-    _write_files(options, best(outcomes))
+    _write_files(options, best(outcomes), head.show)
 
 
 def _names(options: argparse.Namespace, default: str) -> list[str]:
@@ -213,7 +213,7 @@ def _show(options: argparse.Namespace, head: _Head, outcomes: list[Outcome]) -> 
     show(comparison_text(outcomes, head=str(head), show=head.show, width=width()))
 
 
-def _write_files(options: argparse.Namespace, best: Outcome) -> None:
+def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> None:
     assert best.timeline is not None
     if options.order:
         from predict.schedules.order_files import write_order
@@ -227,7 +227,7 @@ def _write_files(options: argparse.Namespace, best: Outcome) -> None:
     if options.plot:
         from predict.report.schedule_plot import save_plot
 
-        save_plot(best.timeline, options.plot, title=best.name)
+        save_plot(best.timeline, options.plot, title=best.name, show=show)
     for path in (options.order, options.trace, options.plot):
         if path:
             print(f"wrote {path} ({best.name})", file=sys.stderr)

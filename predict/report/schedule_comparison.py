@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.report.schedule_text import timeline_text
+from predict.report.units import Show
 from predict.schedules.compare import Outcome, reasons
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-Show = Callable[[float], str]
 
 
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
             "",
         ]
     if first.timeline and first.valid:
-        parts += [f"  [bold]{first.name}[/]", timeline_text(first.timeline, width=width)]
+        parts += [f"  [bold]{first.name}[/]", timeline_text(first.timeline, width=width, show=show)]
     refused = reasons(outcomes)
     if refused:
         listed = (f"  [dim]{', '.join(names)}[/]  {why_not}" for why_not, names in refused.items())

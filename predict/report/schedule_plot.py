@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from predict.report.schedule_palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.report.schedule_text import IDLE_CODE, busiest
+from predict.report.units import Show, plain
 from predict.schedules.timeline import Timeline
 from sampling.errors import UserError
 from sampling.store import write_atomically
@@ -49,7 +50,7 @@ MOVE, LINE, CLOSE = 1, 2, 79
 """Codes of matplotlib.path.Path."""
 
 
-def save_plot(timeline: Timeline, path: Path, *, title: str) -> None:
+def save_plot(timeline: Timeline, path: Path, *, title: str, show: Show = plain) -> None:
     """Draw the timeline to a .svg or .png file; UserError for another suffix.
 
     A row a rank, rank 0 on top; in an SVG the boxes of a kind and chunk are the group named like "F chunk 0".
@@ -64,7 +65,7 @@ def save_plot(timeline: Timeline, path: Path, *, title: str) -> None:
     content = BytesIO()
     with rc_context({"svg.hashsalt": "schedule", "svg.fonttype": "none", "font.family": ["sans-serif"]}):
         metadata = {"Date": None, "Title": title} if suffix == ".svg" else {"Title": title}
-        _figure(timeline, title).savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+        _figure(timeline, title, show).savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
     write_atomically(path, content.getvalue())
 
 
@@ -89,7 +90,7 @@ class _Boxes:
     codes: Integers
 
 
-def _figure(timeline: Timeline, title: str) -> Figure:
+def _figure(timeline: Timeline, title: str, show: Show) -> Figure:
     from matplotlib.figure import Figure
 
     ranks = len(timeline.start)
@@ -100,11 +101,11 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     axes = figure.add_axes((LEFT / width, BOTTOM / height, size.width / width, ranks * size.row / height))
     exact = sum(map(len, timeline.start)) <= MOST_BOXES
     boxes = list(_actions(timeline) if exact else _columns(timeline, makespan, size))
-    _frame(axes, ranks, makespan, size)
+    _frame(axes, ranks, makespan, size, show)
     _paint(axes, boxes, len(timeline.order.placement.chains), size)
     if exact:
         _number(axes, timeline, boxes, size)
-    _caption(figure, axes, timeline, title, makespan)
+    _caption(figure, axes, timeline, title, show(makespan))
     return figure
 
 
@@ -137,7 +138,7 @@ def _columns(timeline: Timeline, makespan: float, size: _Size) -> Iterator[_Boxe
         yield _Boxes(start=edges[first[busy]], end=edges[last[busy]], codes=shown[first[busy]])
 
 
-def _frame(axes: Axes, ranks: int, makespan: float, size: _Size) -> None:
+def _frame(axes: Axes, ranks: int, makespan: float, size: _Size, show: Show) -> None:
     """Rows of idle time, the axes, and a line at the makespan."""
     axes.set_xlim(0, makespan)
     axes.set_ylim(ranks - 0.5, -0.5)
@@ -145,6 +146,7 @@ def _frame(axes: Axes, ranks: int, makespan: float, size: _Size) -> None:
     axes.set_yticks(range(0, ranks, every), [f"rank {rank}" for rank in range(0, ranks, every)], fontsize=9)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8.5, color="#888888")
+    axes.xaxis.set_major_formatter(lambda time, _: show(time))
     axes.set_xlabel("time", fontsize=9.5)
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
@@ -211,7 +213,7 @@ def _number(axes: Axes, timeline: Timeline, boxes: list[_Boxes], size: _Size) ->
             )
 
 
-def _caption(figure: Figure, axes: Axes, timeline: Timeline, title: str, makespan: float) -> None:
+def _caption(figure: Figure, axes: Axes, timeline: Timeline, title: str, makespan: str) -> None:
     """Title and makespan above the rows, the legend below."""
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.patches import Patch
@@ -220,7 +222,7 @@ def _caption(figure: Figure, axes: Axes, timeline: Timeline, title: str, makespa
     width = figure.get_figwidth()
     above = 1 - (TOP - 0.12) / height
     figure.text(LEFT / width, above, title, size=11.5, weight="bold", va="bottom")
-    figure.text(1 - RIGHT / width, above, f"makespan {makespan:,.6g}", size=9.5, ha="right", va="bottom")
+    figure.text(1 - RIGHT / width, above, f"makespan {makespan}", size=9.5, ha="right", va="bottom")
     chunks = len(timeline.order.placement.chains)
     kinds = kinds_of(timeline.order)
     swatches = [tuple(_swatch(fill(kind, chunk, chunks)) for chunk in range(chunks)) for kind in kinds]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.report.schedule_palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
+from predict.report.units import Show, plain
 from predict.schedules.order import KINDS, MICROBATCH, Kind
 from predict.schedules.timeline import Timeline
 
@@ -31,13 +32,13 @@ COLUMNS_A_TICK = 14
 SWATCHES = 8
 
 
-def timeline_text(timeline: Timeline, *, width: int) -> RenderableType:
+def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> RenderableType:
     """The picture of the timeline in `width` columns, at least 40; a column shows what it is busy with for longest.
 
     Blocks of two columns and more have an edge, and their microbatch's number where it fits. Without colour the edge
-    is the letter of the kind, in lower case for the odd chunks.
+    is the letter of the kind, in lower case for the odd chunks. `show` writes the times of the axis.
     """
-    return _Picture(timeline=timeline, width=max(width, LEAST_WIDTH))
+    return _Picture(timeline=timeline, width=max(width, LEAST_WIDTH), show=show)
 
 
 def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunks: int) -> Integers:
@@ -71,12 +72,13 @@ class _Picture:
 
     timeline: Timeline
     width: int
+    show: Show
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
         pencils = _pencils(self.timeline, plain=console.no_color or console.color_system is None)
-        for line in _lines(self.timeline, self.width, pencils):
+        for line in _lines(self.timeline, self.width, pencils, self.show):
             yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
 
@@ -117,7 +119,7 @@ def _pencils(timeline: Timeline, *, plain: bool) -> dict[int, _Pencil]:
     return pencils
 
 
-def _lines(timeline: Timeline, width: int, pencils: dict[int, _Pencil]) -> Iterator[list[Piece]]:
+def _lines(timeline: Timeline, width: int, pencils: dict[int, _Pencil], show: Show) -> Iterator[list[Piece]]:
     names = [f"rank {rank}" for rank in range(len(timeline.start))]
     margin = max(map(len, names)) + 1
     columns = width - margin
@@ -125,7 +127,7 @@ def _lines(timeline: Timeline, width: int, pencils: dict[int, _Pencil]) -> Itera
     edges = np.linspace(0.0, makespan or 1.0, columns + 1)
     for rank, name in enumerate(names):
         yield [(f"{name:<{margin}}", "bold"), *_row(timeline, rank, edges, pencils)]
-    for line in _axis(makespan, columns):
+    for line in _axis(makespan, columns, show):
         yield [(" " * margin + line, "")]
     yield []
     yield from _legend(timeline, width, pencils)
@@ -158,15 +160,15 @@ def _joined(cells: Sequence[Piece]) -> list[Piece]:
     return pieces
 
 
-def _axis(makespan: float, columns: int) -> tuple[str, str]:
+def _axis(makespan: float, columns: int, show: Show) -> tuple[str, str]:
     """A ruled line, and below it times at round numbers, the makespan at the end."""
     line, below = ["─"] * columns, [" "] * columns
-    last = f"makespan {_number(makespan)}"
+    last = f"makespan {show(makespan)}"
     below[columns - len(last) :] = last
     step = _round_step(makespan * COLUMNS_A_TICK / columns) if makespan else 1.0
     for tick in range(floor(makespan / step) + 1):
         column = round(tick * step / (makespan or 1.0) * columns)
-        text = _number(tick * step)
+        text = show(tick * step)
         if column + len(text) < columns - len(last):
             line[column] = "┬"
             below[column : column + len(text)] = text
@@ -178,10 +180,6 @@ def _round_step(least: float) -> float:
     """The next larger of 1, 2 and 5 times a power of ten."""
     power = 10.0 ** floor(log10(least))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= least), 10 * power)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1e3 <= value < 1e8 else f"{value:.4g}"
 
 
 def _legend(timeline: Timeline, width: int, pencils: dict[int, _Pencil]) -> Iterator[list[Piece]]:

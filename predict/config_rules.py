@@ -170,16 +170,16 @@ def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, d
 
     microbatches = max(1, global_ // (micro * dp))
     if schedule == BEST:
-        runs = any(registry.get(name).supports(pp, vpp, microbatches) is None for name in registry.names())
+        runs = any(registry.get(name).refusal(pp, vpp, microbatches) is None for name in registry.names())
         return None if runs else f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
     try:
         wanted = registry.get(schedule)
     except ConfigError as error:
         return str(error)
-    reason = wanted.supports(pp, vpp, microbatches)
+    reason = wanted.refusal(pp, vpp, microbatches)
     if reason is None:
         return None
-    fitting = [chunks for chunks in (1, 2) if wanted.supports(pp, chunks, microbatches) is None]
+    fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
     if fitting:
         return f"{schedule} {reason}; set plan.vpp to {fitting[0]}, or take another of {', '.join(registry.names())}"
     return f"{schedule} {reason}; change these counts or take another of {', '.join(registry.names())}"

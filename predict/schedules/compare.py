@@ -68,7 +68,7 @@ def compare(
     outcomes = []
     for name in dict.fromkeys(names):
         wanted = registry.get(name)
-        reason = wanted.supports(ranks, chunks, microbatches) or refusal(name)
+        reason = wanted.refusal(ranks, chunks, microbatches) or refusal(name)
         if reason:
             outcomes.append(Outcome(name=name, timeline=None, why_not=reason))
             continue

@@ -39,6 +39,9 @@ NOT_FAMILIES = {
     "trials",
     "zb_list",
 }
+MOST = 2**22
+"""Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. More would run for
+minutes and take gigabytes."""
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
 
@@ -52,7 +55,7 @@ class Schedule:
     splits_backward: bool
     """Whether it runs B and W apart rather than BW."""
     supports: Supports
-    """Why it cannot run these counts, as words to follow its name; None if it can."""
+    """What `refusal` says of counts within the common bounds."""
     placement: Callable[[int, int], Placement]
     """The stages of each chunk, from ranks and chunks."""
     actions: Builder | None = None
@@ -63,6 +66,16 @@ class Schedule:
     """For a solver: the limit where none is given, from the ranks."""
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's account of memory; W lets go the rest."""
+
+    def refusal(self, ranks: int, chunks: int, microbatches: int) -> str | None:
+        """Why it cannot run these counts, as words to follow its name; None if it can."""
+        counts = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches}
+        low = [f"{key}={value}" for key, value in counts.items() if value < 1]
+        if low:
+            return f"needs at least one of each, not {', '.join(low)}"
+        if ranks * chunks * microbatches > MOST:
+            return f"is timed up to {MOST:,} ranks · chunks · microbatches, not {ranks * chunks * microbatches:,}"
+        return self.supports(ranks, chunks, microbatches)
 
     @property
     def recompute_refusal(self) -> str | None:
@@ -183,9 +196,7 @@ def order(
     InfeasibleError that it cannot keep the limit.
     """
     wanted = get(name)
-    counts = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches}
-    low = [f"{key}={value}" for key, value in counts.items() if value < 1]
-    reason = f"needs at least one of each, not {', '.join(low)}" if low else wanted.supports(*counts.values())
+    reason = wanted.refusal(ranks, chunks, microbatches)
     if reason:
         raise ConfigError(
             f"plan.schedule: {name} {reason} (ranks={ranks}, chunks={chunks}, microbatches={microbatches}); "

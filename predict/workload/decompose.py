@@ -77,7 +77,7 @@ def concrete(run: TrainingRun) -> list[TrainingRun]:
     fitting = (
         name
         for name in registry.names()
-        if registry.get(name).supports(plan.pp, plan.vpp, run.microbatches) is None
+        if registry.get(name).refusal(plan.pp, plan.vpp, run.microbatches) is None
         and (plan.recompute == "none" or registry.get(name).recompute_refusal is None)
     )
     return [replace(run, plan=replace(plan, schedule=name)) for name in fitting]

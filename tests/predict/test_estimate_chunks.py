@@ -30,7 +30,7 @@ PP = 4
 
 
 def chunks_of(name: str) -> int:
-    return 1 if registry.get(name).supports(PP, 1, 8) is None and not name.startswith("interleaved") else 2
+    return 1 if registry.get(name).refusal(PP, 1, 8) is None and not name.startswith("interleaved") else 2
 
 
 @pytest.mark.parametrize("name", registry.names())

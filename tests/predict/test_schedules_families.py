@@ -21,7 +21,7 @@ TIME = st.floats(0.1, 10)
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 SUPPORTED = {
     name: [
-        found for found in product(range(1, 7), (1, 2, 3), range(1, 17)) if registry.get(name).supports(*found) is None
+        found for found in product(range(1, 7), (1, 2, 3), range(1, 17)) if registry.get(name).refusal(*found) is None
     ]
     for name in registry.names()
 }
@@ -161,6 +161,7 @@ def test_many_microbatches_repeat_the_steady_state(name: str, p: int) -> None:
         ("dualpipe", 4, 2, 6, "needs at least 2 × ranks = 8 microbatches, not 6"),
         ("dualpipev", 4, 2, 7, "needs at least 2 × ranks = 8 microbatches, not 7"),
         ("zbv", 4, 1, 7, "has two chunks a rank, not 1"),
+        ("1f1b", 1, 1, 20_000_000, "is timed up to 4,194,304 ranks · chunks · microbatches, not 20,000,000"),
     ],
 )
 def test_counts_are_refused_with_the_rule(name: str, ranks: int, chunks: int, microbatches: int, rule: str) -> None:
@@ -172,7 +173,7 @@ def test_counts_are_refused_with_the_rule(name: str, ranks: int, chunks: int, mi
 def test_the_largest_pipelines_run_or_are_refused(name: str) -> None:
     """A few of the 64 ranks × 8 chunks × 4096 microbatches; `make bench` and hand runs have the rest."""
     for ranks, chunks, microbatches in ((64, 1, 192), (64, 2, 192), (63, 8, 126), (1, 1, 4096), (1, 2, 4096)):
-        reason = registry.get(name).supports(ranks, chunks, microbatches)
+        reason = registry.get(name).refusal(ranks, chunks, microbatches)
         if reason is None:
             order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
             busy = simulate(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1)).busy

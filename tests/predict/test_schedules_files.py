@@ -19,7 +19,7 @@ ORDERS = [
     registry.order(name, ranks=4, chunks=chunks, microbatches=8)
     for name in registry.names()
     for chunks in (1, 2, 3)
-    if registry.get(name).supports(4, chunks, 8) is None
+    if registry.get(name).refusal(4, chunks, 8) is None
 ]
 
 

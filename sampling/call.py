@@ -39,6 +39,8 @@ class Call(ABC):
     PHASES: ClassVar[tuple[Phase, ...]]
     DONE_PER_RUN: ClassVar[int] = 1
     """How many times one `Workload.run` does the call."""
+    OVERHEAD: ClassVar[bool] = False
+    """Whether it is a framework's own cost beside work that other calls stand for: nothing, unless it was sampled."""
 
     @property
     def group_size(self) -> int:

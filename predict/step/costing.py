@@ -77,8 +77,9 @@ class PriceList:
             answers = model.times(left, self._cluster)
             self._keep(left, answers)
             left = [one for one, time in zip(left, answers, strict=True) if time is None]
-        composite = [one for one in left if one[0].parts(one[1])]
-        atomic = [one for one in left if not one[0].parts(one[1])]
+        composite = [one for one in left if one[0].parts(one[1]) and not one[0].OVERHEAD]
+        in_parts = set(composite)
+        atomic = [one for one in left if one not in in_parts]
         self._keep(atomic, analytic.times(atomic, self._cluster))
         for call, phase in composite:
             self._known[call, phase] = self.priced(call.parts(phase))

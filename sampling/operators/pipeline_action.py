@@ -31,6 +31,7 @@ class PipelineAction(Composite):
     NAME: ClassVar[str] = "pipeline_action"
     PHASES: ClassVar[tuple[Phase, ...]] = ("step",)
     DONE_PER_RUN: ClassVar[int] = 2 * (MICROBATCHES + RANKS - 1)
+    OVERHEAD: ClassVar[bool] = True
 
     size_bytes: int
 

@@ -307,3 +307,19 @@ def test_equal_calls_are_asked_for_once() -> None:
     model = Counting()
     predicted(run(pp=4), model)
     assert len(model.asked) == len(set(model.asked))
+
+
+def test_a_hand_over_is_charged_once_and_by_where_its_ranks_are() -> None:
+    """Unsampled, only the edges cost: those between nodes what the network does."""
+
+    def p2p_us(nodes: int) -> float:
+        machines = load_cluster(hardware="h100-sxm", nodes=nodes, gpus_per_node=8 // nodes, profile="none")
+        subject = replace(run(pp=8), cluster=machines, precision="bf16")
+        result = predicted(subject)
+        sends = [chunk.send for rank in decompose(subject) for chunk in rank.chunks]
+        assert [len(of_chunk) for of_chunk in sends] == [1] * 7 + [0]
+        per_node = [of_chunk[0].call.ranks_per_node for of_chunk in sends[:-1]]  # type: ignore[attr-defined]
+        assert per_node == [1 if (edge + 1) % (8 // nodes) == 0 else 2 for edge in range(7)]
+        return result.breakdown_us["p2p"]
+
+    assert 0 < p2p_us(1) < p2p_us(2) < p2p_us(8)

@@ -116,7 +116,7 @@ def test_full_recomputation_runs_every_forward_again() -> None:
     once = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b"))
     again = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b", recompute="full"))
     for plain, recomputed in zip(once.stages, again.stages, strict=True):
-        assert plain.backward_us < recomputed.backward_us <= plain.backward_us + plain.forward_us
+        assert plain.backward_us < recomputed.backward_us <= plain.backward_us + plain.forward_us + 1e-6
 
 
 def test_best_is_the_first_of_the_comparison() -> None:

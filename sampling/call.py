@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from sampling.errors import SamplesError
@@ -95,7 +95,7 @@ def register(cls: CallType) -> CallType:
 def make_call(name: str, values: Mapping[str, Any]) -> Call:
     """Rebuild a call from its stored name and fields (numpy scalars become Python's own).
 
-    Raises SamplesError for a name or a field nobody knows.
+    A field with a default may be missing: it is younger than the rows. Raises SamplesError for a name or a field nobody knows.
     """
     known = registry()
     if name not in known:
@@ -105,7 +105,7 @@ def make_call(name: str, values: Mapping[str, Any]) -> Call:
     cls = known[name]
     wanted = {field.name: field.type for field in fields(cls)}
     unknown = set(values) - set(wanted)
-    missing = set(wanted) - set(values)
+    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if unknown or missing:
         raise SamplesError(f"{name}: fields do not match: unknown {sorted(unknown)}, missing {sorted(missing)}")
     casts: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool, "str": str}

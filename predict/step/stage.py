@@ -32,7 +32,7 @@ class PricedChunk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedRank:
-    """`gradients` and `step` once a step."""
+    """`gradients` (over replicas and copies) and `step` once a step."""
 
     chunks: tuple[PricedChunk, ...]
     gradients: Bucket
@@ -51,7 +51,7 @@ def price_ranks(calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRa
     return tuple(
         PricedRank(
             chunks=tuple(_chunk(chunk, prices) for chunk in rank.chunks),
-            gradients=_not_negative(_bucket(rank.gradients, prices)),
+            gradients=_joined(_not_negative(_bucket(rank.gradients, prices)), _bucket(rank.copies, prices)),
             step=_bucket(rank.step, prices),
         )
         for rank in ranks
@@ -71,6 +71,10 @@ def _chunk(chunk: ChunkCalls, prices: PriceList) -> PricedChunk:
 def _bucket(counted: Iterable[Counted], prices: PriceList) -> Bucket:
     units = prices.priced(counted)
     return Bucket(units=units, median_us=sum(unit.total_us for unit in units))
+
+
+def _joined(one: Bucket, other: Bucket) -> Bucket:
+    return Bucket(units=one.units + other.units, median_us=one.median_us + other.median_us)
 
 
 def _not_negative(bucket: Bucket) -> Bucket:

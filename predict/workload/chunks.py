@@ -194,4 +194,5 @@ def common_fields(run: TrainingRun) -> dict[str, Any]:
         "hidden": run.model.hidden,
         "tp": run.plan.tp,
         "sp": run.plan.sp,
+        "group_nodes": -(-run.plan.tp // run.cluster.gpus_per_node),
     }

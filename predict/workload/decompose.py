@@ -23,11 +23,13 @@ from sampling.compute import Request
 class RankCalls:
     """One pipeline rank's calls: of its chunks, and once a step.
 
-    `gradients` is what reducing them over the replicas adds to the last backward; `step` what follows the pipeline.
+    `gradients` is what reducing them over the replicas adds to the last backward, `copies` adding up those of weights
+    that several pipeline ranks hold, `step` what follows the pipeline.
     """
 
     chunks: tuple[ChunkCalls, ...]
     gradients: Calls
+    copies: Calls
     step: Calls
 
     @property
@@ -35,7 +37,12 @@ class RankCalls:
         return sum(chunk.layers for chunk in self.chunks)
 
     def all_calls(self) -> Calls:
-        return (*(call for chunk in self.chunks for call in chunk.all_calls()), *self.gradients, *self.step)
+        return (
+            *(call for chunk in self.chunks for call in chunk.all_calls()),
+            *self.gradients,
+            *self.copies,
+            *self.step,
+        )
 
 
 def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
@@ -64,7 +71,8 @@ def _rank(run: TrainingRun, placement: Placement, rank: int, shares: tuple[int, 
     twins = (once.add_up_twins(run, weights, rank),) if placement.chain_count > 1 else ()
     return RankCalls(
         chunks=chunks,
-        gradients=(*once.reduce_over_replicas(run, layers, weights), *once.add_up_tied(run, ends), *twins),
+        gradients=once.reduce_over_replicas(run, layers, weights),
+        copies=(*once.add_up_tied(run, ends), *twins),
         step=once.update(run, weights),
     )
 

@@ -58,16 +58,22 @@ def reduce_over_replicas(run: TrainingRun, layers: int, weights: Weights) -> tup
         return ()
     layer = layer_call(run)
     if layer.tp > 1:
-        ranks_per_node = min(dp, max(1, run.cluster.gpus_per_node // run.plan.tp))
-        reduce = AllReduce(size_bytes=layer.item_bytes * weights.elements, ranks=dp, ranks_per_node=ranks_per_node)
+        size = layer.item_bytes * weights.elements
+        reduce = AllReduce(size_bytes=size, ranks=dp, ranks_per_node=max(1, dp // _nodes_of_replicas(run)))
         return (Counted(call=reduce, phase="forward"),)
     phase: Phase = "backward" if run.microbatches == 1 else "backward_accumulate"
-    cell = GradientCell(**layer.fields(), layers=layers, dp=dp)
+    cell = GradientCell(**{**layer.fields(), "group_nodes": _nodes_of_replicas(run)}, layers=layers, dp=dp)
     scale = weights.elements / weights.elements_of_layers
     return (
         Counted(call=cell, phase=phase, count=scale),
         Counted(call=layer, phase=phase, count=-scale * layers),
     )
+
+
+def _nodes_of_replicas(run: TrainingRun) -> int:
+    """Nodes over which the replicas of one rank are spread: they stand tp GPUs apart."""
+    replicas_a_node = max(1, run.cluster.gpus_per_node // run.plan.tp)
+    return -(-run.plan.dp // replicas_a_node)
 
 
 def add_up_tied(run: TrainingRun, ends: Ends) -> tuple[Counted, ...]:
@@ -92,7 +98,13 @@ def update(run: TrainingRun, weights: Weights) -> tuple[Counted, ...]:
     plan, dtype = run.plan, run.precision
     optimizer: Call
     if plan.zero and plan.dp > 1:
-        optimizer = ShardedAdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, dp=plan.dp)
+        optimizer = ShardedAdamW(
+            dtype=dtype,
+            parameters=weights.elements,
+            tensors=weights.tensors,
+            dp=plan.dp,
+            group_nodes=_nodes_of_replicas(run),
+        )
     else:
         optimizer = AdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, tp=plan.tp)
     calls = [Counted(call=optimizer, phase="step")]

@@ -71,14 +71,28 @@ def scale_terms(terms: Mapping[str, float], factor: float) -> dict[str, float]:
     return {name: value * factor for name, value in terms.items()}
 
 
-def summed_over_group(size_bytes: int, tp: int, sp: bool) -> tuple[Counted, ...]:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that share a cell, spread evenly over nodes."""
+
+    ranks: int
+    nodes: int
+
+    @property
+    def ranks_per_node(self) -> int:
+        return max(1, self.ranks // self.nodes)
+
+
+def summed_over_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
     """What follows a row-parallel product: an all-reduce, or with sequence parallelism a reduce-scatter."""
     kind = ReduceScatter if sp else AllReduce
-    return (Counted(call=kind(size_bytes=size_bytes, ranks=tp, ranks_per_node=tp), phase="forward"),)
+    call = kind(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+    return (Counted(call=call, phase="forward"),)
 
 
-def entering_group(size_bytes: int, tp: int, sp: bool) -> tuple[Counted, ...]:
+def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
     """What comes before a column-parallel product: nothing, or with sequence parallelism an all-gather."""
     if not sp:
         return ()
-    return (Counted(call=AllGather(size_bytes=size_bytes, ranks=tp, ranks_per_node=tp), phase="forward"),)
+    call = AllGather(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+    return (Counted(call=call, phase="forward"),)

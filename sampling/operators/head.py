@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
-from sampling.operators.composite import Composite, entering_group, summed_over_group
+from sampling.operators.composite import Composite, Group, entering_group, summed_over_group
 from sampling.operators.gemm import Gemm
 from sampling.operators.layer import CELL_PHASES, phase_of
 from sampling.operators.norm import LayerNorm, RMSNorm
@@ -35,6 +35,8 @@ class OutputHead(Composite):
     norm: str
     tp: int
     sp: bool
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
 
     @property
     def group_size(self) -> int:
@@ -53,11 +55,12 @@ class OutputHead(Composite):
         if self.tp == 1 or phase == "backward_weight":
             return operators
         size = self.item_bytes * tokens * self.hidden
+        group = Group(self.tp, self.group_nodes)
         entering = (
-            entering_group(size, self.tp, self.sp) if phase == "forward" else summed_over_group(size, self.tp, self.sp)
+            entering_group(size, group, self.sp) if phase == "forward" else summed_over_group(size, group, self.sp)
         )
         # the maximum, the sum of exponentials and the target's logit of every token, in fp32
-        loss = summed_over_group(4 * tokens, self.tp, False) * 3 if phase == "forward" else ()
+        loss = summed_over_group(4 * tokens, group, False) * 3 if phase == "forward" else ()
         return (*operators, *entering, *loss)
 
     def build(self, device: torch.device) -> ModuleWorkload:

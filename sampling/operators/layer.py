@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sampling.call import Counted, Phase, register
 from sampling.operators.attention import Attention
-from sampling.operators.composite import Composite, entering_group, summed_over_group
+from sampling.operators.composite import Composite, Group, entering_group, summed_over_group
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
@@ -50,6 +50,8 @@ class LayerShape(Composite):
     bias: bool
     tp: int
     sp: bool
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
 
     def weight_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the layer's weights on one rank: matrices as [out, in], then vectors."""
@@ -121,7 +123,8 @@ class LayerShape(Composite):
             return ()
         size = self.item_bytes * self.batch * self.seq_len * self.hidden
         # in backward each collective turns into its transpose, so the list is the same in both directions
-        once = (*entering_group(size, self.tp, self.sp), *summed_over_group(size, self.tp, self.sp))
+        group = Group(self.tp, self.group_nodes)
+        once = (*entering_group(size, group, self.sp), *summed_over_group(size, group, self.sp))
         return once * 2
 
 
@@ -186,8 +189,10 @@ class GradientCell(LayerShape):
     def parts(self, phase: Phase) -> Sequence[Counted]:
         from sampling.collectives import AllReduce
 
-        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=self.dp, ranks_per_node=self.dp)
-        layer = DenseLayer(**{field.name: getattr(self, field.name) for field in fields(DenseLayer)})
+        group = Group(self.dp, self.group_nodes)
+        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+        shape = {field.name: getattr(self, field.name) for field in fields(DenseLayer)}
+        layer = DenseLayer(**{**shape, "group_nodes": 1})
         return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
 
     def build(self, device: torch.device) -> ModuleWorkload:

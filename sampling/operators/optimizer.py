@@ -10,7 +10,7 @@ from sampling.call import Counted, Phase, register
 from sampling.collectives import AllGather
 from sampling.hardware import Cluster
 from sampling.operators.base import Operator
-from sampling.operators.composite import add_terms
+from sampling.operators.composite import Group, add_terms
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +75,8 @@ class ShardedAdamW(Operator):
     parameters: int
     tensors: int
     dp: int
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
 
     @property
     def group_size(self) -> int:
@@ -93,7 +95,10 @@ class ShardedAdamW(Operator):
         own = AdamW(
             dtype=self.dtype, parameters=self.parameters // self.dp, tensors=max(1, self.tensors // self.dp), tp=1
         )
-        gather = AllGather(size_bytes=self.item_bytes * self.parameters, ranks=self.dp, ranks_per_node=self.dp)
+        group = Group(self.dp, self.group_nodes)
+        gather = AllGather(
+            size_bytes=self.item_bytes * self.parameters, ranks=group.ranks, ranks_per_node=group.ranks_per_node
+        )
         return Counted(call=own, phase="step"), Counted(call=gather, phase="forward")
 
     def build(self, device: torch.device) -> StepWorkload:

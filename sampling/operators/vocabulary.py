@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sampling.call import Counted, Phase, register
 from sampling.hardware import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, Operator
-from sampling.operators.composite import add_terms, entering_group, summed_over_group
+from sampling.operators.composite import Group, add_terms, entering_group, summed_over_group
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,8 @@ class Embedding(Operator):
     hidden: int
     tp: int
     sp: bool
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
 
     @property
     def group_size(self) -> int:
@@ -58,10 +60,10 @@ class Embedding(Operator):
         if self.tp == 1:
             return ()
         size = self.item_bytes * self.batch * self.seq_len * self.hidden
-        reduce = (
-            summed_over_group(size, self.tp, self.sp) if phase == "forward" else entering_group(size, self.tp, self.sp)
-        )
-        return (Counted(call=replace(self, vocab=self.vocab // self.tp, tp=1, sp=False), phase=phase), *reduce)
+        group = Group(self.tp, self.group_nodes)
+        reduce = summed_over_group(size, group, self.sp) if phase == "forward" else entering_group(size, group, self.sp)
+        own = replace(self, vocab=self.vocab // self.tp, tp=1, sp=False, group_nodes=1)
+        return (Counted(call=own, phase=phase), *reduce)
 
     def build(self, device: torch.device) -> AutogradWorkload:
         import torch

@@ -93,7 +93,7 @@ def test_one_process_takes_the_sum_of_its_calls() -> None:
     (rank,) = decompose(subject)
     (chunk,) = rank.chunks
     microbatch = sum(unit.total_us for unit in prices.priced([*chunk.forward, *chunk.backward]))
-    once = sum(unit.total_us for unit in prices.priced([*rank.gradients, *rank.step]))
+    once = sum(unit.total_us for unit in prices.priced([*rank.gradients, *rank.copies, *rank.step]))
     assert step_us(subject) == pytest.approx(subject.microbatches * microbatch + once)
 
 
@@ -153,10 +153,10 @@ def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, 
 
 
 def test_a_pipeline_adds_up_the_gradient_of_a_tied_weight_at_its_ends() -> None:
-    reductions = [stage.gradients for stage in decompose(run(pp=4, model={"tied": True}))]
+    reductions = [stage.copies for stage in decompose(run(pp=4, model={"tied": True}))]
     assert [len(of_stage) for of_stage in reductions] == [1, 0, 0, 1]
     assert reductions[0][0].call.size_bytes == 4 * MODEL.vocab * MODEL.hidden  # type: ignore[attr-defined]
-    assert not any(stage.gradients for stage in decompose(run(model={"tied": True})))
+    assert not any(stage.copies for stage in decompose(run(model={"tied": True})))
 
 
 LONGER = {
@@ -323,3 +323,27 @@ def test_a_hand_over_is_charged_once_and_by_where_its_ranks_are() -> None:
         return result.breakdown_us["p2p"]
 
     assert 0 < p2p_us(1) < p2p_us(2) < p2p_us(8)
+
+
+@pytest.mark.parametrize(
+    "plan", [{"tp": 8}, {"tp": 8, "sp": True}, {"dp": 8}, {"dp": 8, "zero": 1}, {"tp": 2, "dp": 4}]
+)
+def test_groups_over_nodes_pay_for_the_network(plan: dict[str, Any]) -> None:
+    def on(nodes: int) -> float:
+        machines = load_cluster(hardware="h100-sxm", nodes=nodes, gpus_per_node=8 // nodes, profile="none")
+        return step_us(replace(run(**plan), cluster=machines, precision="bf16"))
+
+    assert on(1) < on(2) <= on(8)
+
+
+def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:
+    """A reduction measured as a gain counts as nothing; the all-reduce of a tied weight beside it still counts."""
+
+    class Gain(Flat):
+        def _time(self, call: Call, phase: Phase) -> Times:
+            time_us = {"gradient_cell": 10.0, "all_reduce": 7.0}.get(call.NAME)
+            return replace(super()._time(call, phase), median_us=time_us) if time_us else super()._time(call, phase)
+
+    subject = run(pp=2, dp=2, model={"tied": True})
+    prices = PriceList([Gain(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    assert estimate(subject, prices, {"samples": None}).breakdown_us["dp_exposed"] == pytest.approx(7.0)

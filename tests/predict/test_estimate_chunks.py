@@ -94,7 +94,7 @@ class _PerPhase:
 def test_a_v_keeps_a_tied_weight_on_one_rank() -> None:
     tied = {"tied": True}
     loop, vee = (
-        [rank.gradients for rank in decompose(run(pp=PP, vpp=2, schedule=name, model=tied))]
+        [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule=name, model=tied))]
         for name in ("interleaved-1f1b", "zbv")
     )
     assert [len(of_rank) for of_rank in loop] == [1, 0, 0, 1]
@@ -108,7 +108,7 @@ def test_two_copies_update_twice_the_weights_and_add_up_their_gradients() -> Non
         return sum(call.parameters for call in calls)  # type: ignore[attr-defined]
 
     assert updated("dualpipe") == 2 * updated("zbv")
-    twins = [rank.gradients for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
+    twins = [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
     assert [[counted.call.NAME for counted in of_rank] for of_rank in twins] == [["all_reduce"]] * PP
 
 

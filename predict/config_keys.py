@@ -21,6 +21,9 @@ _NOT_YET: Mapping[str, str] = {
     "etp": "tensor parallel ranks inside an expert",
 }
 
+MIXED = ("fp8",)
+"""What only the matrix products of a run are in, while norms, attention and optimizer stay in a wider dtype."""
+
 PLAN: tuple[Key, ...] = keys_of(
     Plan,
     **{name: {"doc": doc} for name, doc in _DEGREES.items()},
@@ -60,6 +63,7 @@ PRECISION = Key(
     name="precision",
     kind="string",
     required=True,
-    choices=lambda: tuple(DTYPE_BYTES),
+    choices=lambda: tuple(dtype for dtype in DTYPE_BYTES if dtype not in MIXED),
+    unmodelled=MIXED,
     doc="dtype of weights and activations",
 )

@@ -85,7 +85,7 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
     """Build a cluster from `configs/hardware/<hardware>.yml`.
 
     `cores` is the core count of a CPU machine (this machine's where it is not given); its ranks share them evenly.
-    Raises ConfigError for unknown hardware.
+    Raises ConfigError for unknown hardware and for more ranks than cores.
     """
     facts = hardware_facts(hardware)
     gpu = Gpu(
@@ -99,7 +99,13 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
         source=facts["source"],
     )
     if gpu.kind == "cpu":
-        gpu = _share_of_cpu(gpu, cores or os.cpu_count() or 1, gpus_per_node)
+        cores = cores or os.cpu_count() or 1
+        if cores < gpus_per_node:
+            raise ConfigError(
+                f"cluster.gpus_per_node: {gpus_per_node} ranks cannot share {cores} cores of {hardware}, each needs one; "
+                f"set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"
+            )
+        gpu = _share_of_cpu(gpu, cores, gpus_per_node)
     return Cluster(
         gpu=gpu,
         intra_node=Link(**facts["intra_node"]),
@@ -111,7 +117,7 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
 
 
 def _share_of_cpu(per_core: Gpu, cores: int, ranks: int) -> Gpu:
-    threads = max(1, cores // ranks)
+    threads = cores // ranks
     peaks = {dtype: tflops * threads for dtype, tflops in per_core.peak_tflops.items()}
     return replace(per_core, peak_tflops=peaks, memory_gb_per_s=per_core.memory_gb_per_s * threads, threads=threads)
 

@@ -25,9 +25,10 @@ def estimate_text(estimate: StepEstimate) -> RenderableType:
 def _head(estimate: StepEstimate) -> list[str]:
     run, step = estimate.run, estimate.step_time
     lines = []
-    if estimate.provenance["samples"] is None:
+    if _is_analytic(estimate):
+        cover = "" if estimate.provenance["samples"] is None else " cover this run"
         lines.append(
-            f"[bold yellow]No samples for profile {run.cluster.profile!r}: speed of light of {run.cluster.gpu.name} with "
+            f"[bold yellow]No samples for profile {run.cluster.profile!r}{cover}: speed of light of {run.cluster.gpu.name} with "
             f"stated efficiencies {_efficiencies(estimate)}[/]"
         )
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
@@ -44,6 +45,10 @@ def _head(estimate: StepEstimate) -> list[str]:
         "",
     ]
     return lines
+
+
+def _is_analytic(estimate: StepEstimate) -> bool:
+    return estimate.sources["analytic"] > 0.9995
 
 
 def _efficiencies(estimate: StepEstimate) -> str:
@@ -91,7 +96,7 @@ def _stages(estimate: StepEstimate) -> RenderableType:
 
 def _foot(estimate: StepEstimate) -> str:
     samples = estimate.provenance["samples"]
-    if samples is None:
+    if samples is None or _is_analytic(estimate):
         return f"\nsource: {estimate.provenance['source']}"
     manifest = samples["provenance"]
     dates = sorted({session["date"] for session in manifest["sessions"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from sampling.store import DATA
@@ -12,6 +13,12 @@ PRIOR = 0.08
 """Without validation runs of the profile: the spread between published runs of one configuration and what a sampled
 composition predicts, 8 % at the quiet end (Megatron on H100, bf16)."""
 LEAST_ROWS = 5
+
+
+def of_step(profile_error: float, sources: Mapping[str, float]) -> float:
+    """For a step of which some is analytic: the profile's own error says nothing of that part."""
+    analytic = sources["analytic"]
+    return (1 - analytic) * profile_error + analytic * PRIOR
 
 
 def validation_path(profile: str) -> Path:

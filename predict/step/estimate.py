@@ -12,6 +12,7 @@ from predict.schedules import registry
 from predict.schedules.engine import makespan, simulate
 from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.timeline import Timeline
+from predict.step import composition_error
 from predict.step.breakdown import BUBBLE, DP, NOT_COMPUTE, P2P, add_up, itemise
 from predict.step.chunk_times import chunk_times
 from predict.step.costing import PriceList
@@ -72,14 +73,15 @@ def estimate(run: TrainingRun, prices: PriceList, provenance: dict[str, Any]) ->
     _keep_memory_limit(run, timeline)
     step_us = step_time_us(timeline, ranks)
     counts = action_counts(order)
+    sources = _sources(ranks, counts)
     return StepEstimate(
         run=run,
-        step_time=step_interval(step_us, order, ranks, prices.composition_error),
+        step_time=step_interval(step_us, order, ranks, composition_error.of_step(prices.composition_error, sources)),
         tokens_per_second=tokens_per_step(run) / step_us * 1e6,
         mfu=mfu(run, step_us),
         bubble_fraction=timeline.bubble_fraction,
         breakdown_us=_breakdown(calls, prices, order, counts, ranks, step_us),
-        sources=_sources(ranks, counts),
+        sources=sources,
         stages=tuple(_stage_estimate(rank, of_rank) for rank, of_rank in zip(ranks, calls, strict=True)),
         timeline=timeline,
         provenance=provenance,

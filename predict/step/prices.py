@@ -9,7 +9,7 @@ from predict.step.composition_error import composition_error
 from predict.step.costing import CostModel, PriceList
 from regressors.bank import Bank
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
+from sampling.hardware import Cluster, hardware_facts
 from sampling.store import DATA
 
 _opened: list[tuple[Cluster, PriceList, dict[str, Any]]] = []
@@ -18,7 +18,7 @@ _opened: list[tuple[Cluster, PriceList, dict[str, Any]]] = []
 def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
     """The price list and its provenance; opened once a process for each cluster.
 
-    Raises SamplesError for regressors that are damaged or out of date. Where there are none, everything is analytic.
+    Raises SamplesError for regressors that are damaged, out of date or of other hardware. Where there are none, everything is analytic.
     """
     for known, prices, provenance in _opened:
         if known == cluster:
@@ -33,11 +33,21 @@ def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
     }
     if directory.is_dir():
         bank = Bank.load(directory)
+        _require_same_hardware(bank, cluster)
         models.insert(0, bank)
         provenance["samples"] = dict(bank.facts)
     prices = PriceList(models, cluster, composition_error=composition_error(cluster.profile))
     _opened.append((cluster, prices, provenance))
     return prices, provenance
+
+
+def _require_same_hardware(bank: Bank, cluster: Cluster) -> None:
+    sampled = hardware_facts(bank.facts["provenance"]["hardware"])["name"]
+    if sampled != cluster.gpu.name:
+        raise SamplesError(
+            f"cluster.profile: {cluster.profile!r} holds samples of {sampled}, not of {cluster.gpu.name}; name a profile "
+            f"of that hardware, or one that does not exist yet to be answered analytically"
+        )
 
 
 def require_measured(sources: dict[str, float], cluster: Cluster) -> None:

@@ -64,7 +64,7 @@ def tiny_run(plan: Plan, model: ModelSpec = LLAMA) -> TrainingRun:
     return TrainingRun(
         name=f"tiny {model.name}",
         model=model,
-        cluster=load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="test", cores=2),
+        cluster=load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="test", cores=max(2, ranks)),
         plan=plan,
         batch=Batch(global_=8, micro=2, seq_len=16),
         precision="fp32",

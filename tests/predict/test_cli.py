@@ -137,3 +137,26 @@ def test_colour_is_left_out_of_pipes() -> None:
         [sys.executable, "-m", "predict.cli", "one-batch", DEMO], capture_output=True, text=True, check=True
     )
     assert "\x1b[" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "fault"),
+    [
+        (["cluster.hardware=h100-sxm"], 3, "holds samples of CPU core, not of NVIDIA H100"),
+        (["plan.dp=2", "cluster.gpus_per_node=4"], 2, "4 ranks cannot share 2 cores"),
+        (["cluster.cores=1"], 2, "2 ranks cannot share 1 cores"),
+        (["precision=fp8"], 2, "not modelled yet"),
+    ],
+)
+def test_what_the_samples_say_nothing_of_is_refused(
+    capsys: pytest.CaptureFixture[str], settings: list[str], code: int, fault: str
+) -> None:
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    assert main(["one-batch", DEMO, *overrides]) == code
+    assert fault in capsys.readouterr().err
+
+
+def test_a_profile_that_covers_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "one-batch", DEMO, "--set", "cluster.cores=64")
+    assert text.startswith("No samples for profile 'this-machine' cover this run")
+    assert "taken on" not in text

@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from predict.schedules import registry
+from predict.workload.plan import BEST, Plan
 from predict.workload.run import TrainingRun
 from sampling.errors import UserError
 
 Implementation = Literal["torch", "transformers"]
-SCHEDULES = ("afab", "1f1b")
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -43,9 +44,23 @@ def machine_faults(run: TrainingRun) -> Iterator[str]:
         yield f"precision: {run.precision}; use one of {', '.join(PRECISIONS)}"
 
 
+def _schedule_faults(plan: Plan) -> Iterator[str]:
+    where = f"plan.schedule: {plan.schedule!r}"
+    if plan.schedule == BEST:
+        yield f"{where} is no schedule to run; name the one that `predict one-batch` chooses"
+        return
+    schedule = registry.get(plan.schedule)
+    if schedule.solver:
+        yield f"{where} is solved for predicted times; write its order with `predict schedule … --order mine.csv`, and name that"
+    elif schedule.placement(plan.pp, plan.vpp).chain_count > 1:
+        yield f"{where} runs two copies of the model, which torch has no runtime for"
+    elif plan.dp > 1 and plan.schedule not in ("afab", "1f1b"):
+        yield f"{where} with plan.dp: {plan.dp} is not measured; use plan.dp of 1, or afab or 1f1b"
+
+
 def plan_faults(run: TrainingRun) -> Iterator[str]:
     plan = run.plan
-    for name in ("cp", "ep", "etp", "vpp"):
+    for name in ("cp", "ep", "etp"):
         if getattr(plan, name) != 1:
             yield f"plan.{name}: {getattr(plan, name)} is not measured; use 1"
     if plan.tp > 1 and plan.dp > 1:
@@ -56,8 +71,8 @@ def plan_faults(run: TrainingRun) -> Iterator[str]:
         yield f"plan.zero: {plan.zero}; use 0 or 1"
     if plan.recompute not in ("none", "full"):
         yield f"plan.recompute: {plan.recompute!r}; use none or full"
-    if plan.pp > 1 and plan.schedule not in SCHEDULES:
-        yield f"plan.schedule: {plan.schedule!r} is not measured; use one of {', '.join(SCHEDULES)}"
+    if plan.pp > 1:
+        yield from _schedule_faults(plan)
     if plan.pp > 1 and plan.schedule == "1f1b" and run.microbatches < plan.pp:
         yield f"plan.schedule: 1f1b needs at least plan.pp = {plan.pp} microbatches; this run has {run.microbatches}"
     if plan.pp > 1 and run.model.tied:
@@ -71,8 +86,8 @@ def shape_faults(run: TrainingRun) -> Iterator[str]:
             yield f"model.{name}: {getattr(model, name)} is no multiple of plan.tp = {plan.tp}"
     if plan.sp and batch.seq_len % plan.tp:
         yield f"batch.seq_len: {batch.seq_len} is no multiple of plan.tp = {plan.tp}, which plan.sp needs"
-    if plan.pp > model.layers:
-        yield f"plan.pp: {plan.pp} stages for {model.layers} layers; use at most one stage a layer"
+    if plan.pp * plan.vpp > model.layers:
+        yield f"plan.pp: {plan.pp * plan.vpp} stages for {model.layers} layers; use at most one stage a layer"
     if not batch.global_ or batch.global_ % (batch.micro * plan.dp):
         yield f"batch.global: {batch.global_} is no multiple of micro · dp = {batch.micro} · {plan.dp}"
     if not model.rope and batch.seq_len > model.max_positions:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
@@ -22,6 +25,7 @@ from torch.optim import AdamW, Optimizer
 
 from predict.measure.real_model import Decoder, next_token_loss
 from predict.measure.tensor_parallel import parallelize
+from predict.schedules import registry, torch_csv
 from predict.workload.run import TrainingRun
 
 SEED = 0
@@ -57,28 +61,39 @@ def build_training(run: TrainingRun) -> Training:
     plan = run.plan
     alone = plan.tp * plan.dp * plan.pp == 1
     mesh = None if alone else init_device_mesh("cpu", (plan.pp, plan.dp, plan.tp), mesh_dim_names=("pp", "dp", "tp"))
-    decoder = build_stage(run, mesh.get_local_rank("pp") if mesh else 0)
+    decoders = build_chunks(run, mesh.get_local_rank("pp") if mesh else 0)
     if mesh and plan.tp > 1:
-        parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp, gated=run.model.gated)
-    module: nn.Module = decoder
+        for decoder in decoders:
+            parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp, gated=run.model.gated)
+    modules: list[nn.Module] = list(decoders)
     if mesh and plan.dp > 1:
         # The pipeline's shape inference runs a backward that DDP records and never sees end, so that regrouping its
         # buckets fails ("rebuilt parameter indices size"); it does not regroup where parameters may be unused.
-        pipelined = plan.pp > 1
-        module = DistributedDataParallel(decoder, process_group=mesh.get_group("dp"), find_unused_parameters=pipelined)
+        group, pipelined = mesh.get_group("dp"), plan.pp > 1
+        modules = [
+            DistributedDataParallel(decoder, process_group=group, find_unused_parameters=pipelined)
+            for decoder in decoders
+        ]
     tokens, targets = random_batch(run, replica=mesh.get_local_rank("dp") if mesh else 0)
     loss_context = loss_parallel if plan.tp > 1 else nullcontext
     passes: Callable[[], Tensor | None]
     if mesh and plan.pp > 1:
-        passes = pipeline(run, module, mesh, tokens, targets, loss_context)
+        passes = pipeline(run, modules, mesh, tokens, targets, loss_context)
     else:
-        passes = accumulation(run, module, tokens, targets, loss_context)
+        passes = accumulation(run, modules[0], tokens, targets, loss_context)
+    module = nn.ModuleList(modules)
     return Training(module=module, optimizers=make_optimizers(module, mesh, zero=plan.zero), passes=passes)
 
 
-def build_stage(run: TrainingRun, stage: int) -> Decoder:
+def build_chunks(run: TrainingRun, rank: int) -> list[Decoder]:
+    """The stages of the model that a pipeline rank holds, as the run's schedule lays them out."""
+    placement = registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
+    return [build_stage(run, stage, placement.depth) for stage in placement.stages[rank]]
+
+
+def build_stage(run: TrainingRun, stage: int, stages: int) -> Decoder:
     """A pipeline stage's share of the model; the first stages take the layers that do not divide evenly."""
-    even, extra = divmod(run.model.layers, run.plan.pp)
+    even, extra = divmod(run.model.layers, stages)
     first = stage * even + min(stage, extra)
     return Decoder(
         run.model,
@@ -139,29 +154,45 @@ def accumulation(
 
 def pipeline(
     run: TrainingRun,
-    module: nn.Module,
+    modules: Sequence[nn.Module],
     mesh: DeviceMesh,
     tokens: Tensor,
     targets: Tensor,
     loss_context: Callable[[], AbstractContextManager[Any]],
 ) -> Callable[[], Tensor | None]:
-    """torch's own pipeline schedule over this rank's stage; only the last stage knows the loss."""
-    rank, stages = mesh.get_local_rank("pp"), run.plan.pp
-    stage = PipelineStage(module, rank, stages, torch.device("cpu"), group=mesh.get_group("pp"))
-    schedule = PIPELINES[run.plan.schedule](stage, n_microbatches=run.microbatches, loss_fn=next_token_loss)
+    """torch's own pipeline schedule over this rank's stages; only the last stage knows the loss."""
+    rank = mesh.get_local_rank("pp")
+    placement = registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
+    held, group = placement.stages[rank], mesh.get_group("pp")
+    stages = [
+        PipelineStage(module, stage, placement.depth, torch.device("cpu"), group=group)
+        for module, stage in zip(modules, held, strict=True)
+    ]
+    schedule = torch_schedule(run, stages)
+    inputs = (tokens,) if 0 in held else ()
 
     def passes() -> Tensor | None:
         losses: list[Tensor] = []
+        last = {"target": targets, "losses": losses} if placement.depth - 1 in held else {}
         with loss_context():
-            if rank == 0:
-                schedule.step(tokens, return_outputs=False)
-            elif rank == stages - 1:
-                schedule.step(target=targets, losses=losses, return_outputs=False)
-            else:
-                schedule.step(return_outputs=False)
+            schedule.step(*inputs, **last, return_outputs=False)
         return torch.stack([to_local(loss.detach()) for loss in losses]).mean() if losses else None
 
     return passes
+
+
+def torch_schedule(run: TrainingRun, stages: list[PipelineStage]) -> Any:
+    """torch's class for the schedule where it has one for a single stage a rank; else its runtime, with our order."""
+    settings: dict[str, Any] = {"n_microbatches": run.microbatches, "loss_fn": next_token_loss}
+    if run.plan.schedule in PIPELINES:
+        return PIPELINES[run.plan.schedule](stages[0], **settings)
+    order = registry.order(run.plan.schedule, ranks=run.plan.pp, chunks=run.plan.vpp, microbatches=run.microbatches)
+    schedule = _PipelineScheduleRuntime(stages, **settings)  # type: ignore[no-untyped-call]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "order.csv"
+        path.write_text(torch_csv.dump(order))
+        schedule._load_csv(str(path))
+    return schedule
 
 
 def to_local(tensor: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from sampling.hardware import load_cluster
 STEPS = 3
 LLAMA = ModelSpec(
     name="llama-like",
-    layers=3,
+    layers=4,
     hidden=32,
     heads=4,
     kv_heads=2,
@@ -55,6 +55,11 @@ VARIANTS = {
     "pp afab": Plan(pp=2, schedule="afab"),
     "pp 1f1b": Plan(pp=2, schedule="1f1b"),
     "pp 1f1b recompute": Plan(pp=2, schedule="1f1b", recompute="full"),
+    "pp zb-h1": Plan(pp=2, schedule="zb-h1"),
+    "pp interleaved": Plan(pp=2, vpp=2, schedule="interleaved-1f1b"),
+    "pp interleaved recompute": Plan(pp=2, vpp=2, schedule="interleaved-1f1b", recompute="full"),
+    "pp zbv": Plan(pp=2, vpp=2, schedule="zbv"),
+    "pp dualpipev": Plan(pp=2, vpp=2, schedule="dualpipev"),
 }
 
 

@@ -20,7 +20,7 @@ from sampling.hardware import load_cluster
 STEPS = 3
 LLAMA = ModelSpec(
     name="llama-like",
-    layers=4,
+    layers=5,
     hidden=32,
     heads=4,
     kv_heads=2,

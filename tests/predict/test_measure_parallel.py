@@ -79,8 +79,8 @@ def test_parameters_are_counted_by_shape(seen: list[dict[str, Any]], model: Mode
 def test_first_stages_take_the_layers_that_do_not_divide(seen: list[dict[str, Any]]) -> None:
     stages = [each[f"{LLAMA.name} pp 1f1b"]["parameters"] for each in seen]
     assert sum(stages) == count(LLAMA)
-    layer = (count(LLAMA) - 2 * LLAMA.vocab * LLAMA.hidden - LLAMA.hidden) // 3
-    assert stages[0] - stages[1] == layer - LLAMA.hidden, "two layers against one, and the last stage's norm"
+    layer = (count(LLAMA) - 2 * LLAMA.vocab * LLAMA.hidden - LLAMA.hidden) // LLAMA.layers
+    assert stages[0] - stages[1] == layer - LLAMA.hidden, "three layers against two, and the last stage's norm"
 
 
 def test_training_lowers_the_loss_from_chance() -> None:

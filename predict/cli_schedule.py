@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,11 +91,14 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
 
 
 def run(options: argparse.Namespace) -> None:
+    from predict.report.schedule_plot import SUFFIXES
     from predict.schedules.compare import best
+    from predict.schedules.order_files import FORMATS
 
     _require_positive(options)
-    _require_suffix("--order", options.order, (".csv", ".json"))
-    _require_suffix("--plot", options.plot, (".svg", ".png"))
+    _require_suffix("--order", options.order, FORMATS)
+    _require_suffix("--plot", options.plot, SUFFIXES)
+    _require_different(options)
     head, outcomes = _of_config(options) if options.config else _of_options(options)
     _show(options, head, outcomes)
     _write_files(options, best(outcomes), head.show)
@@ -118,8 +121,14 @@ def _require_positive(options: argparse.Namespace) -> None:
             raise UserError(f"{_option(name)}: {value} is not a positive number; give 1 or more")
 
 
-def _require_suffix(option: str, path: Path | None, allowed: tuple[str, ...]) -> None:
-    if path and path.suffix not in allowed:
+def _require_different(options: argparse.Namespace) -> None:
+    paths = [path.resolve() for path in (options.order, options.trace, options.plot) if path]
+    if len(set(paths)) < len(paths):
+        raise UserError("--order, --trace, --plot: two of them name the same file; give each its own")
+
+
+def _require_suffix(option: str, path: Path | None, allowed: Collection[str]) -> None:
+    if path and path.suffix.lower() not in allowed:
         raise UserError(f"{option}: {path}: unknown kind of file; end the name in {' or '.join(allowed)}")
 
 
@@ -132,7 +141,7 @@ def _given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
 
 
 def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
-    from predict.schedules.compare import compare
+    from predict.schedules.compare import compare, of_equal_chunks
     from predict.schedules.costs import ChunkTimes
     from predict.stage_times import StageTable, read_stage_times
 
@@ -161,7 +170,7 @@ def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
         times=lambda name: table.times,
         memory_limit=options.memory_limit,
         blocking=options.blocking,
-        equal_chunks=True,
+        cost=of_equal_chunks,
     )
     head = _Head(
         ranks=table.ranks,
@@ -185,7 +194,9 @@ def _of_config(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     from predict.step.prices import open_prices
     from predict.step.schedule_choice import compare_schedules
 
-    run = load(options.config, options.overrides)
+    # Whatever schedule the config has, it is those of --schedule that are to run.
+    overrides = [*options.overrides, *(["plan.schedule=best"] if options.schedule else [])]
+    run = load(options.config, overrides)
     prices, provenance = open_prices(run.cluster)
     asked = _names(options, "all" if run.plan.schedule == "best" else run.plan.schedule)
     limit = options.memory_limit or run.plan.memory_limit or None
@@ -215,19 +226,32 @@ def _show(options: argparse.Namespace, head: _Head, outcomes: list[Outcome]) -> 
 
 def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> None:
     assert best.timeline is not None
-    if options.order:
-        from predict.schedules.order_files import write_order
-
-        write_order(best.timeline.order, options.order)
-    if options.trace:
-        from predict.report.schedule_trace import chrome_trace
-        from sampling.store import write_atomically
-
-        write_atomically(options.trace, json.dumps(chrome_trace(best.timeline, name=best.name)).encode())
-    if options.plot:
-        from predict.report.schedule_plot import save_plot
-
-        save_plot(best.timeline, options.plot, title=best.name, show=show)
-    for path in (options.order, options.trace, options.plot):
+    for path, write in ((options.order, _write_order), (options.trace, _write_trace), (options.plot, _plot)):
         if path:
+            try:
+                write(best, path, show)
+            except OSError as error:
+                raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
             print(f"wrote {path} ({best.name})", file=sys.stderr)
+
+
+def _write_order(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
+    from predict.schedules.order_files import write_order
+
+    assert best.timeline is not None
+    write_order(best.timeline.order, path)
+
+
+def _write_trace(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
+    from predict.report.schedule_trace import chrome_trace
+    from sampling.store import write_atomically
+
+    assert best.timeline is not None
+    write_atomically(path, json.dumps(chrome_trace(best.timeline, name=best.name)).encode())
+
+
+def _plot(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
+    from predict.report.schedule_plot import save_plot
+
+    assert best.timeline is not None
+    save_plot(best.timeline, path, title=best.name, show=show)

@@ -33,7 +33,7 @@ PLAN: tuple[Key, ...] = keys_of(
     schedule={
         "doc": "pipeline schedule, a .csv or .json file with an order, or best: the shortest under the memory limit",
         "choices": lambda: (*schedule_names(), BEST),
-        "pattern": r".+\.(csv|json)",
+        "pattern": r"(?i).+\.(csv|json)",
     },
     memory_limit={"doc": "most chunk activations a pipeline rank may hold, 0 for no limit", "minimum": 0},
     recompute={

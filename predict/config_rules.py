@@ -110,6 +110,11 @@ def _positions(seq_len: int, max_positions: int, rope: bool) -> Problem:
     return f"{seq_len} is longer than the model's {max_positions} learnt positions; set {max_positions} or less"
 
 
+@rule("plan.zero", "zero", "dp")
+def _sharding_needs_replicas(zero: int, dp: int) -> Problem:
+    return f"{zero} needs plan.dp above 1; set plan.zero to 0, or plan.dp to 2 or more" if zero and dp == 1 else None
+
+
 @rule("plan.vpp", "vpp", "pp")
 def _virtual_stages_need_pp(vpp: int, pp: int) -> Problem:
     return f"{vpp} needs plan.pp above 1; set plan.vpp to 1" if vpp > 1 and pp == 1 else None
@@ -157,6 +162,14 @@ def _cores_of_cpu(cores: int, hardware: str) -> Problem:
     return f"{cores} means nothing on {facts['name']}; remove it" if facts["kind"] != "cpu" else None
 
 
+@rule("cluster.gpus_per_node", "gpus_per_node", "cores", "hardware")
+def _ranks_over_cores(gpus_per_node: int, cores: int, hardware: str) -> Problem:
+    if hardware_facts(hardware)["kind"] != "cpu" or cores >= gpus_per_node:
+        return None
+    says = f"{gpus_per_node} ranks cannot share {cores} cores of a machine, each needs one"
+    return f"{says}; set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"
+
+
 @rule("cluster.profile", "profile")
 def _profile_is_a_name(profile: str) -> Problem:
     if re.fullmatch(r"\w[\w.-]*", profile):
@@ -170,8 +183,11 @@ def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, d
 
     microbatches = max(1, global_ // (micro * dp))
     if schedule == BEST:
-        runs = any(registry.get(name).refusal(pp, vpp, microbatches) is None for name in registry.names())
-        return None if runs else f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
+        return (
+            None
+            if registry.fitting(pp, vpp, microbatches)
+            else f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
+        )
     try:
         wanted = registry.get(schedule)
     except ConfigError as error:
@@ -179,10 +195,11 @@ def _schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, d
     reason = wanted.refusal(pp, vpp, microbatches)
     if reason is None:
         return None
+    others = registry.fitting_in_words(pp, vpp, microbatches)
     fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
     if fitting:
-        return f"{schedule} {reason}; set plan.vpp to {fitting[0]}, or take another of {', '.join(registry.names())}"
-    return f"{schedule} {reason}; change these counts or take another of {', '.join(registry.names())}"
+        return f"{schedule} {reason}; set plan.vpp to {fitting[0]}, or take another schedule{others}"
+    return f"{schedule} {reason}; change these counts or take another schedule{others}"
 
 
 @rule("plan.recompute", "recompute", "schedule")

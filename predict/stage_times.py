@@ -6,7 +6,6 @@ or one for each edge between stages, 0 where it is left out. All are in one unit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from predict.documents import read_json
 from predict.faults import Fault, config_error, did_you_mean, key_name, shown
-from predict.schedules.costs import ChunkTimes
+from predict.schedules.costs import LONGEST, ChunkTimes
 
 TABLES = ("forward", "backward_input", "backward_weight")
 OPTIONAL_TABLES = ("backward",)
@@ -90,4 +89,4 @@ def _other_faults(content: Mapping[Any, Any], ranks: int, chunks: int) -> Iterat
 
 
 def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+    return type(value) in (int, float) and 0 <= value <= LONGEST

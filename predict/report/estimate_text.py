@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BAR_WIDTH = 24
+ROUNDING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
 
 
 def estimate_text(estimate: StepEstimate) -> RenderableType:
@@ -40,7 +42,7 @@ def _head(estimate: StepEstimate) -> list[str]:
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
         f"  throughput  {estimate.tokens_per_second:,.0f} tokens/s   {estimate.tokens_per_second_per_gpu:,.0f} a GPU",
-        f"  MFU         {estimate.mfu:.1%}   bubble {estimate.bubble_fraction:.1%}",
+        f"  MFU         {estimate.mfu:.1%}   bubble {_percent(estimate.bubble_fraction)}",
         f"  rests on    {_sources(estimate)}",
         "",
     ]
@@ -73,11 +75,20 @@ def _ledger(estimate: StepEstimate) -> RenderableType:
     table.add_column("")
     step_us = estimate.step_time.median_us
     compute = {name: time for name, time in estimate.breakdown_us.items() if name not in NOT_COMPUTE}
-    rest = {name: time for name, time in estimate.breakdown_us.items() if name in NOT_COMPUTE and abs(time) > 0}
+    rest = {
+        name: time_us
+        for name, time_us in estimate.breakdown_us.items()
+        if name in NOT_COMPUTE and abs(time_us) > ROUNDING * step_us
+    }
     for name, time_us in [*_descending(compute), *_descending(rest)]:
         share = time_us / step_us
-        table.add_row(name, duration(time_us), f"{share:.1%}", "█" * round(BAR_WIDTH * max(0.0, share)))
+        table.add_row(name, duration(time_us), _percent(share), "█" * round(BAR_WIDTH * max(0.0, share)))
     return table
+
+
+def _percent(share: float) -> str:
+    """To a tenth; what rounds to nothing has no sign."""
+    return f"{round(share, 3) + 0.0:.1%}"
 
 
 def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Stable and versioned; times in the unit of the stage times, null where a schedule cannot run the counts."""
+    """Stable and versioned; times in the unit of the stage times, null where a schedule cannot run the counts.
+
+    `copies` is how many copies of the model it runs; a chunk of it, and of its peak, is as many times as large. `cost` is
+    the time it is ranked by: makespan × copies, or with a config the whole step.
+    """
     return {"version": 1, "schedules": [_outcome_json(outcome) for outcome in outcomes]}
 
 
@@ -27,6 +31,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "bubble_fraction": line and line.bubble_fraction,
         "span_bubble_fraction": line and line.span_bubble_fraction,
         "peak_chunks": list(outcome.peak_chunks),
+        "copies": outcome.copies,
+        "cost": outcome.cost if line else None,
         "valid": outcome.valid,
         "why_not": outcome.why_not,
     }
@@ -43,7 +49,8 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
         parts += [_table(timed, show), ""]
     if any(outcome.copies > 1 for outcome in timed):
         parts += [
-            "  * two copies of the model, each stage twice as large as the times given: makespan and peak count double",
+            "  * two copies of the model: a chunk is twice as large, so its peak counts double, and its makespan where all",
+            "    schedules were given the same times for a chunk",
             "",
         ]
     if first.timeline and first.valid:
@@ -62,7 +69,7 @@ def _table(outcomes: Sequence[Outcome], show: Show) -> RenderableType:
     table.add_column("schedule")
     for name in ("makespan", "against best", "longest span", "bubble", "of the span", "peak chunks"):
         table.add_column(name, justify="right")
-    best = outcomes[0].fair_makespan
+    best = outcomes[0].cost
     for outcome in outcomes:
         line = outcome.timeline
         assert line is not None
@@ -70,7 +77,7 @@ def _table(outcomes: Sequence[Outcome], show: Show) -> RenderableType:
         table.add_row(
             outcome.name + ("*" if outcome.copies > 1 else ""),
             show(line.makespan),
-            f"{outcome.fair_makespan / best - 1:+.1%}" if best else "",
+            f"{outcome.cost / best - 1:+.1%}" if best else "",
             show(float(line.span.max())),
             f"{line.bubble_fraction:.1%}",
             f"{line.span_bubble_fraction:.1%}",

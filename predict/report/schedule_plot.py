@@ -94,14 +94,15 @@ def _figure(timeline: Timeline, title: str, show: Show) -> Figure:
     from matplotlib.figure import Figure
 
     ranks = len(timeline.start)
-    makespan = max(float(end.max()) for end in timeline.end) or 1.0
-    size = _size(timeline, makespan)
+    makespan = max(float(end.max()) for end in timeline.end)
+    length = makespan or 1.0
+    size = _size(timeline, length)
     width, height = LEFT + size.width + RIGHT, TOP + ranks * size.row + BOTTOM
     figure = Figure(figsize=(width, height), facecolor="white")
     axes = figure.add_axes((LEFT / width, BOTTOM / height, size.width / width, ranks * size.row / height))
     exact = sum(map(len, timeline.start)) <= MOST_BOXES
-    boxes = list(_actions(timeline) if exact else _columns(timeline, makespan, size))
-    _frame(axes, ranks, makespan, size, show)
+    boxes = list(_actions(timeline) if exact else _columns(timeline, length, size))
+    _frame(axes, ranks, length, size, show)
     _paint(axes, boxes, len(timeline.order.placement.chains), size)
     if exact:
         _number(axes, timeline, boxes, size)

@@ -18,10 +18,10 @@ class Outcome:
 
     name: str
     timeline: Timeline | None
+    cost: float = math.inf
+    """The time by which it is compared."""
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's account of memory."""
-    copies: int = 1
-    """How often makespan and activations count in a comparison: as often as a chunk here holds a chunk of the others."""
     why_not: str | None = None
     """Why it is no choice; None if it is one."""
 
@@ -30,21 +30,33 @@ class Outcome:
         return self.why_not is None
 
     @property
+    def copies(self) -> int:
+        """Of the model; a chunk is as many times as large as one of a schedule with a single copy."""
+        return self.timeline.order.placement.chain_count if self.timeline else 1
+
+    @property
     def peak_chunks(self) -> tuple[int, ...]:
         """By rank, the most chunk activations alive at once; empty without a timeline."""
         return self.timeline.peak_chunks(self.released_by_b) if self.timeline else ()
 
     @property
-    def fair_makespan(self) -> float:
-        """The makespan for the work that the others do; infinite without a timeline."""
-        return self.timeline.makespan * self.copies if self.timeline else math.inf
+    def memory(self) -> int:
+        """The most that a rank holds, in chunks of a single copy of the model."""
+        return max(self.peak_chunks, default=0) * self.copies
 
     @property
     def rank_key(self) -> tuple[bool, float, int, int, str]:
         """Sorts the best first: choices by time, then by memory; those that are none after them."""
-        time, memory = float(f"{self.fair_makespan:.9g}"), max(self.peak_chunks, default=0)
         # The plainer of equals has the shorter name: 1f1b before its interleaved form of one chunk.
-        return not self.valid, time, memory, len(self.name), self.name
+        return not self.valid, float(f"{self.cost:.9g}"), self.memory, len(self.name), self.name
+
+    def within(self, memory_limit: int | None) -> Outcome:
+        """The same, no choice if it holds more than the limit, in chunks of a single copy of the model."""
+        if memory_limit is None or self.memory <= memory_limit:
+            return self
+        size = f" of {self.copies} × the size" if self.copies > 1 else ""
+        why_not = f"holds {max(self.peak_chunks)} chunk activations{size}, more than the limit of {memory_limit}"
+        return replace(self, why_not=why_not)
 
 
 def compare(
@@ -54,16 +66,16 @@ def compare(
     chunks: int,
     microbatches: int,
     times: Callable[[str], ChunkTimes],
+    cost: Callable[[str, Timeline], float],
     refusal: Callable[[str], str | None] = lambda name: None,
     memory_limit: int | None = None,
     blocking: bool = False,
-    equal_chunks: bool = False,
 ) -> list[Outcome]:
-    """The schedules, best first. `times` gives those of a schedule by its name, `refusal` why it is out of the question.
+    """The schedules, the one with the least cost first.
 
-    With `equal_chunks` they are the same for all, of a model cut into ranks · chunks pieces; then a schedule that runs
-    two copies of the model, whose stages are twice as large, counts double. `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for an unknown
-    name or times that are none.
+    By its name, `times` gives the times of a schedule, `cost` what its timeline counts, `refusal` why it is out of the
+    question. `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for
+    an unknown name or times that are none.
     """
     outcomes = []
     for name in dict.fromkeys(names):
@@ -86,18 +98,15 @@ def compare(
         except InfeasibleError as error:
             outcomes.append(Outcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
             continue
-        copies = order.placement.chain_count if equal_chunks else 1
-        made = Outcome(name=name, timeline=timeline, released_by_b=wanted.released_by_b, copies=copies)
-        outcomes.append(_judged(made, memory_limit))
+        made = Outcome(name=name, timeline=timeline, cost=cost(name, timeline), released_by_b=wanted.released_by_b)
+        outcomes.append(made.within(memory_limit))
     return sorted(outcomes, key=lambda outcome: outcome.rank_key)
 
 
-def _judged(outcome: Outcome, memory_limit: int | None) -> Outcome:
-    peak = max(outcome.peak_chunks)
-    if memory_limit is None or peak * outcome.copies <= memory_limit:
-        return outcome
-    size = f" of {outcome.copies} × the size" if outcome.copies > 1 else ""
-    return replace(outcome, why_not=f"holds {peak} chunk activations{size}, more than the limit of {memory_limit}")
+def of_equal_chunks(name: str, timeline: Timeline) -> float:
+    """The cost where the same times were given for a chunk of every schedule: a schedule that runs two copies of the
+    model has chunks twice as large, so that its makespan counts double."""
+    return timeline.makespan * timeline.order.placement.chain_count
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:
@@ -107,7 +116,7 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
         return ranked[0]
     by_reason = reasons(ranked)
     listed = "; ".join(f"{', '.join(names)} {why_not}" for why_not, names in by_reason.items())
-    raise InfeasibleError(f"no schedule can run this: {listed}. Change the counts, or raise the memory limit")
+    raise InfeasibleError(f"no schedule can run this: {listed}")
 
 
 def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:

@@ -13,6 +13,8 @@ from predict.schedules.program import Program
 from sampling.errors import ConfigError
 
 Floats = NDArray[np.float64]
+LONGEST = 1e100
+"""Of a time, so that no sum of them overflows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +96,7 @@ def stage_times(times: ChunkTimes, *, ranks: int, chunks: int, depth: int) -> St
 def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
     """By cell of the program, its duration under one set of times. ConfigError for another shape or below 0."""
     shape = (program.ranks, program.chunks)
+    _check_gain(times.overlap_gain)
     forward = _flat("forward", times.forward, shape)
     backward_input = _flat("backward_input", times.backward_input, shape)
     backward_weight = _flat("backward_weight", times.backward_weight, shape)
@@ -119,6 +122,7 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     With blocking sends the delays move into the durations of the senders.
     """
     shape = (program.ranks, program.chunks)
+    _check_gain(times.overlap_gain)
     forward = _columns("forward", times.forward, shape)
     backward_input = _columns("backward_input", times.backward_input, shape)
     backward_weight = _columns("backward_weight", times.backward_weight, shape)
@@ -142,10 +146,13 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     return table
 
 
-def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> tuple[Floats, Floats, Floats]:
-    """The cells of pairs, a column a set of times: the row before, the forwards, and what the backwards add to them."""
+def _check_gain(gain: float) -> None:
     if not 0 <= gain <= 1:
         raise ConfigError(f"overlap_gain: {gain} is no share; give a number from 0 to 1")
+
+
+def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> tuple[Floats, Floats, Floats]:
+    """The cells of pairs, a column a set of times: the row before, the forwards, and what the backwards add to them."""
     ahead = np.repeat(forward.reshape(program.ranks, 1, program.chunks, -1), program.chunks, axis=1)
     behind = backward.reshape(program.ranks, program.chunks, 1, -1)
     added = behind - gain * np.minimum(ahead, behind)
@@ -160,7 +167,7 @@ def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> list[float]:
             raise ConfigError(f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}")
         flat: list[float] = np.broadcast_to(_checked(name, array), shape).ravel().tolist()
         return flat
-    if not value >= 0:
+    if not 0 <= value <= LONGEST:
         raise _bad_time(name, value)
     return [value] * math.prod(shape)
 
@@ -179,10 +186,11 @@ def _columns(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
 
 
 def _checked(name: str, times: Floats) -> Floats:
-    if not (times >= 0).all():
-        raise _bad_time(name, float(times[~(times >= 0)][0]))
+    sound = (times >= 0) & (times <= LONGEST)
+    if not sound.all():
+        raise _bad_time(name, float(times[~sound][0]))
     return times
 
 
 def _bad_time(name: str, value: float) -> ConfigError:
-    return ConfigError(f"{name}: {value} is no time; give a number of 0 or more")
+    return ConfigError(f"{name}: {value} is no time; give a number from 0 to {LONGEST:g}")

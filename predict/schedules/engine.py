@@ -2,7 +2,8 @@
 
     end(action) = max(end of the action before on the rank, end of its dependency + p2p if from another rank) + duration
 
-With blocking sends the sender's rank is busy until the transfer is over: the p2p moves from the edge to the sender.
+With blocking sends the sender's rank is busy until the transfer is over: the p2p moves from the edge to the sender. Both
+results of a pair are then sent one after the other, and have arrived when the second has.
 Times are in any one unit, and so are the results. Every function raises ConfigError for an incomplete order or for
 times of another shape or below 0, and InfeasibleError, naming the actions, for an order that deadlocks.
 """
@@ -22,7 +23,7 @@ from predict.schedules.program import Level, Program, compile_order, levels, lis
 from predict.schedules.timeline import Timeline
 from sampling.errors import ConfigError
 
-__all__ = ["ChunkTimes", "makespan", "makespans", "simulate", "simulate_actions"]
+__all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate", "simulate_actions"]
 
 Floats = NDArray[np.float64]
 BLOCK_BYTES = 2**25
@@ -42,12 +43,18 @@ def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> floa
 
 def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
     """The makespan under each of many sets of times, shape (sets,); equal to `makespan` of each to the bit."""
+    latest: Floats = rank_ends(order, times, blocking=blocking).max(axis=0)
+    return latest
+
+
+def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
+    """When each rank is done under each of many sets of times, shape (ranks, sets)."""
     program = compile_order(order)
     costs = cost_table(program, times, blocking=blocking)
     last = np.array([rows[-1] for rows in program.rows])
     block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
     parts = [np.ascontiguousarray(costs[:, first : first + block]) for first in range(0, costs.shape[1], block)]
-    return np.concatenate([_run_sets(levels(program), len(program.cell), part)[last].max(axis=0) for part in parts])
+    return np.concatenate([_run_sets(levels(program), len(program.cell), part)[last] for part in parts], axis=1)
 
 
 def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:

@@ -16,7 +16,7 @@ FORMATS: dict[str, ModuleType] = {".csv": torch_csv, ".json": order_json}
 
 def is_order_file(name: str) -> bool:
     """Whether a schedule's name is the path of a file with an order."""
-    return Path(name).suffix in FORMATS
+    return Path(name).suffix.lower() in FORMATS
 
 
 def read_order(path: Path) -> Order:
@@ -26,7 +26,7 @@ def read_order(path: Path) -> Order:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; give a .csv or .json file with an order") from None
     try:
-        order: Order = FORMATS[path.suffix].load(text)
+        order: Order = FORMATS[path.suffix.lower()].load(text)
         check(order)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -35,6 +35,6 @@ def read_order(path: Path) -> Order:
 
 def write_order(order: Order, path: Path) -> None:
     """UserError for another suffix."""
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise UserError(f"{path}: an order is written as {' or '.join(FORMATS)}; end the name in one of these")
-    write_atomically(path, FORMATS[path.suffix].dump(order).encode())
+    write_atomically(path, FORMATS[path.suffix.lower()].dump(order).encode())

@@ -29,13 +29,15 @@ def load(text: str) -> Order:
     """ConfigError names the entry that is wrong; whether the order is complete is for the engine to find."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"not valid JSON: {error}; mend the syntax") from None
     per_rank = content.get("per_rank") if isinstance(content, dict) else None
     if not isinstance(per_rank, list) or not all(isinstance(row, list) and row for row in per_rank) or not per_rank:
         raise ConfigError('per_rank: missing or empty; give {"per_rank": [[["F", microbatch, chunk], …], …]}')
     rows = tuple(_row(rank, row) for rank, row in enumerate(per_rank))
     chunks = 1 + max(int(row[:, 2].max()) for row in rows)
+    if chunks > max(map(len, rows)):
+        raise ConfigError(f"per_rank: {chunks} chunks a rank, but no rank has as many actions; count chunks from 0")
     placement = _placement(content["placement"]) if "placement" in content else loop(len(rows), chunks)
     share = 1 + max(int(row[:, 1].max()) for row in rows)
     return Order(rows=rows, microbatches=share * placement.chain_count, placement=placement)
@@ -62,9 +64,11 @@ def _is_entry(entry: Any) -> bool:
 
 def _placement(given: Any) -> Placement:
     try:
-        stages = tuple(tuple(int(stage) for stage in row) for row in given["stages"])
-        return Placement(stages=stages, chains=tuple(int(chain) for chain in given["chains"]))
-    except (KeyError, TypeError, ValueError):
+        stages, chains = given["stages"], given["chains"]
+        if not all(type(number) is int for row in [*stages, chains] for number in row):
+            raise TypeError
+        return Placement(stages=tuple(map(tuple, stages)), chains=tuple(chains))
+    except (KeyError, TypeError):
         raise ConfigError(
             'placement: give {"stages": [[stage of each chunk] of each rank], "chains": [chain of each chunk]}'
         ) from None

@@ -89,8 +89,9 @@ def _placement_faults(order: Order) -> Iterator[str]:
 
 @lru_cache(maxsize=128)
 def _holds_each_stage(placement: Placement) -> bool:
+    chunks = len(placement.stages) * len(placement.chains)
     wanted = {(chain, stage) for chain in set(placement.chains) for stage in range(placement.depth)}
-    return placement.holders().keys() == wanted
+    return placement.holders().keys() == wanted and len(wanted) == chunks
 
 
 def _pair_faults(order: Order) -> Iterator[str]:

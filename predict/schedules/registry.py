@@ -168,6 +168,17 @@ def names() -> list[str]:
     return sorted(_loaded())
 
 
+def fitting(ranks: int, chunks: int, microbatches: int) -> list[str]:
+    """The names of the schedules that run these counts."""
+    return [name for name in names() if _loaded()[name].refusal(ranks, chunks, microbatches) is None]
+
+
+def fitting_in_words(ranks: int, chunks: int, microbatches: int) -> str:
+    """To follow "take another schedule"."""
+    found = fitting(ranks, chunks, microbatches)
+    return f": {', '.join(found)}" if found else ", none runs these"
+
+
 def get(name: str) -> Schedule:
     """The schedule of this name, or of the order in this .csv or .json file; ConfigError names the nearest if none."""
     if is_order_file(name):
@@ -200,7 +211,7 @@ def order(
     if reason:
         raise ConfigError(
             f"plan.schedule: {name} {reason} (ranks={ranks}, chunks={chunks}, microbatches={microbatches}); "
-            f"change these counts or take another schedule: {', '.join(names())}"
+            f"change these counts or take another schedule{fitting_in_words(ranks, chunks, microbatches)}"
         )
     if is_order_file(name):
         return _make(wanted, ranks, chunks, microbatches)  # never kept: the file may change

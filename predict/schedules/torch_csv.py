@@ -62,7 +62,10 @@ def load(text: str) -> Order:
 
     Actions that only communicate are left out: the engine times transfers by itself.
     """
-    table = [row for row in csv.reader(io.StringIO(text)) if row]
+    try:
+        table = [row for row in csv.reader(io.StringIO(text)) if row]
+    except csv.Error as error:
+        raise ConfigError(f"not valid CSV: {error}; mend the file") from None
     read = [list(_read_row(rank, row)) for rank, row in enumerate(table)]
     if not any(read):
         raise ConfigError("no actions; give a row a rank of cells like 0F0, 0I0, 0W0, 0B0")

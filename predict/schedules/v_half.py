@@ -58,7 +58,7 @@ def v_half(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     placement=v_shape,
 )
 def v_min(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
-    """About a third of the activations of 1F1B, 2p/3 + 2 chunk activations; slower where stages are uneven."""
+    """About a third of the activations of 1F1B, at most ⌈2p/3⌉ + 2 chunk activations; slower where stages are uneven."""
     return _solve(v_min_block, ranks, microbatches)
 
 

@@ -36,8 +36,8 @@ F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     """At most `limit` activations on every rank. InfeasibleError if that is none.
 
-    The fill is made for even stages; for uneven ones it is held against the handcrafted orders that keep the limit, and
-    against orders by list scheduling, all under the actual times.
+    The fill is held against the handcrafted orders that keep the limit. It is made for even stages; for uneven ones it is
+    held against orders by list scheduling too.
     """
     if limit < 1:
         raise InfeasibleError(f"cannot run within {limit} chunk activations; give 1 or more")
@@ -47,11 +47,10 @@ def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
         return _fill(microbatches, times, limit, choices), choices.came_up
 
     filled = min(each_setting(3, trial), key=_Fill.longest_span).rows()
-    if times.is_even:
-        return filled
     others = [solve(times.ranks, 1, microbatches) for solve in (zb_h1, zb_h2)]
-    kept = [rows for rows in others if peak(rows, RELEASED_BY_B) <= limit]
-    orders = [filled, *kept, *list_orders(microbatches, times, limit)]
+    orders = [filled, *(rows for rows in others if peak(rows, RELEASED_BY_B) <= limit)]
+    if not times.is_even:
+        orders += list_orders(microbatches, times, limit)
     return shortest(orders, loop(times.ranks, 1), microbatches, times)
 
 

@@ -16,7 +16,8 @@ from predict.schedules.registry import schedule, two_chunks
     placement=v_shape,
 )
 def zbv(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
-    """The activations of 1F1B, 2p half-ranks. In units where f = b = w of a chunk, a step takes 3·2m + p − 1.
+    """The activations of 1F1B, 2p half-ranks. In units where f = b = w of a chunk, a step of 2p − 1
+    microbatches or more takes 3·2m + p − 1.
 
     It is laid out for at least 2p − 1 microbatches; of fewer, the others are left out.
     """

@@ -40,17 +40,16 @@ def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
     """At most `limit` chunk activations on every rank.
 
     The fill needs 2p of them; under a lower limit the order is that of V-half or else V-min, which bound the memory by
-    how they are built. InfeasibleError if that is still too much. The fill is made for even stages: for uneven ones it
-    may come to a dead end, and is then held against other orders, all under the actual times.
+    how they are built. InfeasibleError if that is still too much. The fill is held against the formatted ZB-V. It is made
+    for even stages; for uneven ones, where it may come to a dead end, their means are tried as well.
     """
     ranks = times.ranks
     if limit < 2 * ranks:
         return _bounded(microbatches, ranks, limit)
-    if times.is_even:
-        return _filled(microbatches, times, limit)
     orders = [_filled(microbatches, times.evened(), limit), zbv(ranks, 2, microbatches)]
-    with contextlib.suppress(_DeadEndError):
-        orders.append(_filled(microbatches, times, limit))
+    if not times.is_even:
+        with contextlib.suppress(_DeadEndError):
+            orders.append(_filled(microbatches, times, limit))
     return shortest(orders, v_shape(ranks, 2), microbatches, times)
 
 

@@ -12,8 +12,10 @@ from typing import Protocol
 from regressors.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.hardware import Cluster
+from sampling.operators.base import Operator
 
 Asked = tuple[Call, Phase]
+HALVES: tuple[Phase, Phase] = ("backward_input", "backward_weight")
 
 
 class CostModel(Protocol):
@@ -67,7 +69,7 @@ class PriceList:
 
     def learn(self, counted: Iterable[Counted]) -> None:
         """Ask for everything that is not known yet, in one batch."""
-        asked = dict.fromkeys((one.call, one.phase) for one in counted)
+        asked = dict.fromkeys(kin for one in counted for kin in _with_kin((one.call, one.phase)))
         unknown = [one for one in asked if one not in self._known]
         if not unknown:
             return
@@ -77,6 +79,7 @@ class PriceList:
             answers = model.times(left, self._cluster)
             self._keep(left, answers)
             left = [one for one, time in zip(left, answers, strict=True) if time is None]
+        left = self._split_wholes(left)
         composite = [one for one in left if one[0].parts(one[1]) and not one[0].OVERHEAD]
         in_parts = set(composite)
         atomic = [one for one in left if one not in in_parts]
@@ -84,7 +87,31 @@ class PriceList:
         for call, phase in composite:
             self._known[call, phase] = self.priced(call.parts(phase))
 
+    def _split_wholes(self, left: Sequence[Asked]) -> list[Asked]:
+        """Price both halves of a backward, where only the whole was sampled, as its shares by FLOPs; return the others.
+
+        Their parts would cost less than the whole does in one piece, and the split would look like a gain.
+        """
+        priced = set()
+        for call in dict.fromkeys(call for call, phase in left if phase in HALVES):
+            whole = self._known.get((call, "backward"), ())
+            if isinstance(call, Operator) and whole and whole[0].call == call:
+                both = sum(call.flops(half) for half in HALVES)
+                for half in HALVES:
+                    share = call.flops(half) / both
+                    self._known[call, half] = (Priced(call=call, phase="backward", count=share, time=whole[0].time),)
+                    priced.add((call, half))
+        return [one for one in left if one not in priced]
+
     def _keep(self, asked: Sequence[Asked], answers: Sequence[Times | None]) -> None:
         for (call, phase), time in zip(asked, answers, strict=True):
             if time is not None:
                 self._known[call, phase] = (Priced(call=call, phase=phase, count=1.0, time=time),)
+
+
+def _with_kin(asked: Asked) -> tuple[Asked, ...]:
+    """A cell's half of a backward is asked for with the other half and the whole, against which it is checked."""
+    call, phase = asked
+    if phase not in HALVES or not call.parts(phase):
+        return (asked,)
+    return asked, (call, "backward"), *((call, half) for half in HALVES)

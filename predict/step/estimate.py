@@ -9,7 +9,8 @@ import numpy as np
 
 from predict.ledger.flops import mfu, tokens_per_step
 from predict.schedules import registry
-from predict.schedules.engine import makespan, simulate
+from predict.schedules.compare import Outcome
+from predict.schedules.engine import simulate
 from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.timeline import Timeline
 from predict.step import composition_error
@@ -18,7 +19,7 @@ from predict.step.chunk_times import chunk_times
 from predict.step.costing import PriceList
 from predict.step.interval import Interval, step_interval
 from predict.step.schedule_choice import settled
-from predict.step.stage import PricedRank, price_ranks
+from predict.step.stage import PricedRank, price_ranks, step_time_us
 from predict.workload.decompose import RankCalls, decompose
 from predict.workload.run import TrainingRun
 from sampling.errors import InfeasibleError
@@ -102,18 +103,13 @@ def order_of_run(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Order:
 
 
 def _keep_memory_limit(run: TrainingRun, timeline: Timeline) -> None:
-    limit = run.plan.memory_limit
-    peak = max(timeline.peak_chunks(registry.get(run.plan.schedule).released_by_b))
-    if limit and peak > limit:
+    schedule = registry.get(run.plan.schedule)
+    outcome = Outcome(name=schedule.name, timeline=timeline, released_by_b=schedule.released_by_b)
+    why_not = outcome.within(run.plan.memory_limit or None).why_not
+    if why_not:
         raise InfeasibleError(
-            f"plan.schedule: {run.plan.schedule} holds {peak} chunk activations, more than plan.memory_limit = {limit}; "
-            "raise the limit, or take another schedule or best"
+            f"plan.schedule: {schedule.name} {why_not} of plan.memory_limit; raise it, or take another schedule or best"
         )
-
-
-def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
-    """When the last rank is done: its pipeline, then its gradients and its optimizer."""
-    return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
 
 
 Counts = list[list[dict[Kind, int]]]
@@ -165,9 +161,10 @@ def _breakdown(
 
 
 def _exposed_p2p(order: Order, ranks: tuple[PricedRank, ...]) -> float:
-    """How much shorter the pipeline would be if tensors crossed its edges at once."""
+    """How much shorter the step would be if tensors crossed the pipeline's edges at once."""
     times = chunk_times(ranks, order.placement)
-    return makespan(order, times) - makespan(order, replace(times, p2p=0.0))
+    step_us, at_once_us = (step_time_us(simulate(order, each), ranks) for each in (times, replace(times, p2p=0.0)))
+    return step_us - at_once_us
 
 
 def _sources(ranks: tuple[PricedRank, ...], counts: Counts) -> dict[str, float]:

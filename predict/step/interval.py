@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.engine import makespans
+from predict.schedules.engine import rank_ends
 from predict.schedules.order import Order
 from predict.step.chunk_times import chunk_times
 from predict.step.costing import Priced
@@ -69,6 +69,6 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side
         return clipped
 
     after = np.array([pushed(rank.gradients) + pushed(rank.step) for rank in ranks])
-    whole = makespans(order, chunk_times(ranks, order.placement, pushed)) + after.max(axis=0)
+    whole = (rank_ends(order, chunk_times(ranks, order.placement, pushed)) + after).max(axis=0)
     shifts: Floats = whole[1:] - whole[0]
     return shifts

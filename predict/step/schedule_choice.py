@@ -8,9 +8,10 @@ from dataclasses import replace
 from predict.schedules import registry
 from predict.schedules.compare import Outcome, best, compare
 from predict.schedules.costs import ChunkTimes
+from predict.schedules.timeline import Timeline
 from predict.step.chunk_times import chunk_times
 from predict.step.costing import PriceList
-from predict.step.stage import price_ranks
+from predict.step.stage import price_ranks, step_time_us
 from predict.workload.decompose import decompose
 from predict.workload.plan import BEST
 from predict.workload.run import TrainingRun
@@ -24,12 +25,16 @@ def compare_schedules(
     memory_limit: int | None = None,
     blocking: bool = False,
 ) -> list[Outcome]:
-    """The run's schedule replaced by each of the names; best first."""
+    """The run's schedule replaced by each of the names, the one with the shortest whole step first."""
+
+    priced = {}
 
     def times(name: str) -> ChunkTimes:
-        changed = with_schedule(run, name)
-        placement = registry.get(name).placement(run.plan.pp, run.plan.vpp)
-        return chunk_times(price_ranks(decompose(changed), prices), placement)
+        ranks = priced[name] = price_ranks(decompose(with_schedule(run, name)), prices)
+        return chunk_times(ranks, registry.get(name).placement(run.plan.pp, run.plan.vpp))
+
+    def cost(name: str, timeline: Timeline) -> float:
+        return step_time_us(timeline, priced[name])
 
     def refusal(name: str) -> str | None:
         return registry.get(name).recompute_refusal if run.plan.recompute == "full" else None
@@ -40,6 +45,7 @@ def compare_schedules(
         chunks=run.plan.vpp,
         microbatches=run.microbatches,
         times=times,
+        cost=cost,
         refusal=refusal,
         memory_limit=memory_limit,
         blocking=blocking,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from predict.schedules.timeline import Timeline
 from predict.step.costing import Priced, PriceList
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls
@@ -56,6 +57,11 @@ def price_ranks(calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRa
         )
         for rank in ranks
     )
+
+
+def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
+    """When the last rank is done: its pipeline, then its gradients and its optimizer."""
+    return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
 
 
 def _chunk(chunk: ChunkCalls, prices: PriceList) -> PricedChunk:

@@ -82,13 +82,10 @@ def concrete(run: TrainingRun) -> list[TrainingRun]:
     plan = run.plan
     if plan.schedule != BEST:
         return [run]
-    fitting = (
-        name
-        for name in registry.names()
-        if registry.get(name).refusal(plan.pp, plan.vpp, run.microbatches) is None
-        and (plan.recompute == "none" or registry.get(name).recompute_refusal is None)
-    )
-    return [replace(run, plan=replace(plan, schedule=name)) for name in fitting]
+    names = registry.fitting(plan.pp, plan.vpp, run.microbatches)
+    if plan.recompute != "none":
+        names = [name for name in names if registry.get(name).recompute_refusal is None]
+    return [replace(run, plan=replace(plan, schedule=name)) for name in names]
 
 
 def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:

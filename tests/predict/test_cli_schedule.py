@@ -30,6 +30,8 @@ def test_json_holds_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None
         "bubble_fraction": pytest.approx(1 / 9),
         "span_bubble_fraction": 0.0,
         "peak_chunks": [7, 7, 7, 7],
+        "copies": 1,
+        "cost": 27.0,
         "valid": True,
         "why_not": None,
     }
@@ -71,7 +73,13 @@ def test_two_copies_of_the_model_count_double(capsys: pytest.CaptureFixture[str]
     """DualPipe's chunk is twice as large a share of the model, so its shorter makespan does not come first."""
     found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "dualpipe,zbv")
     assert [outcome["name"] for outcome in found] == ["zbv", "dualpipe"]
-    assert found[1]["makespan"] < found[0]["makespan"] < 2 * found[1]["makespan"]
+    assert found[1]["makespan"] < found[0]["makespan"] < found[1]["cost"] == 2 * found[1]["makespan"]
+    limited = {
+        o["name"]: o
+        for o in schedules(capsys, *EVEN, "--vpp", "2", "--memory-limit", "8", "--schedule", "dualpipe,zbv")
+    }
+    assert limited["zbv"]["valid"]
+    assert limited["dualpipe"]["why_not"] == "holds 5 chunk activations of 2 × the size, more than the limit of 8"
 
 
 def test_times_from_a_file_are_by_rank_and_chunk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -133,6 +141,11 @@ def test_blocking_sends_cost_more(capsys: pytest.CaptureFixture[str]) -> None:
         ([*EVEN, "--memory-limit", "0"], "--memory-limit: 0 is not a positive number"),
         ([*EVEN, "--forward", "-1"], "forward: -1.0 is no time"),
         ([*EVEN, "--forward", "nan"], "forward: nan is no time"),
+        ([*EVEN, "--forward", "inf"], "forward: inf is no time"),
+        ([*EVEN, "--p2p", "1e308"], "p2p: 1e+308 is no time"),
+        ([*EVEN, "--overlap-gain", "nan"], "overlap_gain: nan is no share"),
+        ([*EVEN, "--order", "a.json", "--trace", "a.json"], "two of them name the same file"),
+        ([*EVEN, "--trace", "/proc/none/trace.json", "--schedule", "1f1b"], "/proc/none/trace.json: cannot be written"),
         ([*EVEN, "--vpp", "2", "--schedule", "dualpipev", "--overlap-gain", "2"], "overlap_gain: 2.0 is no share"),
         ([*EVEN, "--set", "plan.pp=2"], "--set changes a config"),
         ([*EVEN, "--plot", "a.pdf", "--schedule", "1f1b"], "a.pdf"),
@@ -177,3 +190,18 @@ def test_nothing_that_runs_ends_with_4_and_says_why(capsys: pytest.CaptureFixtur
     assert found["why_not"] == "has two chunks a rank, not 1"
     assert main(["schedule", *EVEN, "--schedule", "1f1b", "--memory-limit", "1"]) == 4
     assert "1f1b holds 4 chunk activations, more than the limit of 1" in capsys.readouterr().err
+
+
+def test_the_schedule_asked_for_takes_the_place_of_the_config_s(capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(Path(__file__).resolve().parents[2] / "configs" / "runs" / "demo.yml")
+    found = schedules(capsys, config, "--set", "plan.vpp=2", "--schedule", "all")
+    assert found[0]["valid"]
+    assert main(["schedule", config, "--set", "plan.vpp=2"]) == 2
+    error = capsys.readouterr().err
+    assert "1f1b has one chunk a rank, not 2; set plan.vpp to 1, or take another schedule: dualpipe, dualpipev" in error
+
+
+def test_a_step_of_no_time_has_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nothing = ["--forward", "0", "--backward-input", "0", "--backward-weight", "0"]
+    assert main(["schedule", *EVEN, *nothing, "--schedule", "1f1b", "--plot", str(tmp_path / "none.svg")]) == 0
+    assert "makespan 0<" in (tmp_path / "none.svg").read_text()

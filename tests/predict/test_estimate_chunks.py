@@ -136,7 +136,9 @@ def test_best_keeps_the_memory_limit_and_recomputation() -> None:
     assert predicted(run(pp=PP, schedule=BEST, recompute="full")).run.plan.schedule in ("1f1b", "afab")
     with pytest.raises(InfeasibleError, match="no schedule can run this"):
         predicted(run(pp=PP, schedule=BEST, memory_limit=1, recompute="full"))
-    with pytest.raises(InfeasibleError, match=r"holds 7 chunk activations, more than plan\.memory_limit = 4"):
+    with pytest.raises(
+        InfeasibleError, match=r"holds 7 chunk activations, more than the limit of 4 of plan\.memory_limit"
+    ):
         predicted(run(pp=PP, schedule="zb-h2", memory_limit=4))
 
 

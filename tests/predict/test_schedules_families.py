@@ -118,6 +118,22 @@ def test_zero_bubble_closed_forms(p: int, extra: int, f: float, b: float, w: flo
         assert h2.makespan == pytest.approx(m * (f + b + w) + (p - 1) * max(f, f + b - 2 * w))
 
 
+@pytest.mark.parametrize(("solved", "by_hand", "chunks"), [("zb-auto", "zb-h1", 1), ("zbv-greedy", "zbv", 2)])
+@QUICK
+@given(p=st.integers(2, 7), m=st.integers(2, 14), f=TIME, b=TIME, w=TIME, c=st.floats(0, 1))
+def test_solving_is_never_worse_than_the_order_by_hand(
+    solved: str, by_hand: str, chunks: int, p: int, m: int, f: float, b: float, w: float, c: float
+) -> None:
+    """Of even stages and within the same memory: by longest span, then by makespan."""
+    times = ChunkTimes(forward=f, backward_input=b, backward_weight=w, p2p=c)
+    found = []
+    for name in (solved, by_hand):
+        order = registry.order(name, ranks=p, chunks=chunks, microbatches=m, times=times, memory_limit=p * chunks)
+        timeline = simulate(order, times)
+        found.append((float(timeline.span.max()), timeline.makespan))
+    assert found[0] <= (found[1][0] + 1e-9, found[1][1] + 1e-9)
+
+
 @pytest.mark.parametrize("p", range(1, 9))
 def test_activations_of_the_v_schedules(p: int) -> None:
     ones = ChunkTimes(forward=1, backward_input=1, backward_weight=1)

@@ -86,6 +86,20 @@ def test_json_without_placement_is_a_loop() -> None:
         ("a.json", "[]", "per_rank: missing or empty"),
         ("a.json", '{"per_rank": [[["F", 0]]]}', r"per_rank\[0\]\[0\]: \[\"F\", 0\] is no action"),
         ("a.json", '{"per_rank": [[["F", true, 0]]]}', "is no action"),
+        ("a.json", '{"per_rank": [[["F", 0, 2000000000]]]}', "2000000001 chunks a rank, but no rank has as many"),
+        ("a.json", "[" * 100_000, "not valid JSON"),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [["0"]], "chains": [0.7]}}',
+            "placement: give",
+        ),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0], ["F", 0, 1], ["BW", 0, 1], ["F", 0, 2], ["BW", 0, 2]]], '
+            '"placement": {"stages": [[0, 0, 0]], "chains": [0, 0, 1]}}',
+            "does not hold each of the stages",
+        ),
+        ("a.csv", "0" * 200_000, "not valid CSV"),
         ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: give"),
     ],
 )

@@ -88,12 +88,12 @@ class PriceList:
             self._known[call, phase] = self.priced(call.parts(phase))
 
     def _split_wholes(self, left: Sequence[Asked]) -> list[Asked]:
-        """Price both halves of a backward, where only the whole was sampled, as its shares by FLOPs; return the others.
+        """Price both halves of a cell's backward, where only the whole was sampled, as its shares by FLOPs; return the rest.
 
         Their parts would cost less than the whole does in one piece, and the split would look like a gain.
         """
         priced = set()
-        for call in dict.fromkeys(call for call, phase in left if phase in HALVES):
+        for call in dict.fromkeys(call for call, phase in left if phase in HALVES and call.parts(phase)):
             whole = self._known.get((call, "backward"), ())
             if isinstance(call, Operator) and whole and whole[0].call == call:
                 both = sum(call.flops(half) for half in HALVES)

@@ -120,11 +120,26 @@ def _virtual_stages_need_pp(vpp: int, pp: int) -> Problem:
     return f"{vpp} needs plan.pp above 1; set plan.vpp to 1" if vpp > 1 and pp == 1 else None
 
 
-@rule("plan.pp", "pp", "vpp", "layers")
-def _layers_over_stages(pp: int, vpp: int, layers: int) -> Problem:
-    if layers >= pp * vpp:
+@rule("plan.pp", "pp", "layers")
+def _layers_over_ranks(pp: int, layers: int) -> Problem:
+    return f"{pp} makes {pp} stages of {layers} layers; set it to {layers} or less" if layers < pp else None
+
+
+def _stages(schedule: str, pp: int, vpp: int) -> int:
+    """Of one copy of the model: DualPipe's two chunks a rank are of two copies."""
+    from predict.schedules import registry
+
+    if schedule not in registry.names():
+        return pp * vpp
+    return registry.get(schedule).placement(pp, vpp).depth
+
+
+@rule("plan.vpp", "vpp", "pp", "layers", "schedule")
+def _layers_over_stages(vpp: int, pp: int, layers: int, schedule: str) -> Problem:
+    stages = _stages(schedule, pp, vpp)
+    if layers >= stages or layers < pp:
         return None
-    return f"{pp} × plan.vpp = {vpp} makes {pp * vpp} stages of {layers} layers; set pp · vpp to {layers} or less"
+    return f"{vpp} × plan.pp = {pp} makes {stages} stages of {layers} layers; set pp · vpp to {layers} or less"
 
 
 @rule("batch.global", "global", "micro", "dp")

@@ -11,6 +11,7 @@ times of another shape or below 0, and InfeasibleError, naming the actions, for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,7 +93,7 @@ def _timeline(order: Order, program: Program, delays: list[float], durations: Fl
         held = durations + over[program.sends].sum(axis=1)[program.cell]
         over = np.zeros_like(over)
     free = np.zeros(len(held) + 1)
-    if pays(len(held)):
+    if _pays(program):
         compiled(_run)(free, *_indices(program), np.arange(len(held)), over, held)
     else:
         as_list = free.tolist()
@@ -117,13 +118,22 @@ def _blocked(program: Program, durations: list[float], delays: list[float]) -> t
 def _free(program: Program, delays: list[float], durations: list[float]) -> Sequence[float] | Floats:
     """By row, when the rank is free again, under one set of times."""
     rows = len(program.cell)
-    if pays(rows):
+    if _pays(program):
         free = np.zeros(rows + 1)
         compiled(_run)(free, *_indices(program), program.cell, np.array(delays), np.array(durations))
         return free
     as_list = [0.0] * (rows + 1)
     _run(as_list, *lists(program), delays, durations)
     return as_list
+
+
+_timed: WeakSet[Program] = WeakSet()
+
+
+def _pays(program: Program) -> bool:
+    again = program in _timed
+    _timed.add(program)
+    return pays(len(program.cell), again=again)
 
 
 def _indices(program: Program) -> tuple[Indices, Indices, Indices]:

@@ -33,7 +33,7 @@ class Level(NamedTuple):
     costs: Indices
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Program:
     """The actions of an order in an order of execution, by rows of a column of times.
 

@@ -14,44 +14,54 @@ TIMES = ChunkTimes(forward=1.0, backward_input=1.1, backward_weight=0.7, p2p=0.0
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_turns", 0)
+def account(monkeypatch: pytest.MonkeyPatch) -> compiled._Account:
+    """As at the start of a process."""
+    fresh = compiled._Account()
+    monkeypatch.setattr(compiled, "ACCOUNT", fresh)
+    return fresh
 
 
-def test_little_work_is_left_to_python(fresh: None) -> None:
+def test_little_work_is_left_to_python(account: compiled._Account) -> None:
     assert not compiled.pays(compiled.PATIENCE)
     assert compiled.pays(1) == compiled._is_there()
 
 
-def test_one_long_loop_pays_at_once(fresh: None) -> None:
-    assert compiled.pays(compiled.LONG) == compiled._is_there()
+def test_a_large_order_timed_again_pays(account: compiled._Account) -> None:
+    assert not compiled.pays(compiled.PATIENCE_AGAIN)
+    assert not compiled.pays(compiled.PATIENCE_AGAIN - 1, again=True)
+    assert compiled.pays(1, again=True) == compiled._is_there()
+
+
+def test_one_long_loop_pays_at_once(account: compiled._Account) -> None:
     assert not compiled.pays(1)
+    assert compiled.pays(compiled.LONG) == compiled._is_there()
+    assert compiled.pays(1) == compiled._is_there()
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("interleaved-zb", 3), ("zbv", 2), ("dualpipe", 2)])
-def test_both_forms_agree_to_the_bit(name: str, chunks: int, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_forms_agree_to_the_bit(name: str, chunks: int, account: compiled._Account) -> None:
     pytest.importorskip("numba")
     order = registry.order(name, ranks=4, chunks=chunks, microbatches=12)
     results = []
     for turns in (0, compiled.PATIENCE):
-        monkeypatch.setattr(compiled, "_turns", turns)
+        account.turns = turns
         program.compile_order.cache_clear()
         timeline = simulate(order, TIMES)
         results.append((makespan(order, TIMES), [end.tolist() for end in timeline.end]))
     assert results[0] == results[1]
 
 
-def test_the_compiled_form_finds_a_deadlock(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_form_finds_a_deadlock(account: compiled._Account) -> None:
     pytest.importorskip("numba")
     f0, f1, b0, b1 = (Action(kind, microbatch, 0) for kind in ("F", "BW") for microbatch in (0, 1))
     order = Order.of(((f0, b0, f1, b1), (f0, f1, b0, b1)), microbatches=2, placement=loop(2, 1))
-    monkeypatch.setattr(compiled, "_turns", compiled.PATIENCE)
+    account.turns = compiled.PATIENCE
     with pytest.raises(InfeasibleError, match="rank 0 stops at BW of microbatch 0"):
         makespan(order, TIMES)
 
 
-def test_everything_works_without_numba(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_works_without_numba(account: compiled._Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_is_there", lambda: False)
-    monkeypatch.setattr(compiled, "_turns", compiled.PATIENCE)
+    account.turns = compiled.PATIENCE
     order = registry.order("1f1b", ranks=3, chunks=1, microbatches=7)
     assert np.isfinite(engine.makespan(order, TIMES))

@@ -131,11 +131,20 @@ def _calls(options: argparse.Namespace) -> None:
     from predict.workload.decompose import requests_of_runs
     from sampling.requests import calls_file_content
 
-    content = json.dumps(calls_file_content(requests_of_runs([load(config) for config in options.configs])), indent=1)
+    runs = [load(config) for config in options.configs]
+    hardware = sorted({run.cluster.gpu.name for run in runs})
+    if len(hardware) > 1:
+        raise UserError(
+            f"cluster.hardware: the runs are on {' and '.join(hardware)}; write the calls of each by itself"
+        )
+    content = json.dumps(calls_file_content(requests_of_runs(runs), hardware[0]), indent=1)
     if options.output is None:
         print(content)
-    else:
+        return
+    try:
         options.output.write_text(content + "\n")
+    except OSError as error:
+        raise UserError(f"--output: {options.output} cannot be written ({error.strerror}); give another path") from None
 
 
 def _measure(options: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ from predict.schedules.order_files import is_order_file
 from predict.workload.huggingface import ModelReading, override, own_key, read_model
 from predict.workload.plan import Batch, Plan
 from predict.workload.run import TrainingRun
-from sampling.hardware import Cluster, load_cluster
+from sampling.hardware import hardware_facts, load_cluster
 from sampling.store import DATA, read_manifest, samples_directory
 
 __all__ = ["json_schema", "load"]
@@ -77,11 +77,13 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     )
     if draft.faults or model.spec is None:
         raise config_error(draft.faults, draft.sources)
-    batch = checked["batch"]
+    batch, cluster = checked["batch"], _with_cores(checked["cluster"])
+    if crowded := list(broken_rules(cluster)):
+        raise config_error(crowded, draft.sources)
     return TrainingRun(
         name=path.stem,
         model=model.spec,
-        cluster=_cluster(checked["cluster"]),
+        cluster=load_cluster(**cluster),
         plan=Plan(**checked["plan"]),
         batch=Batch(global_=batch["global"], micro=batch["micro"], seq_len=batch["seq_len"]),
         precision=precision["precision"],
@@ -199,16 +201,10 @@ def _precision(draft: _Draft) -> Values:
     return dict(values)
 
 
-def _cluster(values: Values) -> Cluster:
-    """Build the cluster; a CPU's cores are those given, else those its samples were taken on."""
-    cores = values.get("cores")
-    directory = samples_directory(values["profile"], DATA)
-    if cores is None and (directory / "manifest.json").is_file():
-        cores = read_manifest(directory).device.get("cores")
-    return load_cluster(
-        hardware=values["hardware"],
-        nodes=values["nodes"],
-        gpus_per_node=values["gpus_per_node"],
-        profile=values["profile"],
-        cores=cores,
-    )
+def _with_cores(cluster: Values) -> Values:
+    """The cluster's values with a CPU's cores: those given, else those its samples were taken on, else this machine's."""
+    if "cores" in cluster or hardware_facts(cluster["hardware"])["kind"] != "cpu":
+        return cluster
+    directory = samples_directory(cluster["profile"], DATA)
+    sampled = read_manifest(directory).device.get("cores") if (directory / "manifest.json").is_file() else None
+    return cluster | {"cores": sampled or os.cpu_count() or 1}

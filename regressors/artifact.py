@@ -25,6 +25,7 @@ from regressors.roofline_fit import Roofline
 from regressors.smooth import Smooth
 from regressors.trees import FlatTrees
 from sampling.errors import SamplesError
+from sampling.store import replacing
 
 FORMAT = 1
 FILE = "bank.npz"
@@ -67,13 +68,10 @@ def save(directory: Path, operators: Sequence[FittedOperator], facts: Mapping[st
     pools = Pools()
     records = [_record(operator, pools) for operator in operators]
     header = json.dumps({"format": FORMAT, "facts": facts, "operators": records}).encode()
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE
-    temporary = path.with_suffix(".tmp")
     members: dict[str, Any] = {HEADER: np.frombuffer(header, dtype=np.uint8), **pools.arrays()}
-    with temporary.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **members)
-    temporary.replace(path)
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,7 +46,7 @@ class Bank:
 
         That is where no such call, phase and thread count was sampled, or only calls of other parts (a layer on one rank
         says nothing of its collectives on two). On a cluster whose stated peaks differ from the profile's, the models
-        scale with the peaks, samples are not used, and the source is `transferred`. Raises SamplesError if an operator's
+        scale with the peaks, samples are not used, intervals are wider, and the source is `transferred`. Raises SamplesError if an operator's
         features changed since the fit.
         """
         memory = self._memory(cluster)
@@ -75,11 +74,10 @@ class Bank:
         ]
         if not known:
             return
-        predicted = operator.predict([priced[asked] for asked in known])
-        if self._artifact.facts["hardware"].get(str(key.threads)) != hardware_digest(cluster):
-            memory.update(
-                {asked: replace(times, source="transferred") for asked, times in zip(known, predicted, strict=True)}
-            )
+        elsewhere = self._artifact.facts["hardware"].get(str(key.threads)) != hardware_digest(cluster)
+        predicted = operator.predict([priced[asked] for asked in known], elsewhere=elsewhere)
+        if elsewhere:
+            memory.update(zip(known, predicted, strict=True))
             return
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
         memory.update({asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)})

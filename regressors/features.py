@@ -109,6 +109,10 @@ def hardware_digest(cluster: Cluster) -> str:
 
 
 def shape_digest(call: Call, phase: Phase, threads: int) -> int:
-    """A 64-bit key of what was timed, equal on every machine and Python."""
-    text = json.dumps([call.NAME, phase, threads, sorted(call.fields().items())])
+    """A 64-bit key of what was timed, equal on every machine and Python.
+
+    An empty field says nothing and is left out, so that it may be younger than the samples.
+    """
+    said = sorted((name, value) for name, value in call.fields().items() if value != "")
+    text = json.dumps([call.NAME, phase, threads, said])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -12,7 +12,7 @@ from regressors.features import ModelKey, Priced, Schema
 from regressors.intervals import Domain, Intervals
 from regressors.measured import MeasuredTable
 from regressors.model import TimeModel
-from regressors.times import Times
+from regressors.times import Source, Times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,17 +26,27 @@ class FittedOperator:
     domain: Domain
     measured: MeasuredTable
 
-    def predict(self, priced: Sequence[Priced]) -> list[Times]:
-        """Times by the model alone; raises SamplesError for columns it was not fitted on."""
+    def predict(self, priced: Sequence[Priced], *, elsewhere: bool = False) -> list[Times]:
+        """Times by the model alone; raises SamplesError for columns it was not fitted on.
+
+        `elsewhere`: they were priced at the peaks of another device than the sampled one.
+        """
         terms, features = self.schema.matrices(priced)
-        inside = self.domain.contains(terms, features)
         octaves = self.domain.octaves_beyond(self.model.base.time_us(terms))
         median = self.model.time_us(terms, features)
-        factor = np.exp(self.intervals.half_width(inside, octaves))
-        columns = (median, median / factor, median * factor, inside)
+        sources: list[Source]
+        if elsewhere:
+            half = self.intervals.half_width_elsewhere(octaves)
+            sources = ["transferred"] * len(priced)
+        else:
+            inside = self.domain.contains(terms, features)
+            half = self.intervals.half_width(inside, octaves)
+            sources = ["measured" if near else "extrapolated" for near in inside.tolist()]
+        factor = np.exp(half)
+        columns = (median.tolist(), (median / factor).tolist(), (median * factor).tolist(), sources)
         return [
-            Times(median_us=mid, low_us=low, high_us=high, source="measured" if near else "extrapolated")
-            for mid, low, high, near in zip(*(column.tolist() for column in columns), strict=True)
+            Times(median_us=mid, low_us=low, high_us=high, source=source)
+            for mid, low, high, source in zip(*columns, strict=True)
         ]
 
     def look_up(self, shapes: Sequence[int]) -> list[Times | None]:

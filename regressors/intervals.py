@@ -13,6 +13,9 @@ from regressors.smooth import spread_subset, squared_distances
 COVERAGE = 0.9
 UNKNOWN_HALF_WIDTH = math.log(2)
 """Without one held-out error: a sum of two resources and their maximum, the two rooflines, differ by at most 2×."""
+OTHER_DEVICE_HALF_WIDTH = UNKNOWN_HALF_WIDTH
+"""What carrying a model over to another device's peaks adds: a prior, for no device was held out yet. The share of its
+peaks that a device reaches may differ from the sampled one's by as much as two rooflines do."""
 NEAR_SHARE = 0.95
 """Share of the training rows whose nearest neighbour is nearer than what still counts as near."""
 ROUNDS_TO_CONSTANT = 0.5
@@ -31,7 +34,16 @@ class Intervals:
     octaves: float
 
     def half_width(self, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], octaves: Floats) -> Floats:
-        half: Floats = np.where(inside, self.inside, self.outside * np.sqrt(np.maximum(1.0, octaves / self.octaves)))
+        half: Floats = np.where(inside, self.inside, self._beyond(octaves))
+        return half
+
+    def half_width_elsewhere(self, octaves: Floats) -> Floats:
+        """On another device: no call is inside the samples there, and the device itself is unknown, independently."""
+        half: Floats = np.hypot(self._beyond(octaves), OTHER_DEVICE_HALF_WIDTH)
+        return half
+
+    def _beyond(self, octaves: Floats) -> Floats:
+        half: Floats = self.outside * np.sqrt(np.maximum(1.0, octaves / self.octaves))
         return half
 
 

@@ -12,6 +12,7 @@ from regressors.dataset import TrainingData, load_profile
 from regressors.fit import fit_operator
 from regressors.fitted import FittedOperator
 from regressors.report import OperatorReport, as_json, as_markdown
+from sampling.store import write_atomically
 
 Progress = Callable[[int, int, str], None]
 """Told how many operators are done, of how many, and the last one's name."""
@@ -40,8 +41,8 @@ def train(*, samples: Path, output: Path, fitted_at: str, jobs: int, progress: P
     facts = {"profile": samples.name, "fitted_at": fitted_at, "quarantined": profile.quarantined}
     hardware = {str(threads): digest for threads, digest in profile.hardware.items()}
     path = artifact.save(output, fitted, {**facts, "hardware": hardware, "provenance": dict(profile.provenance)})
-    _write(output / "report.json", as_json(reports, facts))
-    _write(output / "report.md", as_markdown(reports, facts))
+    write_atomically(output / "report.json", as_json(reports, facts).encode())
+    write_atomically(output / "report.md", as_markdown(reports, facts).encode())
     return Trained(path=path, reports=tuple(reports))
 
 
@@ -51,9 +52,3 @@ def _fit_all(operators: Sequence[TrainingData], jobs: int) -> Iterator[tuple[Fit
     parallel = joblib.Parallel(n_jobs=min(jobs, len(operators)), return_as="generator")
     results: Any = parallel(joblib.delayed(fit_operator)(data) for data in operators)
     yield from results
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

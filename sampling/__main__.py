@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -59,34 +60,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sampling.device import detect_hardware, ranks_of_machine
+    from sampling.device import detect_hardware, most_ranks, ranks_of_machine
     from sampling.hardware import CONFIGS, hardware_facts
     from sampling.progress import progress_display
-    from sampling.requests import read_calls_file, space_filling
-    from sampling.session import Wanted, open_profile, sample
+    from sampling.requests import on_one_node, read_calls_file, space_filling
+    from sampling.session import Wanted, open_profile, sample, sole_session
     from sampling.shapes import draw_models
     from sampling.store import DATA, samples_directory
 
-    if options.budget <= 0:
-        raise ConfigError(f"--budget: {options.budget:g} is not a positive number of seconds")
+    if not 0 < options.budget < math.inf:
+        raise ConfigError(f"--budget: {options.budget:g} is not a positive, finite number of seconds")
     hardware = options.hardware or detect_hardware()
-    kind = "cpu" if hardware_facts(hardware)["kind"] == "cpu" else "gpu"
+    facts = hardware_facts(hardware)
+    kind = "cpu" if facts["kind"] == "cpu" else "gpu"
     ranges = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
+    most = most_ranks(hardware)
     wanted = []
     if options.calls:
-        needed = sorted(read_calls_file(options.calls).items())
-        wanted += [Wanted(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED) for ranks, requests in needed]
+        needed = sorted(read_calls_file(options.calls, facts["name"]).items())
+        if needed and needed[-1][0] > most:
+            raise ConfigError(
+                f"{options.calls}: needs {needed[-1][0]} ranks on one node, and this machine can run {most}; sample on a "
+                "machine as large as the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
+            )
+        for ranks, requests in needed:
+            here = [request for request in requests if on_one_node(request.call, ranks)]
+            wanted.append(Wanted(busy_ranks=ranks, requests=here, visits=VISITS_OF_NAMED))
+            if left_out := len(requests) - len(here):
+                print(
+                    f"{options.calls}: {left_out} calls that span nodes are left out: a session is on one",
+                    file=sys.stderr,
+                )
     models = draw_models(ranges, options.models)
     wanted += [
         Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1)
         for ranks in ranks_of_machine(hardware)
     ]
     directory = samples_directory(options.profile, options.data or DATA)
-    manifest = open_profile(directory, profile=options.profile, hardware=hardware, fresh=options.fresh)
-    print(f"{options.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
-    start = time.monotonic()
-    with progress_display() as tell:
-        outcome = sample(directory, manifest, wanted, budget_s=options.budget, tell=tell)
+    with sole_session(directory):
+        manifest = open_profile(directory, profile=options.profile, hardware=hardware, fresh=options.fresh)
+        print(f"{options.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
+        start = time.monotonic()
+        with progress_display() as tell:
+            outcome = sample(directory, manifest, wanted, budget_s=options.budget, tell=tell)
     print(
         f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "
         f"{outcome.not_reached} more wanted: run again to go on"

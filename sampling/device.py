@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 from sampling.hardware import CONFIGS, hardware_facts, known_hardware
 
 
@@ -29,13 +29,24 @@ def detect_hardware() -> str:
     )
 
 
-def ranks_of_machine(hardware: str) -> list[int]:
-    """How many ranks a node to sample with: one alone, and all of them together."""
+def most_ranks(hardware: str) -> int:
+    """How many ranks this machine can run at once: one a GPU, or one a core. ConfigError for a GPU that is not there."""
     if hardware_facts(hardware)["kind"] == "cpu":
-        return [1, 2] if (os.cpu_count() or 1) > 1 else [1]
+        return os.cpu_count() or 1
     import torch
 
-    return sorted({1, torch.cuda.device_count()})
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"--hardware: {hardware!r} is a GPU, and torch finds none on this machine; sample on one that has it, with a "
+            "torch build for it, or leave --hardware away"
+        )
+    return torch.cuda.device_count()
+
+
+def ranks_of_machine(hardware: str) -> list[int]:
+    """How many ranks a node to sample with: one alone, and all GPUs together or two shares of a CPU."""
+    most = most_ranks(hardware)
+    return sorted({1, min(2, most) if hardware_facts(hardware)["kind"] == "cpu" else most})
 
 
 def identify(hardware: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ class Gpu:
     """Share of the peak that work of a kind reaches when nothing was sampled: gemm, attention, elementwise, wire."""
     source: str
     threads: int = 0
+    fastest_tflops: Mapping[str, float] = field(default_factory=dict)
+    """By dtype, what the best of the devices that an entry stands for reaches, where that is more than `peak_tflops`."""
+
+    def at_its_fastest(self) -> Gpu:
+        """The same with the peaks that none of these devices exceeds, to judge measurements by."""
+        return replace(self, peak_tflops={**self.peak_tflops, **self.fastest_tflops})
 
     def peak_flops_per_us(self, dtype: str) -> float:
         """FLOPs a microsecond at the dense peak; a dtype the device lacks is a `ConfigError`."""
@@ -97,6 +103,7 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
         cache_mib=facts["cache_mib"],
         efficiency=facts["efficiency"],
         source=facts["source"],
+        fastest_tflops=facts.get("fastest_tflops", {}),
     )
     if gpu.kind == "cpu":
         cores = cores or os.cpu_count() or 1
@@ -118,8 +125,14 @@ def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str,
 
 def _share_of_cpu(per_core: Gpu, cores: int, ranks: int) -> Gpu:
     threads = cores // ranks
-    peaks = {dtype: tflops * threads for dtype, tflops in per_core.peak_tflops.items()}
-    return replace(per_core, peak_tflops=peaks, memory_gb_per_s=per_core.memory_gb_per_s * threads, threads=threads)
+    peaks, fastest = (
+        {dtype: tflops * threads for dtype, tflops in of_core.items()}
+        for of_core in (per_core.peak_tflops, per_core.fastest_tflops)
+    )
+    memory_gb_per_s = per_core.memory_gb_per_s * threads
+    return replace(
+        per_core, peak_tflops=peaks, fastest_tflops=fastest, memory_gb_per_s=memory_gb_per_s, threads=threads
+    )
 
 
 def known_hardware() -> list[str]:

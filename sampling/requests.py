@@ -4,42 +4,77 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sampling.call import Call, Phase, make_call
 from sampling.compute import Request
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, SamplesError
 from sampling.shapes import DrawnModel, calls_of
 from sampling.store import Sample
 
-CALLS_VERSION = 1
+CALLS_VERSION = 2
+WRITE_IT = "write it with `predict calls RUN.yml`"
 
 
-def read_calls_file(path: Path) -> dict[int, list[Request]]:
-    """The calls that `predict calls` wrote: ranks a node → requests. ConfigError names the file and the fault."""
+def read_calls_file(path: Path, hardware: str) -> dict[int, list[Request]]:
+    """The calls that `predict calls` wrote for runs on `hardware` (the name of a Gpu): ranks a node → requests.
+
+    ConfigError names the file and the fault, other hardware being one.
+    """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); write it with `predict calls RUN.yml`") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {WRITE_IT}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text; {WRITE_IT}") from None
     except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}: line {error.lineno}: not JSON ({error.msg}); write it with `predict calls RUN.yml`"
-        ) from None
+        raise ConfigError(f"{path}: line {error.lineno}: not JSON ({error.msg}); {WRITE_IT}") from None
     if not isinstance(content, dict) or content.get("version") != CALLS_VERSION:
-        raise ConfigError(f"{path}: not a calls file of version {CALLS_VERSION}; write it with `predict calls RUN.yml`")
+        raise ConfigError(f"{path}: not a calls file of version {CALLS_VERSION}; {WRITE_IT}")
+    wanted, entries = content.get("hardware"), content.get("calls")
+    if not isinstance(entries, list):
+        raise ConfigError(f"{path}: calls: {entries!r} is not a list of calls; {WRITE_IT}")
+    if wanted != hardware:
+        raise ConfigError(
+            f"{path}: hardware: its calls are of runs on {wanted!r}, this session is on {hardware!r}; sample where that "
+            "hardware is (--hardware chooses it), or write the calls of runs with this cluster.hardware"
+        )
     requests: dict[int, list[Request]] = {}
-    for entry in content["calls"]:
-        request = Request(call=make_call(entry["call"], entry["fields"]), phases=tuple(entry["phases"]))
-        requests.setdefault(entry["ranks_per_node"], []).append(request)
+    for index, entry in enumerate(entries):
+        try:
+            ranks, request = _read_entry(entry)
+        except (AttributeError, KeyError, TypeError, ValueError, SamplesError) as error:
+            problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ConfigError(f"{path}: calls[{index}]: {problem}; {WRITE_IT}") from None
+        requests.setdefault(ranks, []).append(request)
     return requests
 
 
-def calls_file_content(requests: dict[int, list[Request]]) -> dict[str, Any]:
+def _read_entry(entry: Mapping[str, Any]) -> tuple[int, Request]:
+    """Ranks a node and the request. For what is none, the error that stumbling over it raises."""
+    call, phases, ranks = make_call(entry["call"], entry["fields"]), entry["phases"], entry["ranks_per_node"]
+    strange = [phase for phase in phases if phase not in call.PHASES]
+    if strange:
+        raise ValueError(f"phases: {call.NAME} has no {strange[0]!r}, only {', '.join(call.PHASES)}")
+    if type(ranks) is not int or ranks < 1:
+        raise ValueError(f"ranks_per_node: {ranks!r} is not a number of ranks")
+    return ranks, Request(call=call, phases=tuple(phases))
+
+
+def on_one_node(call: Call, ranks: int) -> bool:
+    """Whether `ranks` ranks of one node can run the call as it is meant."""
+    fields = call.fields()
+    within = fields.get("ranks_per_node", call.group_size) >= call.group_size and fields.get("group_nodes", 1) == 1
+    return within and call.group_size <= ranks
+
+
+def calls_file_content(requests: Mapping[int, Iterable[Request]], hardware: str) -> dict[str, Any]:
     """The inverse of `read_calls_file`."""
     return {
         "version": CALLS_VERSION,
+        "hardware": hardware,
         "calls": [
             {
                 "ranks_per_node": ranks,

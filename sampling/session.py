@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sampling.compute import Request
 from sampling.device import identify, provenance
-from sampling.errors import SamplesError
+from sampling.errors import SamplesError, UserError
 from sampling.hardware import hardware_facts
 from sampling.job import Job
 from sampling.launch import launch
@@ -55,23 +57,44 @@ class Outcome:
     not_reached: int
 
 
+@contextmanager
+def sole_session(directory: Path) -> Iterator[None]:
+    """Hold a profile's directory, made if need be, for one session; UserError while another session holds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        _lock(held, directory)
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(held: int, directory: Path) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{directory}: another session is sampling into it; wait for it to end, or use another --profile (PROFILE=…)"
+        ) from None
+
+
 def open_profile(directory: Path, *, profile: str, hardware: str, fresh: bool) -> Manifest:
     """The profile's manifest with a new session at its end; rows of an interrupted session are folded in first.
 
     Raises SamplesError when the rows there come from another machine. With `fresh` they are set aside instead.
     """
     device = identify(hardware)
-    if fresh and directory.exists():
-        aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
-        directory.rename(aside)
+    if fresh:
+        _set_aside(directory)
     if (directory / "manifest.json").exists():
-        fold_journal(directory)
         manifest = read_manifest(directory)
-        if manifest.device != device:
+        if (manifest.hardware, manifest.device) != (hardware, device):
             raise SamplesError(
-                f"{directory}: its rows are from {manifest.device}, this machine is {device}; sample under another name "
-                "(PROFILE=…), or start the profile anew with FRESH=1 or --fresh (the old rows are set aside, not lost)"
+                f"{directory}: its rows are from {manifest.hardware}, {manifest.device}; this session is on {hardware}, "
+                f"{device}; sample under another name (PROFILE=…), or start the profile anew with FRESH=1 or --fresh (the "
+                "old rows are set aside, not lost)"
             )
+        fold_journal(directory)
     else:
         manifest = Manifest(profile=profile, hardware=hardware, device=device)
     session = {"id": len(manifest.sessions), "date": time.strftime("%Y-%m-%d"), **provenance()}
@@ -79,6 +102,18 @@ def open_profile(directory: Path, *, profile: str, hardware: str, fresh: bool) -
     manifest = replace(manifest, sessions=[*manifest.sessions, session])
     write_manifest(directory, manifest)
     return manifest
+
+
+def _set_aside(directory: Path) -> None:
+    """Move all that a profile holds into a directory beside it; its own stays, since this session holds it. The manifest
+    goes last, so that rows are never without the machine they are from."""
+    if not directory.is_dir():
+        return
+    contents = sorted(directory.iterdir(), key=lambda path: path.name == "manifest.json")
+    aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
+    for path in contents:
+        aside.mkdir(exist_ok=True)
+        path.rename(aside / path.name)
 
 
 def sample(directory: Path, manifest: Manifest, wanted: Sequence[Wanted], *, budget_s: float, tell: Tell) -> Outcome:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sampling.call import Call, Phase
+from sampling.collectives import Collective
 from sampling.hardware import Cluster
 from sampling.operators.base import Operator
+
+WIRE_SLACK = 2.0
+"""How much faster than a ring on the stated link a collective may be: a switch that reduces and copies (NVLink SHARP) lets
+each byte pass a rank's link once, where a ring's all-reduce sends it twice."""
 
 
 def physical_bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
     """A time that no measurement can honestly beat: the slowest resource at its peak, parts one after the other.
 
-    Memory does not count where a cache holds all that is moved, nor communication inside a cell, which may overlap.
+    Memory does not count where a cache holds all that is moved, nor communication inside a cell, which may overlap, nor
+    latencies, which are nominal: of a message (small ones take other ways than a ring), of waking threads.
     """
+    return _bound_us(call, phase, replace(cluster, gpu=cluster.gpu.at_its_fastest()))
+
+
+def _bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
     parts = call.parts(phase)
     if parts:
         operators = [part for part in parts if isinstance(part.call, Operator)]
-        return sum(part.count * physical_bound_us(part.call, part.phase, cluster) for part in operators)
+        return sum(part.count * _bound_us(part.call, part.phase, cluster) for part in operators)
     terms = call.terms(phase, cluster)
-    if isinstance(call, Operator) and call.bytes_moved(phase) < cluster.gpu.cache_mib * 2**20:
-        terms = {name: value for name, value in terms.items() if not name.endswith("_memory")}
-    return max(terms.values(), default=0.0)
+    if isinstance(call, Collective):
+        # the ranks of a node may share the way of all of them to other nodes
+        links = 1 if call.ranks <= call.ranks_per_node else call.ranks_per_node
+        return terms["wire"] / (WIRE_SLACK * links)
+    in_cache = isinstance(call, Operator) and call.bytes_moved(phase) < cluster.gpu.cache_mib * 2**20
+    kinds = ("_compute",) if in_cache else ("_compute", "_memory")
+    return max((value for name, value in terms.items() if name.endswith(kinds)), default=0.0)

@@ -10,7 +10,9 @@ Rows hold fields and times, never features, so a new feature needs a retrain and
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,14 +93,24 @@ def read_manifest(directory: Path) -> Manifest:
     """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
     path = directory / "manifest.json"
     try:
-        return Manifest(**json.loads(path.read_text()))
+        return _manifest(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise SamplesError(f"{directory}: no samples; run `make sample PROFILE={directory.name}`") from None
-    except (json.JSONDecodeError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise SamplesError(
             f"{path}: not a manifest of version {MANIFEST_VERSION} ({error}); restore the file, or set the directory "
             f"aside and run `make sample PROFILE={directory.name}`"
         ) from None
+
+
+def _manifest(content: Any) -> Manifest:
+    """Raises TypeError or ValueError for what is none of this version."""
+    manifest = Manifest(**content)
+    if manifest.version != MANIFEST_VERSION:
+        raise ValueError(f"its version is {manifest.version}")
+    if not isinstance(manifest.device, dict) or not isinstance(manifest.sessions, list):
+        raise TypeError("device must be a mapping and sessions a list")
+    return manifest
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -149,7 +161,8 @@ def append_to_journal(directory: Path, sample: Sample) -> None:
 def fold_journal(directory: Path) -> int:
     """Move the journal's rows into the parquet files; returns how many.
 
-    A row cut short by a kill is left out. A quarantined row gives way to a newer row of the same key.
+    A row cut short by a kill is left out. A quarantined row gives way to a newer row of the same key. Whenever it is
+    interrupted, folding again leaves every row once.
     """
     journal = directory / "journal.jsonl"
     if not journal.is_file():
@@ -176,8 +189,9 @@ def _complete_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _merge(old: list[Sample], new: list[Sample]) -> list[Sample]:
-    renewed = {sample.key for sample in new}
-    kept = [sample for sample in old if not (sample.quarantine and sample.key in renewed)]
+    """The rows of a table and of the journal; those of the journal that an interrupted fold already brought in, once."""
+    renewed, folded = {sample.key for sample in new}, set(new)
+    kept = [sample for sample in old if sample not in folded and not (sample.quarantine and sample.key in renewed)]
     return kept + new
 
 
@@ -187,14 +201,26 @@ def _write_table(path: Path, samples: list[Sample]) -> None:
     rows = [
         {**sample.call.fields(), **{name: getattr(sample, name) for name in MEASUREMENT_COLUMNS}} for sample in samples
     ]
-    temporary = path.with_suffix(".tmp")
-    pd.DataFrame(rows).to_parquet(temporary, index=False, compression="zstd")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        pd.DataFrame(rows).to_parquet(temporary, index=False, compression="zstd")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write the whole file or nothing of it."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path`, nobody else's, to be written in the block; it takes the place of `path` at the block's end.
+
+    If the block fails, nothing of it is left.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

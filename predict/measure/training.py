@@ -81,7 +81,7 @@ def build_training(run: TrainingRun) -> Training:
         passes = pipeline(run, modules, mesh, tokens, targets, loss_context)
     else:
         passes = accumulation(run, modules[0], tokens, targets, loss_context)
-    module = nn.ModuleList(modules)
+    module = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
     return Training(module=module, optimizers=make_optimizers(module, mesh, zero=plan.zero), passes=passes)
 
 

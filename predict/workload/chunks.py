@@ -172,6 +172,7 @@ def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:
 def layer_call(run: TrainingRun) -> DenseLayer:
     """One decoder layer of the run on one tensor-parallel rank."""
     model = run.model
+    own_bias = "" if model.output_bias == model.mlp_bias else "with" if model.output_bias else "without"
     return DenseLayer(
         **common_fields(run),
         heads=model.heads,
@@ -183,6 +184,7 @@ def layer_call(run: TrainingRun) -> DenseLayer:
         rope=model.rope,
         qkv_bias=model.attention_bias,
         bias=model.mlp_bias,
+        output_bias=own_bias,
     )
 
 

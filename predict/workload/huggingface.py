@@ -12,7 +12,7 @@ from predict.faults import Fault, config_error, did_you_mean, divisors, key_name
 from predict.keys import Scalar, check
 from predict.workload.families import FAMILIES, OTHER_NAMES, Family
 from predict.workload.model import ModelSpec
-from predict.workload.refusals import NEUTRAL, REFUSALS, refused
+from predict.workload.refusals import REFUSALS, is_neutral, refused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ _REFUSED_KEYS = frozenset(refusal.key for refusal in REFUSALS)
 
 def _costs_nothing(key: Any) -> bool:
     """Whether a key is no part of the shape: it is judged as a feature, or changes no cost."""
-    return isinstance(key, str) and (key in _REFUSED_KEYS or NEUTRAL.fullmatch(key) is not None)
+    return isinstance(key, str) and (key in _REFUSED_KEYS or is_neutral(key))
 
 
 def _unknown_family(given: Mapping[Any, Any]) -> Fault:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,15 +61,36 @@ REFUSALS = (
 """Each by the name that published configs give it."""
 
 FULL_ATTENTION = "full_attention"
-NEUTRAL = re.compile(
-    r"_.*|.*(token_id|dropout|pdrop|_eps|epsilon|dtype|init|initializer_range|init_method|_version|_type|_map)"
-    r"|(rope|summary|id2label|label2id|scale_attn|output|return|unsloth)_?.*"
-    r"|architectures|use_cache|pretraining_tp|max_sequence_length|max_window_layers|use_mrope|use_sliding_window"
-    r"|tokenizer_class|task_specific_params|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn"
-    r"|gradient_checkpointing|is_decoder|rotary_emb_base|chunk_size_feed_forward|attn_implementation|use_flash_attention.*"
-    r"|layer_types|logits_to_keep|finetuning_task|prefix|name_or_path|torchscript"
-)
-"""Keys of published configs that change neither the shape of a matrix nor the work of a training step."""
+_NEUTRAL = {
+    "the file itself": "model_type architectures auto_map transformers_version dtype torch_dtype name_or_path tokenizer_class"
+    " is_llama_config unsloth_fixed unsloth_version",
+    "tokens": "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id mask_token_id"
+    " decoder_start_token_id forced_bos_token_id forced_eos_token_id",
+    "starting values and numerics": "initializer_range rms_norm_eps layer_norm_eps layer_norm_epsilon scale_attn_weights"
+    " scale_attn_by_inverse_layer_idx reorder_and_upcast_attn use_bfloat16",
+    "dropout, taken as 0": "attention_dropout hidden_dropout classifier_dropout attn_pdrop embd_pdrop resid_pdrop"
+    " attention_probs_dropout_prob hidden_dropout_prob",
+    "angles of the rotary embedding": "rope_theta rope_scaling rope_parameters rope_interleaved rotary_emb_base",
+    "how it runs": "use_cache pretraining_tp gradient_checkpointing attn_implementation use_flash_attention"
+    " use_flash_attention_2 chunk_size_feed_forward logits_to_keep num_logits_to_keep torchscript is_decoder"
+    " tie_encoder_decoder pruned_heads cross_attention_hidden_size tf_legacy_loss",
+    "lengths, unused without a window": "max_sequence_length n_ctx max_window_layers use_sliding_window layer_types use_mrope",
+    "what is returned": "output_attentions output_hidden_states output_scores return_dict return_dict_in_generate",
+    "other tasks": "id2label label2id problem_type finetuning_task task_specific_params prefix n_special"
+    " predict_special_tokens summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj",
+    "generation": "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature"
+    " top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size"
+    " bad_words_ids num_return_sequences remove_invalid_values exponential_decay_length_penalty suppress_tokens"
+    " begin_suppress_tokens",
+}
+NEUTRAL = frozenset(name for names in _NEUTRAL.values() for name in names.split())
+"""Keys of published configs (of Llama, Qwen2, Mistral, GPT-2, GPT-NeoX, and what every `transformers` config has) that change
+neither the shape of a matrix nor the work of a training step. `layer_types` and the window's switch are judged by `refused`."""
+
+
+def is_neutral(key: str) -> bool:
+    """Whether a key changes no cost; one with a leading underscore is a library's own note, or somebody's comment."""
+    return key in NEUTRAL or key.startswith("_")
 
 
 def refused(values: Mapping[str, Any], assumed: Mapping[str, Any]) -> Iterator[Fault]:

@@ -33,7 +33,8 @@ class LayerShape(Composite):
     """The fields that decide what a dense decoder layer costs, on one rank of `tp`.
 
     Input [batch, seq, hidden] ([batch, seq/tp, hidden] with sp). `norm` is rms or layer; `gated` a SwiGLU MLP of three
-    matrices instead of a GELU one of two; `qkv_bias` biases on query, key and value, `bias` on the other projections.
+    matrices instead of a GELU one of two; `qkv_bias` biases on query, key and value, `bias` on the other projections, but
+    for attention's output where `output_bias` says otherwise.
     """
 
     batch: int
@@ -52,6 +53,12 @@ class LayerShape(Composite):
     sp: bool
     group_nodes: int = 1
     """Nodes over which the cell's group is spread."""
+    output_bias: str = ""
+    """Whether attention's output projection has a bias: `with`, `without`, or empty for as `bias` says."""
+
+    @property
+    def has_output_bias(self) -> bool:
+        return self.output_bias == "with" if self.output_bias else self.bias
 
     def weight_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the layer's weights on one rank: matrices as [out, in], then vectors."""
@@ -67,8 +74,10 @@ class LayerShape(Composite):
         shapes += [(self.hidden,)] * (2 if self.norm == "rms" else 4)
         if self.qkv_bias:
             shapes += [(query,), (key,), (key,)]
+        if self.has_output_bias:
+            shapes += [(self.hidden,)]
         if self.bias:
-            shapes += [(self.hidden,)] + [(width,)] * (2 if self.gated else 1) + [(self.hidden,)]
+            shapes += [(width,)] * (2 if self.gated else 1) + [(self.hidden,)]
         return shapes
 
     def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:

@@ -26,7 +26,7 @@ class Attend(torch.nn.Module):
         self.query = torch.nn.Linear(shape.hidden, query, bias=shape.qkv_bias, **options)
         self.key = torch.nn.Linear(shape.hidden, key, bias=shape.qkv_bias, **options)
         self.value = torch.nn.Linear(shape.hidden, key, bias=shape.qkv_bias, **options)
-        self.output = torch.nn.Linear(query, shape.hidden, bias=shape.bias, **options)
+        self.output = torch.nn.Linear(query, shape.hidden, bias=shape.has_output_bias, **options)
         self.table = rotary_table(device, shape.dtype, shape.seq_len, shape.head_dim) if shape.rope else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -61,6 +61,13 @@ def test_without_samples_the_first_line_says_so_and_the_answer_is_analytic(capsy
     assert result["provenance"]["samples"] is None
 
 
+def test_what_rounds_to_nothing_has_no_sign_and_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "one-batch", str(ROOT / "configs" / "runs" / "this-machine" / "one-process.yml"))
+    assert "bubble 0.0%" in text
+    assert "-0.0%" not in text
+    assert "pp_bubble" not in text
+
+
 def test_require_measured_turns_that_into_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["one-batch", DEMO, *UNSAMPLED, "--require-measured"]) == 3
     captured = capsys.readouterr()
@@ -80,6 +87,8 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["one-batch", DEMO, "--set", "plan.tp=3"], ["plan", "6"]),
         (["one-batch", DEMO, "--set", "plan.tpp=3"], ["did you mean 'tp'"]),
         (["calls", "none.yml"], ["none.yml"]),
+        (["calls", DEMO, "--output", "/nonexistent/calls.json"], ["--output", "/nonexistent/calls.json"]),
+        (["calls", DEMO, "--output", "/"], ["--output", "directory"]),
         (["validate", "none.yml"], ["none.yml"]),
         (["measure", DEMO, "--steps", "0"], ["--steps"]),
         (["validate", "this-machine", "--rounds", "-1"], ["--rounds"]),
@@ -100,8 +109,17 @@ def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytes
 
     path = tmp_path / "calls.json"
     path.write_text(printed(capsys, "calls", DEMO))
-    (requests,) = read_calls_file(path).values()
+    (requests,) = read_calls_file(path, "CPU core").values()
     assert "dense_layer" in {request.call.NAME for request in requests}
+
+
+def test_calls_are_those_of_one_kind_of_hardware(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(DEMO).read_text().replace("../", f"{ROOT}/configs/")
+    line = next(line for line in text.splitlines() if line.startswith("cluster:"))
+    other = tmp_path / "h100.yml"
+    other.write_text(text.replace(line, "cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 2, profile: none}"))
+    assert main(["calls", DEMO, str(other)]) == 2
+    assert "CPU core and NVIDIA H100" in capsys.readouterr().err
 
 
 def test_the_schema_is_one(capsys: pytest.CaptureFixture[str]) -> None:

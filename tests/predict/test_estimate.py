@@ -137,7 +137,15 @@ def test_ends_hold_embedding_and_head() -> None:
 
 @pytest.mark.parametrize("pp", [1, 2, 4])
 @pytest.mark.parametrize(
-    "changes", [{}, {"tied": True}, {"norm": "layer", "rope": False, "gated": False, "max_positions": 512}]
+    "changes",
+    [
+        {},
+        {"tied": True},
+        {"norm": "layer", "rope": False, "gated": False, "max_positions": 512},
+        {"attention_bias": True},
+        {"mlp_bias": True},
+        {"attention_bias": True, "qkv_bias_only": True, "mlp_bias": True},
+    ],
 )
 def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, Any]) -> None:
     subject = run(pp=pp, model=changes)

@@ -124,3 +124,121 @@ def test_every_fault_of_a_config_json_is_told_at_once() -> None:
 def test_a_missing_file_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'llama3-8b.json'"):
         ModelSpec.from_hf_config(MODELS / "llama3-8.json")
+
+
+LLAMA_LIKE = {
+    "architectures": ["ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "max_position_embeddings": 32768,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.42.3",
+    "use_cache": True,
+    **COMMON,
+}
+GPT2_LIKE = {
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "attn_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-05,
+    "n_ctx": 1024,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "resid_pdrop": 0.1,
+    "summary_activation": None,
+    "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "vocab_size": 50257,
+}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Llama 3.1": {
+        **LLAMA_LIKE,
+        "model_type": "llama",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "pretraining_tp": 1,
+        "rope_scaling": {"factor": 8.0, "rope_type": "llama3"},
+    },
+    "SmolLM2": {**LLAMA_LIKE, "model_type": "llama", "is_llama_config": True, "rope_interleaved": False},
+    "Qwen2.5": {
+        **LLAMA_LIKE,
+        "model_type": "qwen2",
+        "max_window_layers": 28,
+        "sliding_window": 131072,
+        "use_sliding_window": False,
+        "use_mrope": False,
+    },
+    "Mistral 0.3": {**LLAMA_LIKE, "model_type": "mistral", "sliding_window": None, "_name_or_path": "x"},
+    "GPT-2": GPT2_LIKE,
+    "GPT-NeoX": {
+        **COMMON,
+        "model_type": "gpt_neox",
+        "attention_probs_dropout_prob": 0,
+        "classifier_dropout": 0.1,
+        "hidden_act": "gelu",
+        "hidden_dropout": 0.0,
+        "hidden_dropout_prob": 0,
+        "layer_norm_eps": 1e-05,
+        "max_position_embeddings": 2048,
+        "rotary_emb_base": 10000,
+        "rotary_pct": 1.0,
+        "use_parallel_residual": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configs_as_published_are_read(name: str) -> None:
+    assert ModelSpec.from_hf_config(PUBLISHED[name]).vocab > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("LlamaConfig", {}),
+        ("Qwen2Config", {}),
+        ("MistralConfig", {"sliding_window": None}),
+        ("GPT2Config", {}),
+        ("GPTNeoXConfig", {"use_parallel_residual": False, "rotary_pct": 1.0}),
+    ],
+)
+def test_configs_as_transformers_writes_them_are_read(name: str, changes: dict[str, Any]) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, name)().to_dict() | changes
+    assert ModelSpec.from_hf_config(config).vocab > 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "mlp_type",
+        "norm_type",
+        "attention_type",
+        "expert_map",
+        "rope",
+        "rope_fraction",
+        "output_bias",
+        "output_size",
+        "return",
+        "rms_norm_epz",
+        "kv_dtype",
+        "moe_init",
+        "clip_qkv",
+    ],
+)
+def test_keys_that_nobody_knows_are_refused_whatever_they_sound_like(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: unknown key"):
+        ModelSpec.from_hf_config({**PUBLISHED["Llama 3.1"], key: 1})

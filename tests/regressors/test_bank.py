@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from synthetic_operators import CLUSTER, Product, SpreadProduct, random_products
 from regressors import artifact
 from regressors.bank import Bank
 from regressors.dataset import TrainingData, training_data
-from regressors.features import ModelKey, hardware_digest
+from regressors.features import ModelKey, hardware_digest, shape_digest
 from regressors.fit import fit_operator
 from regressors.fitted import FittedOperator
+from regressors.intervals import OTHER_DEVICE_HALF_WIDTH
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware import Cluster
+from sampling.store import DATA, iterate_samples, read_samples, samples_directory
 
 SAMPLED = random_products(40, seed=0)
 FRESH = random_products(50, seed=1)
@@ -128,6 +131,20 @@ def test_other_peaks_scale_the_time_and_are_marked_transferred(bank: Bank) -> No
     assert (there[0].source, there[1].source) == ("transferred", "transferred")
 
 
+def test_another_device_is_trusted_less_than_the_far_end_of_this_one(bank: Bank) -> None:
+    other = replace(CLUSTER, gpu=replace(CLUSTER.gpu, memory_gb_per_s=2 * CLUSTER.gpu.memory_gb_per_s))
+    asked: list[tuple[Product, Phase]] = [
+        (call, "forward") for call in (SAMPLED[0], FRESH[0], Product(m=9000, n=9000, k=9000))
+    ]
+    for here, there in zip(bank.times(asked, CLUSTER), bank.times(asked, other), strict=True):
+        assert here is not None
+        assert there is not None
+        for times, least in ((here, 0.0), (there, OTHER_DEVICE_HALF_WIDTH)):
+            assert math.log(times.high_us / times.median_us) > least
+            assert math.log(times.median_us / times.low_us) > least
+        assert there.high_us / there.low_us > here.high_us / here.low_us
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangedProduct(Product):
     """The same operator after somebody gave it another feature."""
@@ -143,6 +160,21 @@ def test_changed_features_name_the_file_and_the_command(bank: Bank, tmp_path: Pa
             SamplesError, match=rf"(?s){tmp_path}.*parity.*make train-regressors PROFILE={tmp_path.name}"
         ):
             bank.times([(changed, "forward")], CLUSTER)
+
+
+def test_the_shipped_samples_are_found_again_by_the_shipped_regressors() -> None:
+    """A field that joins a call must not part the rows from what was learnt of them."""
+    opened = artifact.load(DATA / "regressors" / "this-machine")
+
+    @cache
+    def shapes_of(key: ModelKey) -> frozenset[int]:
+        return frozenset(opened.operator(key).measured.shape.tolist())
+
+    tables = read_samples(samples_directory("this-machine"))
+    for row in iterate_samples({name: tables[name] for name in ("dense_layer", "gradient_cell", "gemm")}):
+        key = ModelKey(row.call.NAME, row.phase, row.threads)
+        if not row.quarantine:
+            assert shape_digest(row.call, key.phase, key.threads) in shapes_of(key)
 
 
 def spread(ranks: list[int]) -> TrainingData:

@@ -20,6 +20,7 @@ from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.operators.head import OutputHead
 from sampling.operators.layer import DenseLayer, GradientCell
+from sampling.operators.layer_module import make_layer
 from sampling.operators.module_workload import ModuleWorkload
 from sampling.shapes import Ranges, calls_of, draw_models
 from sampling.speed_of_light import physical_bound_us
@@ -231,3 +232,21 @@ def test_a_group_across_nodes_pays_the_slower_link(two_ranks: Cluster) -> None:
 def test_the_head_spreads_its_vocabulary() -> None:
     head = OutputHead(dtype="fp32", batch=2, seq_len=16, hidden=64, vocab=256, norm="rms", tp=2, sp=False)
     assert head.flops("forward") == replace(head, tp=1).flops("forward") / 2
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("output_bias", "own"), [("", None), ("with", True), ("without", False)])
+def test_attentions_output_projection_may_have_a_bias_of_its_own(
+    bias: bool, output_bias: str, own: bool | None
+) -> None:
+    shape = layer(bias=bias, output_bias=output_bias)
+    built = make_layer(shape, CPU)
+    assert sorted(tuple(weight.shape) for weight in built.parameters()) == sorted(shape.weight_shapes())
+    names = {name for name, _ in built.named_parameters()}
+    assert ("attend.output.bias" in names) == (bias if own is None else own)
+    assert ("mlp.down.bias" in names) == bias
+
+
+def test_rows_from_before_a_field_are_the_calls_that_leave_it_empty() -> None:
+    row = {name: value for name, value in layer().fields().items() if name != "output_bias"}
+    assert make_call("dense_layer", row) == layer()

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sampling.call import Call
+from sampling.collectives import AllReduce
 from sampling.compute import Request
 from sampling.errors import ConfigError
 from sampling.operators.gemm import Gemm
 from sampling.operators.layer import DenseLayer
-from sampling.requests import calls_file_content, missing, read_calls_file, space_filling
+from sampling.requests import calls_file_content, missing, on_one_node, read_calls_file, space_filling
 from sampling.shapes import Ranges, draw_models
 from sampling.store import Sample
 
@@ -104,18 +106,75 @@ def test_a_quarantined_row_or_one_of_another_layout_answers_nothing(other: Sampl
 def test_a_calls_file_comes_back_as_it_went_out(tmp_path: Path) -> None:
     requests = {1: [Request(call=GEMM, phases=("forward",))], 2: [Request(call=GEMM, phases=("backward",))]}
     path = tmp_path / "calls.json"
-    path.write_text(json.dumps(calls_file_content(requests)))
-    assert read_calls_file(path) == requests
+    path.write_text(json.dumps(calls_file_content(requests, "abacus")))
+    assert read_calls_file(path, "abacus") == requests
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 0}'])
-def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_path: Path, content: str) -> None:
+def test_calls_of_other_hardware_are_refused_with_both_names(tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
-    path.write_text(content)
+    path.write_text(json.dumps(calls_file_content({1: [Request(call=GEMM, phases=("forward",))]}, "abacus")))
+    with pytest.raises(ConfigError, match=r"calls\.json: hardware: .*'abacus'.*'slide rule'.*--hardware"):
+        read_calls_file(path, "slide rule")
+
+
+LAYER = draw_models(RANGES, 1)[0].layer
+
+
+@pytest.mark.parametrize(
+    ("call", "ranks", "fits"),
+    [
+        (GEMM, 1, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 2, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 4, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=1), 2, False),
+        (AllReduce(size_bytes=64, ranks=4, ranks_per_node=4), 2, False),
+        (LAYER, 1, True),
+        (replace(LAYER, tp=2), 2, True),
+        (replace(LAYER, tp=2, group_nodes=2), 2, False),
+        (replace(LAYER, tp=4), 2, False),
+    ],
+)
+def test_calls_that_span_nodes_cannot_be_timed_on_one(call: Call, ranks: int, fits: bool) -> None:
+    assert on_one_node(call, ranks) == fits
+
+
+ENTRY = {"ranks_per_node": 1, "call": "gemm", "fields": GEMM.fields(), "phases": ["forward"]}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        3,
+        {},
+        {key: value for key, value in ENTRY.items() if key != "fields"},
+        ENTRY | {"fields": 3},
+        ENTRY | {"fields": {"dtype": "fp32", "m": "many", "n": 1, "k": 1}},
+        ENTRY | {"call": "gem"},
+        ENTRY | {"call": ["gemm"]},
+        ENTRY | {"phases": ["sideways"]},
+        ENTRY | {"phases": 3},
+        ENTRY | {"ranks_per_node": "two"},
+        ENTRY | {"ranks_per_node": 0},
+    ],
+)
+def test_an_entry_that_is_no_call_is_named_by_its_place(tmp_path: Path, entry: object) -> None:
+    path = tmp_path / "calls.json"
+    path.write_text(json.dumps({"version": 2, "hardware": "abacus", "calls": [ENTRY, entry]}))
+    with pytest.raises(ConfigError, match=r"calls\.json: calls\[1\]: .*predict calls"):
+        read_calls_file(path, "abacus")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"version": 0}', b'{"version": 2}', b'{"version": 2, "calls": 3}', b"\xff\xfe"],
+)
+def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "calls.json"
+    path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"calls\.json.*predict calls"):
-        read_calls_file(path)
+        read_calls_file(path, "abacus")
 
 
 def test_a_missing_calls_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_calls_file(tmp_path / "none.json")
+        read_calls_file(tmp_path / "none.json", "abacus")

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from sampling.__main__ import main
 from sampling.device import identify
 from sampling.operators.gemm import Gemm
+from sampling.session import sole_session
 from sampling.store import (
     Manifest,
     Sample,
@@ -28,7 +30,7 @@ BOX = """
 """
 
 
-def calls_file(path: Path) -> Path:
+def calls_file(path: Path, hardware: str = "CPU core", ranks: int = 2) -> Path:
     """One operator and one collective on two ranks."""
     gemm = {"call": "gemm", "fields": {"dtype": "fp32", "m": 64, "n": 64, "k": 64}, "phases": ["forward"]}
     reduce = {
@@ -36,7 +38,8 @@ def calls_file(path: Path) -> Path:
         "fields": {"size_bytes": 4096, "ranks": 2, "ranks_per_node": 2},
         "phases": ["forward"],
     }
-    path.write_text(json.dumps({"version": 1, "calls": [{"ranks_per_node": 2, **entry} for entry in (gemm, reduce)]}))
+    calls = [{"ranks_per_node": ranks, **entry} for entry in (gemm, reduce)]
+    path.write_text(json.dumps({"version": 2, "hardware": hardware, "calls": calls}))
     return path
 
 
@@ -81,6 +84,39 @@ def test_rows_of_another_machine_are_not_mixed_with_ours(tmp_path: Path, capsys:
     assert "--fresh" in message
 
 
+def test_rows_of_other_hardware_are_not_mixed_with_those_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "samples" / "test"
+    write_manifest(directory, Manifest(profile="test", hardware="abacus", device=identify("cpu")))
+    assert main(["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--budget", "1"]) == 3
+    message = capsys.readouterr().err
+    assert "abacus" in message
+    assert "cpu" in message
+
+
+def test_calls_of_runs_on_other_hardware_are_not_timed_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = calls_file(tmp_path / "calls.json", hardware="NVIDIA H100-SXM5-80GB")
+    assert main(["--hardware", "cpu", "--data", str(tmp_path), "--calls", str(calls)]) == 2
+    assert "'NVIDIA H100-SXM5-80GB'" in capsys.readouterr().err
+    assert not (tmp_path / "samples").exists()
+
+
+def test_calls_of_more_ranks_than_cores_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = calls_file(tmp_path / "calls.json", ranks=4096)
+    assert main(["--hardware", "cpu", "--data", str(tmp_path), "--calls", str(calls)]) == 2
+    assert "4096 ranks" in capsys.readouterr().err
+
+
+def test_a_second_session_of_a_profile_is_turned_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "1", "--fresh"]
+    with sole_session(tmp_path / "samples" / "test"):
+        assert main(arguments) == 2
+    assert "another session is sampling" in capsys.readouterr().err
+    with sole_session(tmp_path / "samples" / "test"):  # the lock went with its holder
+        pass
+
+
 def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path) -> None:
     from sampling.session import open_profile
 
@@ -113,6 +149,8 @@ def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path
     ("arguments", "fragment"),
     [
         (["--budget", "0"], "--budget"),
+        (["--budget", "nan"], "--budget"),
+        (["--budget", "inf"], "--budget"),
         (["--calls", "none.json"], "none.json"),
         (["--hardware", "cpuu"], "did you mean 'cpu'"),
         (["--ranges", "none.yml"], "none.yml"),
@@ -121,6 +159,12 @@ def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path
 def test_bad_arguments_are_named(arguments: list[str], fragment: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--hardware", "cpu", *arguments]) == 2
     assert fragment in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--hardware", "h100-sxm", "--data", str(tmp_path)]) == 2
+    assert "'h100-sxm'" in capsys.readouterr().err
 
 
 def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:

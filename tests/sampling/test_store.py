@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sampling import store
 from sampling.call import make_call
 from sampling.collectives import AllReduce
 from sampling.errors import SamplesError
@@ -19,6 +21,8 @@ from sampling.store import (
     iterate_samples,
     read_manifest,
     read_samples,
+    replacing,
+    write_atomically,
     write_manifest,
 )
 
@@ -57,11 +61,61 @@ def test_a_row_cut_short_by_a_kill_is_left_out_and_the_others_kept(tmp_path: Pat
     assert stored(tmp_path) == [GEMM]
 
 
-def test_folding_twice_appends(tmp_path: Path) -> None:
-    for _ in range(2):
-        append_to_journal(tmp_path, GEMM)
+def test_a_second_journal_appends_to_the_first(tmp_path: Path) -> None:
+    again = replace(GEMM, time_us=1.6)
+    for sample in (GEMM, again):
+        append_to_journal(tmp_path, sample)
         fold_journal(tmp_path)
-    assert stored(tmp_path) == [GEMM, GEMM]
+    assert stored(tmp_path) == [GEMM, again]
+
+
+@pytest.mark.parametrize("tables_written", [0, 1, 2])
+def test_a_fold_interrupted_at_any_point_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables_written: int
+) -> None:
+    append_to_journal(tmp_path, replace(GEMM, quarantine="noisy", session=0))
+    fold_journal(tmp_path)
+    for sample in (replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1), REDUCE):
+        append_to_journal(tmp_path, sample)
+    journal = tmp_path / "journal.jsonl"
+    rows = journal.read_text()
+    write, written = store._write_table, []
+
+    def interrupted(path: Path, samples: list[Sample]) -> None:
+        if len(written) == tables_written:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, samples)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(store, "_write_table", interrupted)
+        fold_journal(tmp_path)
+    assert len(written) == tables_written
+    journal.write_text(rows)  # as it lies there until both tables are written
+    assert fold_journal(tmp_path) == 3
+    wanted = [REDUCE, replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1)]
+    assert stored(tmp_path) == wanted
+
+
+def test_writers_of_one_file_do_not_share_a_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with replacing(path) as one, replacing(path) as other:
+        assert one != other
+        assert one.parent == other.parent == tmp_path
+        one.write_text("1")
+        other.write_text("2")
+    assert path.read_text() == "1"
+    assert [left.name for left in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomically(path, b"old")
+    with pytest.raises(ValueError, match="half"), replacing(path) as temporary:
+        temporary.write_text("new")
+        raise ValueError("half way")
+    assert path.read_text() == "old"
+    assert [left.name for left in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_quarantined_row_gives_way_to_a_new_one_of_its_key(tmp_path: Path) -> None:
@@ -82,9 +136,24 @@ def test_a_missing_manifest_names_the_command_that_makes_it(tmp_path: Path) -> N
         read_manifest(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"profile": 1}'])
-def test_a_damaged_manifest_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
-    (tmp_path / "manifest.json").write_text(content)
+MANIFEST = '{"profile": "p", "hardware": "cpu", "device": {}, "sessions": [], "version": 1}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"profile": 1}',
+        b"\xff\xfe\x00",
+        MANIFEST.replace("1", "99").encode(),
+        MANIFEST.replace("{},", "3,").encode(),
+        MANIFEST.replace("[]", "null").encode(),
+    ],
+)
+def test_a_damaged_manifest_is_an_error_that_names_the_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(SamplesError, match=r"manifest\.json"):
         read_manifest(tmp_path)
 

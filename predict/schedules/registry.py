@@ -1,4 +1,4 @@
-"""The schedules by name. A module of this folder that decorates its builder with `schedule` is found by itself."""
+"""The schedules by name. A module of `families` that decorates its builder with `schedule` is found by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-import predict.schedules
+from predict.schedules import families
 from predict.schedules.costs import ChunkTimes, StageTimes, stage_times
 from predict.schedules.order import CODE, KIND, Order, Placement, Rows
 from predict.schedules.order_files import is_order_file, read_order
@@ -22,23 +22,6 @@ Builder = Callable[[int, int, int], Sequence[Rows]]
 Solver = Callable[[int, StageTimes, int], Sequence[Rows]]
 """The actions of each rank, from microbatches, times and the most chunk activations a rank may hold."""
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
-NOT_FAMILIES = {
-    "compare",
-    "compiled",
-    "costs",
-    "engine",
-    "order",
-    "order_files",
-    "order_json",
-    "positions",
-    "program",
-    "registry",
-    "rounds",
-    "timeline",
-    "torch_csv",
-    "trials",
-    "zb_list",
-}
 MOST = 2**22
 """Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. More would run for
 minutes and take gigabytes."""
@@ -272,7 +255,6 @@ def _of_file(name: str) -> Schedule:
 @cache
 def _loaded() -> dict[str, Schedule]:
     """Every schedule, with the modules that register them imported."""
-    for module in pkgutil.iter_modules(predict.schedules.__path__):
-        if module.name not in NOT_FAMILIES:
-            importlib.import_module(f"predict.schedules.{module.name}")
+    for module in pkgutil.iter_modules(families.__path__):
+        importlib.import_module(f"{families.__name__}.{module.name}")
     return REGISTRY

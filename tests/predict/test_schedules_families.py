@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import predict.schedules
-from predict.schedules import registry, v_half
+from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, makespan, simulate
+from predict.schedules.families import v_half
 from predict.schedules.order import Placement
 from predict.schedules.positions import check
 from sampling.errors import ConfigError

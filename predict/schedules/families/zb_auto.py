@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from predict.schedules.costs import StageTimes
+from predict.schedules.families.zero_bubble import zb_h1, zb_h2
 from predict.schedules.order import CODE, Rows, loop
 from predict.schedules.registry import one_chunk, solved
 from predict.schedules.trials import Setting, each_setting, peak, shortest
 from predict.schedules.zb_list import list_orders, numbered
-from predict.schedules.zero_bubble import zb_h1, zb_h2
 from sampling.errors import InfeasibleError
 
 RELEASED_BY_B = 0.5

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from predict.schedules.costs import StageTimes
+from predict.schedules.families.v_half import v_half, v_min
+from predict.schedules.families.zbv import zbv
 from predict.schedules.order import CODE, Rows, v_shape
 from predict.schedules.registry import solved, two_chunks
 from predict.schedules.trials import Setting, each_setting, peak, shortest
-from predict.schedules.v_half import v_half, v_min
-from predict.schedules.zbv import zbv
 from sampling.errors import InfeasibleError
 
 F, B, W = (CODE[kind] for kind in ("F", "B", "W"))

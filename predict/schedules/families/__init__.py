@@ -1,0 +1,1 @@
+"""The schedules, a family a file. Whatever registers here is found by itself."""

@@ -14,6 +14,7 @@ from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.schedules.compare import Outcome
+    from predict.stage_times import StageTable
 
 DESCRIPTION = """\
 Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
@@ -80,7 +81,12 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
         metavar="NAME[,NAME…]|all",
         help="names, or .csv or .json files with an order (default: that of the config, else all)",
     )
-    choice.add_argument("--memory-limit", type=int, metavar="N", help="most chunk activations a rank may hold")
+    choice.add_argument(
+        "--memory-limit",
+        type=int,
+        metavar="N",
+        help="most chunk activations a rank may hold, each until its W (BW) is done",
+    )
     choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
     result = command.add_argument_group("results; files are of the best schedule")
     result.add_argument("--json", action="store_true", help="machine-readable result on stdout")
@@ -91,45 +97,73 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.report.schedule_plot import SUFFIXES
     from predict.schedules.compare import best
-    from predict.schedules.order_files import FORMATS
 
-    _require_positive(options)
-    _require_suffix("--order", options.order, FORMATS)
-    _require_suffix("--plot", options.plot, SUFFIXES)
-    _require_different(options)
-    head, outcomes = _of_config(options) if options.config else _of_options(options)
+    _check(options)
+    head, outcomes = _of_config(options) if options.config is not None else _of_options(options)
+    found = best(outcomes) if any(outcome.valid for outcome in outcomes) else None
+    faults = _write_files(options, found, head.show) if found else []
     _show(options, head, outcomes)
-    _write_files(options, best(outcomes), head.show)
+    if found is None:
+        best(outcomes)  # says why there is none
+    if faults:
+        raise UserError("\n".join(faults))
 
 
-def _names(options: argparse.Namespace, default: str) -> list[str]:
+def _names(asked: str) -> list[str]:
     from predict.schedules import names
 
-    asked = options.schedule or default
-    wanted = names() if asked == "all" else [name.strip() for name in asked.split(",") if name.strip()]
-    if not wanted:
+    parts = [part.strip() for part in asked.split(",") if part.strip()]
+    if not parts:
         raise UserError(f"--schedule: {asked!r}: no schedule is named; give all, or some of {', '.join(names())}")
-    return wanted
+    return [name for part in parts for name in (names() if part == "all" else [part])]
 
 
-def _require_positive(options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace) -> None:
+    """What can be told of the options before any work."""
+    from predict.report.schedule_plot import SUFFIXES
+    from predict.schedules.order_files import FORMATS
+
+    if options.schedule is not None:
+        _names(options.schedule)
+    if options.config == "":
+        raise UserError("CONFIG: '' names no file; give the path of a run config, or leave it out")
     for name in (*COUNTS, "memory_limit"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UserError(f"{_option(name)}: {value} is not a positive number; give 1 or more")
-
-
-def _require_different(options: argparse.Namespace) -> None:
+    _check_path("--stage-times", options.stage_times)
+    for option, path, suffixes in (
+        ("--order", options.order, FORMATS),
+        ("--trace", options.trace, ()),
+        ("--plot", options.plot, SUFFIXES),
+    ):
+        _check_path(option, path)
+        _check_result(option, path, suffixes)
     paths = [path.resolve() for path in (options.order, options.trace, options.plot) if path]
     if len(set(paths)) < len(paths):
         raise UserError("--order, --trace, --plot: two of them name the same file; give each its own")
 
 
-def _require_suffix(option: str, path: Path | None, allowed: Collection[str]) -> None:
-    if path and path.suffix.lower() not in allowed:
-        raise UserError(f"{option}: {path}: unknown kind of file; end the name in {' or '.join(allowed)}")
+def _check_path(option: str, path: Path | None) -> None:
+    if path == Path():
+        raise UserError(f"{option}: names no file; give a path")
+
+
+def _check_result(option: str, path: Path | None, suffixes: Collection[str]) -> None:
+    from predict.schedules.order_files import require_suffix
+
+    if path is None:
+        return
+    if suffixes:
+        try:
+            require_suffix(path, suffixes)
+        except UserError as error:
+            raise UserError(f"{option}: {error}") from None
+    if path.is_dir():
+        raise UserError(f"{option}: {path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"{option}: {path}: there is no folder {path.parent}; make it, or give another path")
 
 
 def _option(name: str) -> str:
@@ -142,33 +176,23 @@ def _given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
 
 def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     from predict.schedules.compare import compare, of_equal_chunks
-    from predict.schedules.costs import ChunkTimes
-    from predict.stage_times import StageTable, read_stage_times
 
     if options.overrides:
         raise UserError("--set changes a config; give a CONFIG, or --pp, --microbatches and times instead")
+    if options.stage_times is None and options.pp is None:
+        raise UserError("nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times FILE.json")
     if options.microbatches is None:
         raise UserError("--microbatches: missing; give the microbatches of a step, or a CONFIG")
-    if options.stage_times:
-        extra = _given(options, ("pp", "vpp", *TIMES))
-        if extra:
-            raise UserError(f"{', '.join(extra)}: already told by --stage-times {options.stage_times}; leave one out")
-        table = read_stage_times(options.stage_times)
-        source = str(options.stage_times)
-    elif options.pp is None:
-        raise UserError("nothing to time; give a CONFIG, --stage-times FILE.json, or --pp and --microbatches")
-    else:
-        times = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
-        times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
-        table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))
-        source = ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
+    table, source = _stage_table(options)
     outcomes = compare(
-        _names(options, "all"),
+        _names(options.schedule or "all"),
         ranks=table.ranks,
         chunks=table.chunks,
         microbatches=options.microbatches,
         times=lambda name: table.times,
+        refusal=table.refusal,
         memory_limit=options.memory_limit,
+        chunk_bytes=table.activation_bytes,
         blocking=options.blocking,
         cost=of_equal_chunks,
     )
@@ -183,6 +207,26 @@ def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     return head, outcomes
 
 
+def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
+    """The times given by file or by options, and where they come from."""
+    from predict.schedules.costs import LONGEST, ChunkTimes
+    from predict.stage_times import StageTable, read_stage_times
+
+    if options.stage_times is not None:
+        extra = _given(options, ("pp", "vpp", *TIMES))
+        if extra:
+            raise UserError(f"{', '.join(extra)}: already told by --stage-times {options.stage_times}; leave one out")
+        return read_stage_times(options.stage_times), str(options.stage_times)
+    times = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
+    times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
+    for name, value in times.items():
+        kind, most = ("share", 1.0) if name == "overlap_gain" else ("time", LONGEST)
+        if not 0 <= value <= most:
+            raise UserError(f"{_option(name)}: {value} is no {kind}; give a number from 0 to {most:g}")
+    table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))
+    return table, ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
+
+
 def _of_config(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     extra = _given(options, ("stage_times", *COUNTS, *TIMES))
     if extra:
@@ -193,12 +237,14 @@ def _of_config(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     from predict.report.units import duration
     from predict.step.prices import open_prices
     from predict.step.schedule_choice import compare_schedules
+    from predict.workload.plan import BEST
 
     # Whatever schedule the config has, it is those of --schedule that are to run.
-    overrides = [*options.overrides, *(["plan.schedule=best"] if options.schedule else [])]
+    overrides = [*options.overrides, *([f"plan.schedule={BEST}"] if options.schedule else [])]
     run = load(options.config, overrides)
     prices, provenance = open_prices(run.cluster)
-    asked = _names(options, "all" if run.plan.schedule == "best" else run.plan.schedule)
+    of_plan = _names("all") if run.plan.schedule == BEST else [run.plan.schedule]
+    asked = _names(options.schedule) if options.schedule else of_plan
     limit = options.memory_limit or run.plan.memory_limit or None
     outcomes = compare_schedules(run, prices, asked, memory_limit=limit, blocking=options.blocking)
     source = "analytic times" if provenance["samples"] is None else f"times of {run.cluster.profile}"
@@ -224,34 +270,37 @@ def _show(options: argparse.Namespace, head: _Head, outcomes: list[Outcome]) -> 
     show(comparison_text(outcomes, head=str(head), show=head.show, width=width()))
 
 
-def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> None:
-    assert best.timeline is not None
-    for path, write in ((options.order, _write_order), (options.trace, _write_trace), (options.plot, _plot)):
-        if path:
-            try:
-                write(best, path, show)
-            except OSError as error:
-                raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> list[str]:
+    """Write what the options ask for; what cannot be written, by option and with the fix, is returned."""
+    timeline = best.timeline
+    assert timeline is not None
+
+    def order(path: Path) -> None:
+        from predict.schedules.order_files import write_order
+
+        write_order(timeline.order, path)
+
+    def trace(path: Path) -> None:
+        from predict.report.schedule_trace import save_trace
+
+        save_trace(timeline, path, name=best.name)
+
+    def plot(path: Path) -> None:
+        from predict.report.schedule_plot import save_plot
+
+        save_plot(timeline, path, title=best.name, show=show)
+
+    faults = []
+    for write in (order, trace, plot):
+        path = getattr(options, write.__name__)
+        if path is None:
+            continue
+        try:
+            write(path)
             print(f"wrote {path} ({best.name})", file=sys.stderr)
-
-
-def _write_order(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
-    from predict.schedules.order_files import write_order
-
-    assert best.timeline is not None
-    write_order(best.timeline.order, path)
-
-
-def _write_trace(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
-    from predict.report.schedule_trace import chrome_trace
-    from sampling.store import write_atomically
-
-    assert best.timeline is not None
-    write_atomically(path, json.dumps(chrome_trace(best.timeline, name=best.name)).encode())
-
-
-def _plot(best: Outcome, path: Path, show: Callable[[float], str]) -> None:
-    from predict.report.schedule_plot import save_plot
-
-    assert best.timeline is not None
-    save_plot(best.timeline, path, title=best.name, show=show)
+        except UserError as error:
+            faults.append(f"--{write.__name__}: {path}: {error}")
+        except OSError as error:
+            reason = error.strerror or error
+            faults.append(f"--{write.__name__}: {path}: cannot be written: {reason}; give another path")
+    return faults

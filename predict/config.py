@@ -29,8 +29,9 @@ from predict.schedules.order_files import is_order_file
 from predict.workload.huggingface import ModelReading, override, own_key, read_model
 from predict.workload.plan import Batch, Plan
 from predict.workload.run import TrainingRun
+from sampling.errors import ConfigError
 from sampling.hardware import hardware_facts, load_cluster
-from sampling.store import DATA, read_manifest, samples_directory
+from sampling.store import DATA, home_of, read_manifest, samples_directory
 
 __all__ = ["json_schema", "load"]
 
@@ -50,7 +51,8 @@ REQUIRED_SECTIONS = ("model", "cluster", "batch")
 def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     """Read a run; `overrides` are `plan.tp=2`-like settings that replace what the files say.
 
-    Paths inside the file, and those in overrides, are relative to the file's directory. Raises ConfigError with one
+    Paths inside the file, and those in overrides, are relative to the file's directory, but for an order file in an
+    override, which is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with one
     line a fault, and SamplesError for a damaged manifest of the cluster's profile.
     """
     path = Path(path)
@@ -70,7 +72,9 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     _check_top_level(draft)
     model = _model(draft, model_keys)
     checked = {section: _section(draft, section) for section in SECTION_KEYS}
-    checked["plan"] |= _order_file(checked["plan"].get("schedule"), path)
+    checked["cluster"] = _with_described_hardware(draft, checked["cluster"])
+    if OPTION not in (draft.sources.get("plan.schedule"), draft.sources.get("plan")):
+        checked["plan"] |= _order_file(checked["plan"].get("schedule"), path)
     precision = _precision(draft)
     draft.faults.extend(
         broken_rules({**model.values, **precision, **checked["cluster"], **checked["plan"], **checked["batch"]})
@@ -201,10 +205,23 @@ def _precision(draft: _Draft) -> Values:
     return dict(values)
 
 
+def _with_described_hardware(draft: _Draft, cluster: Values) -> Values:
+    """The cluster's values, without a hardware that nothing describes or whose file is at fault; each fault is blamed."""
+    if "hardware" not in cluster:
+        return cluster
+    try:
+        hardware_facts(cluster["hardware"])
+    except ConfigError as error:
+        for problem in str(error).splitlines():
+            draft.blame("cluster.hardware", problem)
+        return {key: value for key, value in cluster.items() if key != "hardware"}
+    return cluster
+
+
 def _with_cores(cluster: Values) -> Values:
     """The cluster's values with a CPU's cores: those given, else those its samples were taken on, else this machine's."""
     if "cores" in cluster or hardware_facts(cluster["hardware"])["kind"] != "cpu":
         return cluster
-    directory = samples_directory(cluster["profile"], DATA)
+    directory = samples_directory(cluster["profile"], home_of(cluster["profile"], DATA))
     sampled = read_manifest(directory).device.get("cores") if (directory / "manifest.json").is_file() else None
     return cluster | {"cores": sampled or os.cpu_count() or 1}

@@ -126,12 +126,13 @@ def _layers_over_ranks(pp: int, layers: int) -> Problem:
 
 
 def _stages(schedule: str, pp: int, vpp: int) -> int:
-    """Of one copy of the model: DualPipe's two chunks a rank are of two copies."""
+    """Of one copy of the model: DualPipe's two chunks a rank are of two copies. For best, of the schedule with the fewest
+    among those that run so many chunks, whatever the microbatches."""
     from predict.schedules import registry
 
-    if schedule not in registry.names():
-        return pp * vpp
-    return registry.get(schedule).placement(pp, vpp).depth
+    names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
+    depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
+    return min(depths, default=pp * vpp)
 
 
 @rule("plan.vpp", "vpp", "pp", "layers", "schedule")

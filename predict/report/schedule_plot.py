@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from predict.report.schedule_palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.report.schedule_text import IDLE_CODE, busiest
 from predict.report.units import Show, plain
+from predict.schedules.order import Floats
+from predict.schedules.order_files import require_suffix
 from predict.schedules.timeline import Timeline
-from sampling.errors import UserError
 from sampling.store import write_atomically
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
     from matplotlib.path import Path as MplPath
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 SUFFIXES = (".svg", ".png")
@@ -55,12 +55,10 @@ def save_plot(timeline: Timeline, path: Path, *, title: str, show: Show = plain)
 
     A row a rank, rank 0 on top; in an SVG the boxes of a kind and chunk are the group named like "F chunk 0".
     """
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UserError(
-            f"plot {path}: {suffix or 'no suffix'!r} is no kind of picture; end it in {' or '.join(SUFFIXES)}"
-        )
+    require_suffix(path, SUFFIXES)
     from matplotlib import rc_context
+
+    suffix = path.suffix.lower()
 
     content = BytesIO()
     with rc_context({"svg.hashsalt": "schedule", "svg.fonttype": "none", "font.family": ["sans-serif"]}):
@@ -94,8 +92,7 @@ def _figure(timeline: Timeline, title: str, show: Show) -> Figure:
     from matplotlib.figure import Figure
 
     ranks = len(timeline.start)
-    makespan = max(float(end.max()) for end in timeline.end)
-    length = makespan or 1.0
+    length = timeline.makespan or 1.0
     size = _size(timeline, length)
     width, height = LEFT + size.width + RIGHT, TOP + ranks * size.row + BOTTOM
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -106,7 +103,7 @@ def _figure(timeline: Timeline, title: str, show: Show) -> Figure:
     _paint(axes, boxes, len(timeline.order.placement.chains), size)
     if exact:
         _number(axes, timeline, boxes, size)
-    _caption(figure, axes, timeline, title, show(makespan))
+    _caption(figure, axes, timeline, title, show(timeline.makespan))
     return figure
 
 

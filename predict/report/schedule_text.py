@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from predict.report.schedule_palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.report.units import Show, plain
-from predict.schedules.order import KINDS, MICROBATCH, Kind
+from predict.schedules.order import KINDS, MICROBATCH, Floats, Kind
 from predict.schedules.timeline import Timeline
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Piece = tuple[str, str]
 """Characters and their style."""
@@ -27,18 +26,17 @@ Piece = tuple[str, str]
 IDLE_CODE = -1
 IDLE_MARK = "·"
 EDGE = "▏"
-LEAST_WIDTH = 40
 COLUMNS_A_TICK = 14
 SWATCHES = 8
 
 
 def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> RenderableType:
-    """The picture of the timeline in `width` columns, at least 40; a column shows what it is busy with for longest.
+    """The picture of the timeline in `width` columns; a column shows what it is busy with for longest.
 
     Blocks of two columns and more have an edge, and their microbatch's number where it fits. Without colour the edge
     is the letter of the kind, in lower case for the odd chunks. `show` writes the times of the axis.
     """
-    return _Picture(timeline=timeline, width=max(width, LEAST_WIDTH), show=show)
+    return _Picture(timeline=timeline, width=width, show=show)
 
 
 def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunks: int) -> Integers:
@@ -79,7 +77,9 @@ class _Picture:
 
         pencils = _pencils(self.timeline, plain=console.no_color or console.color_system is None)
         for line in _lines(self.timeline, self.width, pencils, self.show):
-            yield Text.assemble(*line, no_wrap=True, overflow="crop")
+            text = Text.assemble(*line, no_wrap=True)
+            text.truncate(self.width, overflow="crop")
+            yield text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +122,8 @@ def _pencils(timeline: Timeline, *, plain: bool) -> dict[int, _Pencil]:
 def _lines(timeline: Timeline, width: int, pencils: dict[int, _Pencil], show: Show) -> Iterator[list[Piece]]:
     names = [f"rank {rank}" for rank in range(len(timeline.start))]
     margin = max(map(len, names)) + 1
-    columns = width - margin
-    makespan = max(float(end.max()) for end in timeline.end)
+    columns = max(2, width - margin)
+    makespan = timeline.makespan
     edges = np.linspace(0.0, makespan or 1.0, columns + 1)
     for rank, name in enumerate(names):
         yield [(f"{name:<{margin}}", "bold"), *_row(timeline, rank, edges, pencils)]
@@ -163,7 +163,7 @@ def _joined(cells: Sequence[Piece]) -> list[Piece]:
 def _axis(makespan: float, columns: int, show: Show) -> tuple[str, str]:
     """A ruled line, and below it times at round numbers, the makespan at the end."""
     line, below = ["─"] * columns, [" "] * columns
-    last = f"makespan {show(makespan)}"
+    last = next(text for text in (f"makespan {show(makespan)}", show(makespan), "") if len(text) <= columns)
     below[columns - len(last) :] = last
     step = _round_step(makespan * COLUMNS_A_TICK / columns) if makespan else 1.0
     for tick in range(floor(makespan / step) + 1):

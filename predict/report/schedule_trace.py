@@ -5,12 +5,16 @@ The format: "Trace Event Format", Google, docs.google.com/document/d/1CvAClvFfyA
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from predict.schedules.order import Action, Kind
 from predict.schedules.timeline import Timeline
+from sampling.errors import UserError
+from sampling.store import write_atomically
 
 COLOURS: dict[Kind, str] = {
     "F": "thread_state_runnable",
@@ -20,6 +24,8 @@ COLOURS: dict[Kind, str] = {
 }
 """Of the names that the viewers know, those nearest to the palette: blue, teal, amber and green."""
 PROCESS = 0
+MOST_ACTIONS = 200_000
+"""Of a trace: some 90 MB, written in 5 s."""
 INSIDE = 0.01
 """How far before the end of its slice a flow starts, as a share of it: one at the very end binds to the slice after."""
 
@@ -32,6 +38,16 @@ class _Slice(NamedTuple):
 
 Slices = dict[tuple[bool, int, int, int], _Slice]
 """(whether it is a forward, chain, stage, microbatch) → when and where it ran; of a split backward its B."""
+
+
+def save_trace(timeline: Timeline, path: Path, *, name: str) -> None:
+    """Write the trace to a file; UserError for a step of more than MOST_ACTIONS actions."""
+    actions = sum(map(len, timeline.start))
+    if actions > MOST_ACTIONS:
+        raise UserError(
+            f"a trace holds at most {MOST_ACTIONS:,} actions, and this step has {actions:,}; take fewer microbatches"
+        )
+    write_atomically(path, json.dumps(chrome_trace(timeline, name=name)).encode())
 
 
 def chrome_trace(timeline: Timeline, *, name: str) -> dict[str, Any]:

@@ -32,9 +32,9 @@ def makespan(
 ) -> float:
     """Time from the start of a step to the end of its last action, in the unit of the times given.
 
-    Times are those of `ChunkTimes`, of one chunk. `memory_limit`, in chunk activations of a rank, is for the schedules
-    that are solved under one. Raises ConfigError for an unknown name, counts that the schedule cannot run or times of
-    another shape, InfeasibleError where the limit cannot be kept.
+    Times are those of `ChunkTimes`, of one chunk. `memory_limit`, in chunk activations that a rank holds until their W (BW)
+    is done, is for the schedules that are solved under one. Raises ConfigError for an unknown name, counts that the
+    schedule cannot run or times of another shape, InfeasibleError where the limit cannot be kept.
     """
     from predict.schedules import engine, registry
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from numpy.typing import ArrayLike
+
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.timeline import Timeline
@@ -18,10 +20,12 @@ class Outcome:
 
     name: str
     timeline: Timeline | None
+    chunk_bytes: ArrayLike | None = None
+    """Of a chunk's activations, where they are known: one number, or by rank and chunk."""
     cost: float = math.inf
     """The time by which it is compared."""
     released_by_b: float = 0.0
-    """Share of a chunk's activations that B lets go in the schedule's account of memory."""
+    """Share of a chunk's activations that B lets go in the schedule's own account."""
     why_not: str | None = None
     """Why it is no choice; None if it is one."""
 
@@ -36,8 +40,18 @@ class Outcome:
 
     @property
     def peak_chunks(self) -> tuple[int, ...]:
-        """By rank, the most chunk activations alive at once; empty without a timeline."""
+        """By rank, the most chunk activations alive at once in the schedule's own account; empty without a timeline."""
         return self.timeline.peak_chunks(self.released_by_b) if self.timeline else ()
+
+    @property
+    def peak_chunks_until_w(self) -> tuple[int, ...] | None:
+        """As `peak_chunks`, every activation held until its W; None where the schedule counts so itself."""
+        return self.timeline.peak_chunks() if self.timeline and self.released_by_b else None
+
+    @property
+    def peak_bytes(self) -> tuple[float, ...] | None:
+        """By rank, the bytes of the activations alive at once; None where they are not known."""
+        return self.timeline.peak_bytes(self.chunk_bytes) if self.timeline and self.chunk_bytes is not None else None
 
     @property
     def memory(self) -> int:
@@ -69,13 +83,14 @@ def compare(
     cost: Callable[[str, Timeline], float],
     refusal: Callable[[str], str | None] = lambda name: None,
     memory_limit: int | None = None,
+    chunk_bytes: ArrayLike | None = None,
     blocking: bool = False,
 ) -> list[Outcome]:
     """The schedules, the one with the least cost first.
 
     By its name, `times` gives the times of a schedule, `cost` what its timeline counts, `refusal` why it is out of the
-    question. `memory_limit` is in chunk activations of a rank, each schedule's peak in its own account. ConfigError for
-    an unknown name or times that are none.
+    question. `memory_limit` is in chunk activations of a rank, counted as the schedule does. ConfigError for an unknown name or
+    times that are none.
     """
     outcomes = []
     for name in dict.fromkeys(names):
@@ -98,7 +113,13 @@ def compare(
         except InfeasibleError as error:
             outcomes.append(Outcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
             continue
-        made = Outcome(name=name, timeline=timeline, cost=cost(name, timeline), released_by_b=wanted.released_by_b)
+        made = Outcome(
+            name=name,
+            timeline=timeline,
+            chunk_bytes=chunk_bytes,
+            cost=cost(name, timeline),
+            released_by_b=wanted.released_by_b,
+        )
         outcomes.append(made.within(memory_limit))
     return sorted(outcomes, key=lambda outcome: outcome.rank_key)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+
+from sampling.machine_code import numba_is_there
 
 PATIENCE = 2**19
 """Turns of such loops that Python makes before numba is imported: some 0.15 s, where that takes 0.5 s."""
@@ -39,22 +37,8 @@ def pays(turns: int, *, again: bool = False) -> bool:
         return True
     repeated = turns if again else 0
     if ACCOUNT.turns >= PATIENCE or ACCOUNT.again + repeated >= PATIENCE_AGAIN or turns >= LONG:
-        ACCOUNT.paid = _is_there()
+        ACCOUNT.paid = numba_is_there()
         return ACCOUNT.paid
     ACCOUNT.turns += turns
     ACCOUNT.again += repeated
     return False
-
-
-@cache
-def _is_there() -> bool:
-    return importlib.util.find_spec("numba") is not None
-
-
-@cache
-def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop as machine code. It takes arrays where its Python form takes lists."""
-    import numba
-
-    made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(loop)
-    return made

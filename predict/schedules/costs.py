@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from predict.schedules.order import Floats
 from predict.schedules.program import Program
 from sampling.errors import ConfigError
 
-Floats = NDArray[np.float64]
 LONGEST = 1e100
 """Of a time, so that no sum of them overflows."""
+COARSEST, FINEST = 10**6, 10**9
+"""How often the common measure of times may go into the largest, and about how many ticks the largest has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +43,19 @@ class ChunkTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StageTimes:
-    """One set of times by rank, chunk after chunk, for the schedules that are solved for them; hashable."""
+class TickTimes:
+    """One set of times by rank, chunk after chunk, for the schedules that are solved for them; hashable.
+
+    In whole ticks, so that sums come out equal where they are, whatever the unit of the times was.
+    """
 
     ranks: int
     chunks: int
-    forward: tuple[float, ...]
+    forward: tuple[int, ...]
     """By rank · chunks + chunk, like the other two."""
-    backward_input: tuple[float, ...]
-    backward_weight: tuple[float, ...]
-    p2p: tuple[float, ...]
+    backward_input: tuple[int, ...]
+    backward_weight: tuple[int, ...]
+    p2p: tuple[int, ...]
     """By edge between stages s and s + 1."""
 
     @property
@@ -56,7 +64,7 @@ class StageTimes:
         tables = (self.forward, self.backward_input, self.backward_weight, self.p2p)
         return all(len(set(table)) <= 1 for table in tables)
 
-    def evened(self) -> StageTimes:
+    def evened(self) -> TickTimes:
         """With the mean of each time in the place of all."""
         return replace(
             self,
@@ -76,21 +84,54 @@ class StageTimes:
         )
 
 
-def _evened(table: tuple[float, ...]) -> tuple[float, ...]:
-    return (fmean(table),) * len(table) if table else ()
+def _evened(table: tuple[int, ...]) -> tuple[int, ...]:
+    return (round(fmean(table)),) * len(table)
 
 
-def stage_times(times: ChunkTimes, *, ranks: int, chunks: int, depth: int) -> StageTimes:
-    """One set of times spelt out. ConfigError for another shape or a time below 0."""
+def in_ticks(times: ChunkTimes, *, ranks: int, chunks: int, depth: int) -> TickTimes:
+    """One set of times in ticks. ConfigError for another shape or a time below 0."""
     shape = (ranks, chunks)
-    return StageTimes(
+    tables = [
+        _flat("forward", times.forward, shape),
+        _flat("backward_input", times.backward_input, shape),
+        _flat("backward_weight", times.backward_weight, shape),
+        _flat("p2p", times.p2p, (depth - 1,)),
+    ]
+    forward, backward_input, backward_weight, p2p = _in_ticks(tables)
+    return TickTimes(
         ranks=ranks,
         chunks=chunks,
-        forward=tuple(_flat("forward", times.forward, shape)),
-        backward_input=tuple(_flat("backward_input", times.backward_input, shape)),
-        backward_weight=tuple(_flat("backward_weight", times.backward_weight, shape)),
-        p2p=tuple(_flat("p2p", times.p2p, (depth - 1,))),
+        forward=forward,
+        backward_input=backward_input,
+        backward_weight=backward_weight,
+        p2p=p2p,
     )
+
+
+def _in_ticks(tables: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
+    tick = _tick(set(chain.from_iterable(tables)))
+    return [tuple(round(time / tick) for time in table) for table in tables]
+
+
+def _tick(times: Collection[float]) -> float:
+    """About a billionth of the largest time, and a part of what all are multiples of, if they are of anything so large.
+
+    It scales with the times, so that whole numbers of it do not depend on their unit.
+    """
+    largest = max(times)
+    finest = largest / FINEST
+    if finest == 0.0:
+        return 1.0
+    common = reduce(lambda one, other: _common_measure(one, other, finest), sorted(times))
+    count = round(largest / common)
+    return largest / (count * (FINEST // count)) if count <= COARSEST else finest
+
+
+def _common_measure(one: float, other: float, rounding: float) -> float:
+    """Euclid's, where a remainder of no more than `rounding` is none."""
+    while other > rounding:
+        one, other = other, abs(one - other * round(one / other))
+    return one
 
 
 def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
@@ -141,9 +182,15 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     table = np.concatenate([np.broadcast_to(part, (len(part), sets)) for part in parts])
     if blocking:
         delays, durations = table[: program.depth], table[program.depth :]
-        durations += delays[program.sends].sum(axis=1)
+        durations += sending(program, delays)
         delays[:] = 0.0
     return table
+
+
+def sending(program: Program, delays: Floats) -> Floats:
+    """By cell, the time of the transfers of what it results in; the delays are by edge, and perhaps by set of times."""
+    total: Floats = delays[program.sends].sum(axis=1)
+    return total
 
 
 def _check_gain(gain: float) -> None:

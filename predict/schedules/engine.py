@@ -14,19 +14,16 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from predict.schedules.compiled import compiled, pays
-from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge_delays
-from predict.schedules.order import Order
-from predict.schedules.positions import Indices
+from predict.schedules.compiled import pays
+from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
+from predict.schedules.order import Floats, Order
 from predict.schedules.program import Level, Program, compile_order, levels, lists
 from predict.schedules.timeline import Timeline
-from sampling.errors import ConfigError
+from sampling.machine_code import compiled
 
-__all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate", "simulate_actions"]
+__all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]
 
-Floats = NDArray[np.float64]
 BLOCK_BYTES = 2**25
 """Of times held at once in `makespans`: from 4 to 64 MiB measured alike on p=16, m=256; this bounds the memory."""
 
@@ -61,47 +58,14 @@ def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
 def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:
     """When every action of the order runs."""
     program = compile_order(order)
-    durations = np.array(cell_durations(program, times))[program.cell]
-    return _timeline(order, program, edge_delays(program, times.p2p), durations, blocking)
-
-
-def simulate_actions(
-    order: Order, durations: Sequence[ArrayLike], *, p2p: ArrayLike = 0.0, blocking: bool = False
-) -> Timeline:
-    """As `simulate`, with a duration for every single action: by rank, in the order of `order.actions`.
-
-    The BW of a pair has what it adds to its F for a duration.
-    """
-    program = compile_order(order)
-    given = [np.asarray(row, dtype=float) for row in durations]
-    shapes = [row.shape for row in given]
-    wanted = [rows.shape for rows in program.rows]
-    if shapes != wanted:
-        raise ConfigError(f"durations: shapes {shapes} by rank; give one for each action: {wanted}")
-    by_row = np.zeros(len(program.cell))
-    for rows, row in zip(program.rows, given, strict=True):
-        by_row[rows - 1] = row
-    if not (by_row >= 0).all():
-        raise ConfigError(f"durations: {by_row.min()} among them; give numbers of 0 or more")
-    return _timeline(order, program, edge_delays(program, p2p), by_row, blocking)
-
-
-def _timeline(order: Order, program: Program, delays: list[float], durations: Floats, blocking: bool) -> Timeline:
-    """`durations` by row − 1."""
-    held, over = durations, np.array(delays)
+    delays = edge_delays(program, times.p2p)
+    durations = cell_durations(program, times)
+    taken = np.array(durations)[program.cell]
     if blocking:
-        held = durations + over[program.sends].sum(axis=1)[program.cell]
-        over = np.zeros_like(over)
-    free = np.zeros(len(held) + 1)
-    if _pays(program):
-        compiled(_run)(free, *_indices(program), np.arange(len(held)), over, held)
-    else:
-        as_list = free.tolist()
-        previous, dependency, edge, _ = lists(program)
-        _run(as_list, previous, dependency, edge, range(len(held)), over.tolist(), held.tolist())
-        free = np.array(as_list)
-    start = np.maximum(free[program.previous], free[program.dependency] + over[program.edge])
-    end = start + durations
+        durations, delays = _blocked(program, durations, delays)
+    free = np.asarray(_free(program, delays, durations))
+    start = np.maximum(free[program.previous], free[program.dependency] + np.array(delays)[program.edge])
+    end = start + taken
     return Timeline(
         order=order,
         start=tuple(start[rows - 1] for rows in program.rows),
@@ -111,8 +75,7 @@ def _timeline(order: Order, program: Program, delays: list[float], durations: Fl
 
 def _blocked(program: Program, durations: list[float], delays: list[float]) -> tuple[list[float], list[float]]:
     """Durations with the time of the transfers in them, and edges without."""
-    held = np.array(durations) + np.array(delays)[program.sends].sum(axis=1)
-    return held.tolist(), [0.0] * len(delays)
+    return (np.array(durations) + sending(program, np.array(delays))).tolist(), [0.0] * len(delays)
 
 
 def _free(program: Program, delays: list[float], durations: list[float]) -> Sequence[float] | Floats:
@@ -120,7 +83,8 @@ def _free(program: Program, delays: list[float], durations: list[float]) -> Sequ
     rows = len(program.cell)
     if _pays(program):
         free = np.zeros(rows + 1)
-        compiled(_run)(free, *_indices(program), program.cell, np.array(delays), np.array(durations))
+        indices = program.previous, program.dependency, program.edge, program.cell
+        compiled(_run)(free, *indices, np.array(delays), np.array(durations))
         return free
     as_list = [0.0] * (rows + 1)
     _run(as_list, *lists(program), delays, durations)
@@ -134,10 +98,6 @@ def _pays(program: Program) -> bool:
     again = program in _timed
     _timed.add(program)
     return pays(len(program.cell), again=again)
-
-
-def _indices(program: Program) -> tuple[Indices, Indices, Indices]:
-    return program.previous, program.dependency, program.edge
 
 
 def _run(

@@ -15,9 +15,13 @@ from sampling.errors import ConfigError
 Kind = Literal["F", "B", "W", "BW"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CODE = {kind: code for code, kind in enumerate(KINDS)}
+F, B, W, BW = range(len(KINDS))
 Rows = NDArray[np.int32]
 """Actions one after the other as (actions, 4): code of the kind, microbatch, chunk, and whether it is half of a pair."""
 KIND, MICROBATCH, CHUNK, PAIRED = range(4)
+WHOLE_ROW = np.dtype("V16")
+"""As which an action is one item: copying every other row is twice as fast."""
+Floats = NDArray[np.float64]
 
 
 class Action(NamedTuple):

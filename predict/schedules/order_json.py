@@ -14,6 +14,8 @@ import numpy as np
 from predict.schedules.order import CODE, KINDS, Order, Placement, Rows, loop
 from sampling.errors import ConfigError
 
+KEYS = ("per_rank", "placement")
+
 
 def dump(order: Order) -> str:
     rows = ", ".join(json.dumps([_entry(*entry) for entry in row.tolist()]) for row in order.rows)
@@ -31,6 +33,9 @@ def load(text: str) -> Order:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"not valid JSON: {error}; mend the syntax") from None
+    unknown = [key for key in content if key not in KEYS] if isinstance(content, dict) else []
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: unknown key; remove it, or write one of {', '.join(KEYS)}")
     per_rank = content.get("per_rank") if isinstance(content, dict) else None
     if not isinstance(per_rank, list) or not all(isinstance(row, list) and row for row in per_rank) or not per_rank:
         raise ConfigError('per_rank: missing or empty; give {"per_rank": [[["F", microbatch, chunk], …], …]}')

@@ -15,6 +15,7 @@ from sampling.errors import ConfigError
 
 Indices = NDArray[np.intp]
 FAULTS_SHOWN = 5
+EACH_ONCE = "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -37,7 +38,7 @@ def locate(order: Order) -> Positions:
 
     The backward is one BW, or one B and one W. Whether the actions can run in this order is for the engine to find.
     """
-    _refuse(order, list(_placement_faults(order)))
+    _check_placement(order)
     kind, microbatch, chunk, paired = np.ascontiguousarray(np.concatenate(order.rows).T)
     total = len(kind)
     if order.share > total:
@@ -61,30 +62,30 @@ def locate(order: Order) -> Positions:
     return Positions(microbatch=microbatch, chunk=chunk, paired=paired, starts=starts, cell=cell, of=of)
 
 
-def check(order: Order) -> None:
-    """`locate`, for its errors alone."""
-    locate(order)
-
-
-def _refuse(order: Order, faults: list[str]) -> None:
+def _refuse(order: Order, faults: list[str], fix: str = EACH_ONCE) -> None:
     if faults:
         shown = "; ".join(faults[:FAULTS_SHOWN])
         more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise ConfigError(
-            f"order of {order.ranks} ranks, {order.chunks} chunks and {order.microbatches} microbatches: {shown}{more}. "
-            "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
+            f"order of {order.ranks} ranks, {order.chunks} chunks and {order.microbatches} microbatches: "
+            f"{shown}{more}. {fix}"
         )
 
 
-def _placement_faults(order: Order) -> Iterator[str]:
+def _check_placement(order: Order) -> None:
     placement = order.placement
     if len(order.rows) != order.ranks or any(len(row) != order.chunks for row in placement.stages):
-        yield f"{len(order.rows)} ranks have actions; they do not match placement {placement.stages}"
-        return
-    if order.microbatches < 1 or order.microbatches % placement.chain_count:
-        yield f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
+        fault = f"{len(order.rows)} ranks have actions; they do not match placement {placement.stages}"
+        _refuse(order, [fault], "Give placement.stages a row for each rank, with a stage for each chunk")
+    if set(placement.chains) != set(range(placement.chain_count)):
+        _refuse(order, [f"placement has the chains {placement.chains}"], "Number the chains from 0 without a gap")
     if not _holds_each_stage(placement):
-        yield f"placement {placement.stages} does not hold each of the stages 0 to {placement.depth - 1} once a chain"
+        last = placement.depth - 1
+        fault = f"placement {placement.stages} does not hold each of the stages 0 to {last} once a chain"
+        _refuse(order, [fault], f"Give each of the stages 0 to {last} of a chain to one chunk of one rank")
+    if order.microbatches < 1 or order.microbatches % placement.chain_count:
+        fault = f"{order.microbatches} microbatches do not divide over {placement.chain_count} chains"
+        _refuse(order, [fault], "Give each chain equally many, at least one")
 
 
 @lru_cache(maxsize=128)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predict.schedules.compiled import compiled, pays
-from predict.schedules.order import CODE, KINDS, Order
+from predict.schedules.compiled import pays
+from predict.schedules.order import CODE, KINDS, Order, Placement
 from predict.schedules.positions import Indices, Positions, locate
 from sampling.errors import InfeasibleError
+from sampling.machine_code import compiled
 
 NONE = -1
 KEPT = 128
@@ -71,7 +72,7 @@ class Program:
 def compile_order(order: Order) -> Program:
     """Compile an order. ConfigError if it is not complete, InfeasibleError naming who waits for whom if it stalls."""
     where = locate(order)
-    edges = _edges(order)
+    edges = _edges(order.placement)
     listing = _listing(order, where, edges)
     level = _levels(order, listing)
     by_level = np.argsort(level, kind="stable")
@@ -80,19 +81,19 @@ def compile_order(order: Order) -> Program:
     row[NONE] = 0  # no action ends at the start of the step
     previous = np.arange(-1, len(level) - 1)
     previous[listing.starts[:-1]] = NONE
-    actions = row[listing.actions]
+    actions = row.take(listing.actions)
     return Program(
         ranks=order.ranks,
         chunks=order.chunks,
         depth=order.placement.depth,
         paired=len(level) > len(where.cell),
         rows=tuple(actions[first:last] for first, last in pairwise(where.starts.tolist())),
-        previous=row[previous[by_level]],
-        dependency=row[listing.dependency[by_level]],
-        edge=listing.edge[by_level],
-        cell=listing.cell[by_level],
+        previous=row.take(previous.take(by_level)),
+        dependency=row.take(listing.dependency.take(by_level)),
+        edge=listing.edge.take(by_level),
+        cell=listing.cell.take(by_level),
         sends=_sends(order, edges, paired=len(level) > len(where.cell)),
-        level=level[by_level],
+        level=level.take(by_level),
     )
 
 
@@ -124,10 +125,11 @@ class _Edges(NamedTuple):
     down: Indices
 
 
-def _edges(order: Order) -> _Edges:
-    placement, chunks = order.placement, order.chunks
+@lru_cache(maxsize=KEPT)
+def _edges(placement: Placement) -> _Edges:
+    ranks, chunks = len(placement.stages), len(placement.chains)
     holders = placement.holders()
-    table = np.full((4, order.ranks * chunks), NONE, dtype=np.intp)
+    table = np.full((4, ranks * chunks), NONE, dtype=np.intp)
     table[2:] = 0
     for (chain, stage), (rank, chunk) in holders.items():
         at = rank * chunks + chunk
@@ -153,7 +155,7 @@ class _Listing(NamedTuple):
 def _listing(order: Order, where: Positions, edges: _Edges) -> _Listing:
     dependency = _dependencies(order, where, edges)
     receives = np.concatenate([edges.up, edges.down, np.zeros_like(edges.up), edges.down])
-    edge = receives[where.cell]
+    edge = receives.take(where.cell)
     first = np.flatnonzero(where.paired)[::2]
     if not len(first):
         return _Listing(where.starts, dependency, edge, where.cell, np.arange(len(where.cell)))
@@ -200,7 +202,7 @@ def _dependencies(order: Order, where: Positions, edges: _Edges) -> Indices:
     # Whichever form the backward has, its result is found at B.
     of = where.of.reshape(len(KINDS), -1).copy()
     of[CODE["B"]] = np.maximum(of[CODE["B"]], of[CODE["BW"]])
-    needs = source[where.cell]
+    needs = source.take(where.cell)
     found = of.ravel().take(needs * order.share + where.microbatch, mode="clip")
     found[needs == NONE] = NONE
     return found
@@ -222,54 +224,76 @@ def _levels(order: Order, listing: _Listing) -> Indices:
     """By row, one more than the highest level of what it waits for; InfeasibleError on a stall."""
     total = int(listing.starts[-1])
     if pays(total):
-        level = np.full(total, NONE)
-        cursor = listing.starts[:-1].copy()
-        compiled(_sweep)(level, cursor, listing.starts, listing.dependency)
+        level, behind = np.full(total, NONE), np.full(order.ranks, NONE)
+        cursor, able = listing.starts[:-1].copy(), np.arange(order.ranks)
+        compiled(_sweep)(level, cursor, listing.starts, listing.dependency, able, behind)
     else:
         reached, at = [NONE] * total, listing.starts[:-1].tolist()
-        _sweep(reached, at, listing.starts.tolist(), listing.dependency.tolist())
+        ranks = range(order.ranks)
+        _sweep(reached, at, listing.starts.tolist(), listing.dependency.tolist(), [*ranks], [NONE for _ in ranks])
         level, cursor = np.array(reached, dtype=np.intp), np.array(at)
     stuck = np.flatnonzero(cursor < listing.starts[1:])
     if len(stuck):
-        raise InfeasibleError(_stall(order, listing, [(int(rank), int(cursor[rank])) for rank in stuck]))
+        raise InfeasibleError(_stall(order, listing, {int(rank): int(cursor[rank]) for rank in stuck}))
     return level
 
 
-def _sweep(level: list[int], cursor: list[int], starts: list[int], dependency: list[int]) -> None:
-    """Run each rank as far as it comes, again and again until none moves; `cursor` is how far each came."""
-    moved = True
-    while moved:
-        moved = False
-        for rank in range(len(cursor)):
-            at = first = cursor[rank]
-            last = starts[rank + 1]
-            reached = level[at - 1] if at > starts[rank] else NONE
-            while at < last:
-                needed = dependency[at]
-                if needed >= 0:
-                    other = level[needed]
-                    if other < 0:
-                        break
-                    reached = max(reached, other)
-                reached += 1
-                level[at] = reached
-                at += 1
-            moved |= at > first
-            cursor[rank] = at
+def _sweep(
+    level: list[int], cursor: list[int], starts: list[int], dependency: list[int], able: list[int], behind: list[int]
+) -> None:
+    """Run each rank until what it waits for has not run, and on once it has; `cursor` is how far each came.
+
+    `able` are the ranks that can go on, all at first. A rank that waits is noted at the action it waits for, in the place
+    of its level, as −2 − rank; `behind` is what was noted there before it.
+    """
+    count = len(able)
+    while count:
+        count -= 1
+        rank = able[count]
+        at, last = cursor[rank], starts[rank + 1]
+        reached = level[at - 1] if at > starts[rank] else NONE
+        while at < last:
+            needed = dependency[at]
+            if needed >= 0:
+                other = level[needed]
+                if other < 0:
+                    behind[rank], level[needed] = other, -2 - rank
+                    break
+                if other > reached:  # noqa: PLR1730 - a call of max takes Python a quarter of the loop
+                    reached = other
+            reached += 1
+            waiting = level[at]
+            level[at] = reached
+            while waiting < NONE:
+                able[count] = -2 - waiting
+                waiting = behind[able[count]]
+                count += 1
+            at += 1
+        cursor[rank] = at
 
 
-def _stall(order: Order, listing: _Listing, stuck: Sequence[tuple[int, int]]) -> str:
+def _stall(order: Order, listing: _Listing, stuck: Mapping[int, int]) -> str:
+    """Of the ranks and where they stop, those that wait for each other in a circle."""
     actions = [(rank, action) for rank, row in enumerate(order.actions) for action in row]
 
     def at(index: int) -> tuple[int, str]:
         rank, action = actions[min(int(np.searchsorted(listing.actions, index)), len(actions) - 1)]
         return rank, str(action)
 
-    waits = []
-    for rank, index in stuck:
+    waits = {}
+    for rank, index in stuck.items():
         other, needed = at(int(listing.dependency[index]))
-        waits.append(f"rank {rank} stops at {at(index)[1]}, which needs {needed} of rank {other}")
+        waits[rank] = other, needed, at(index)[1]
+    path = [next(iter(stuck))]
+    while waits[path[-1]][0] not in path:
+        path.append(waits[path[-1]][0])
+    circle = path[path.index(waits[path[-1]][0]) :]
+    said = []
+    for rank in circle:
+        other, needed, stop = waits[rank]
+        said.append(f"rank {rank} stops at {stop}, which needs {needed} of rank {other}")
+    other, needed, _ = waits[circle[-1]]
     return (
-        f"order of {order.ranks} ranks and {order.microbatches} microbatches deadlocks: {'; '.join(waits)}. "
-        "Put each action after those that its dependency itself waits for"
+        f"order of {order.ranks} ranks and {order.microbatches} microbatches deadlocks: {'; '.join(said)}. Break the "
+        f"circle on one rank, as by putting {needed} before {waits[other][2]} on rank {other}"
     )

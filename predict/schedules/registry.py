@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from predict.schedules import families
-from predict.schedules.costs import ChunkTimes, StageTimes, stage_times
+from predict.schedules.costs import ChunkTimes, TickTimes, in_ticks
 from predict.schedules.order import CODE, KIND, Order, Placement, Rows
 from predict.schedules.order_files import is_order_file, read_order
 from sampling.errors import ConfigError, InfeasibleError
@@ -19,12 +19,12 @@ from sampling.errors import ConfigError, InfeasibleError
 Supports = Callable[[int, int, int], str | None]
 Builder = Callable[[int, int, int], Sequence[Rows]]
 """The actions of each rank, from ranks, chunks and microbatches."""
-Solver = Callable[[int, StageTimes, int], Sequence[Rows]]
-"""The actions of each rank, from microbatches, times and the most chunk activations a rank may hold."""
+Solver = Callable[[int, TickTimes, int | None], Sequence[Rows]]
+"""The actions of each rank, from microbatches, times and the most chunk activations a rank may hold (None: its own choice)."""
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 MOST = 2**22
-"""Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. More would run for
-minutes and take gigabytes."""
+"""Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. An order of so many by rule
+is built and timed in half a minute at most, and in 2 GB; a solved one may take minutes."""
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
 
@@ -45,10 +45,8 @@ class Schedule:
     """The order, where it follows from the counts."""
     solver: Solver | None = None
     """The order, where it is solved for the times of the stages under a limit on memory."""
-    default_limit: Callable[[int], int] | None = None
-    """For a solver: the limit where none is given, from the ranks."""
     released_by_b: float = 0.0
-    """Share of a chunk's activations that B lets go in the schedule's account of memory; W lets go the rest."""
+    """Share of a chunk's activations that B lets go in the schedule's account, W the rest; its limit counts so too."""
 
     def refusal(self, ranks: int, chunks: int, microbatches: int) -> str | None:
         """Why it cannot run these counts, as words to follow its name; None if it can."""
@@ -103,7 +101,6 @@ def solved(
     citation: str,
     supports: Supports,
     placement: Callable[[int, int], Placement],
-    default_limit: Callable[[int], int],
     released_by_b: float = 0.0,
 ) -> Callable[[Solver], Solver]:
     """Decorator: register the function that solves for the actions of each rank, B and W apart, as the schedule `name`."""
@@ -117,7 +114,6 @@ def solved(
                 supports=supports,
                 placement=placement,
                 solver=solver,
-                default_limit=default_limit,
                 released_by_b=released_by_b,
             )
         )
@@ -197,12 +193,12 @@ def order(
             f"change these counts or take another schedule{fitting_in_words(ranks, chunks, microbatches)}"
         )
     if is_order_file(name):
-        return _make(wanted, ranks, chunks, microbatches)  # never kept: the file may change
-    if wanted.solver is None or wanted.default_limit is None:
+        return read_order(Path(name))
+    if wanted.solver is None:
         return _built(name, ranks, chunks, microbatches)
     depth = _placement(name, ranks, chunks).depth
-    spelt = stage_times(times or EQUAL, ranks=ranks, chunks=chunks, depth=depth)
-    return _solved(name, microbatches, spelt, wanted.default_limit(ranks) if memory_limit is None else memory_limit)
+    spelt = in_ticks(times or EQUAL, ranks=ranks, chunks=chunks, depth=depth)
+    return _solved(name, microbatches, spelt, memory_limit)
 
 
 @lru_cache(maxsize=KEPT)
@@ -217,7 +213,7 @@ def _make(wanted: Schedule, ranks: int, chunks: int, microbatches: int) -> Order
 
 
 @lru_cache(maxsize=KEPT)
-def _solved(name: str, microbatches: int, times: StageTimes, limit: int) -> Order:
+def _solved(name: str, microbatches: int, times: TickTimes, limit: int | None) -> Order:
     solver = get(name).solver
     assert solver is not None
     try:

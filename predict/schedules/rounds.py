@@ -10,12 +10,16 @@ from predict.schedules.positions import Indices
 def round_size(ranks: int, microbatches: int) -> int:
     """g: the ranks, as in Megatron-LM, where they divide the microbatches; else as torch has it, the microbatches
     divided by max(1, microbatches // ranks), so that all rounds are equal."""
-    return microbatches // max(1, microbatches // ranks)
+    return microbatches // round_count(ranks, microbatches)
+
+
+def round_count(ranks: int, microbatches: int) -> int:
+    return max(1, microbatches // ranks)
 
 
 def whole_rounds(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the interleaved schedules."""
-    rounds = max(1, microbatches // ranks)
+    rounds = round_count(ranks, microbatches)
     if microbatches % rounds == 0:
         return None
     nearest = [count for count in _neighbours(ranks, microbatches) if count]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from predict.schedules.order import CHUNK, CODE, KIND, Order
+from predict.schedules.order import CHUNK, CODE, KIND, Floats, Order, Rows
 
-Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
@@ -37,11 +35,6 @@ class Timeline:
         return np.array([(end - start).sum() for start, end in zip(self.start, self.end, strict=True)])
 
     @property
-    def idle(self) -> Floats:
-        """By rank, the time of the makespan in which it does not compute."""
-        return self.makespan - self.busy
-
-    @property
     def span(self) -> Floats:
         """By rank, from the start of its first action to the end of its last."""
         return np.array([end[-1] - start[0] for start, end in zip(self.start, self.end, strict=True)])
@@ -59,34 +52,28 @@ class Timeline:
         """
         return _missing(self.busy.max(), self.span.max())
 
-    @property
-    def peak_activations(self) -> tuple[int, ...]:
-        """By rank, the most chunks whose activations are alive at once."""
-        return self.peak_chunks()
-
     def peak_chunks(self, released_by_b: float = 0.0) -> tuple[int, ...]:
-        """By rank, the most chunks whose activations are alive at once, rounded up.
+        """By rank, the most chunks whose activations are alive at once, rounded up."""
+        return tuple(math.ceil(alive(row, released_by_b).max() - ROUNDING) for row in self.order.rows)
 
-        They live from the start of the F to the end of the BW. Where the backward is split, W lets them go, since the
-        gradient of the weights needs them still, but for the share of them that B does.
-        """
-        return tuple(math.ceil(live.max() - ROUNDING) for live in self._live(1, released_by_b))
-
-    def peak_bytes(self, chunk_bytes: ArrayLike, released_by_b: float = 0.0) -> tuple[float, ...]:
+    def peak_bytes(self, chunk_bytes: ArrayLike) -> tuple[float, ...]:
         """As `peak_chunks`, with the bytes of a chunk's activations: one number, or of shape (ranks, chunks)."""
-        return tuple(float(live.max()) for live in self._live(chunk_bytes, released_by_b))
+        sizes = np.broadcast_to(np.asarray(chunk_bytes, dtype=float), (self.order.ranks, self.order.chunks))
+        return tuple(
+            float(alive(row, sizes=of_rank).max()) for row, of_rank in zip(self.order.rows, sizes, strict=True)
+        )
 
-    @property
-    def peak_at(self) -> tuple[float, ...]:
-        """By rank, the start of the forward that first reaches `peak_activations`."""
-        return tuple(float(start[live.argmax()]) for start, live in zip(self.start, self._live(1, 0.0), strict=True))
 
-    def _live(self, size: ArrayLike, released_by_b: float) -> Iterator[NDArray[np.float64]]:
-        change = np.zeros(len(CODE))
-        change[[CODE[kind] for kind in ("F", "B", "W", "BW")]] = 1, -released_by_b, released_by_b - 1, -1
-        sizes = np.broadcast_to(np.asarray(size, dtype=float), (self.order.ranks, self.order.chunks))
-        for of_rank, row in zip(sizes, self.order.rows, strict=True):
-            yield np.cumsum(change[row[:, KIND]] * of_rank[row[:, CHUNK]])
+def alive(row: Rows, released_by_b: float = 0.0, sizes: ArrayLike = 1.0) -> Floats:
+    """After each action of a rank, the chunk activations alive, or their bytes if `sizes` has those of each chunk.
+
+    They live from the start of the F to the end of the BW. Where the backward is split, W lets them go, since the
+    gradient of the weights needs them still, but for the share of them that B does.
+    """
+    change = np.zeros(len(CODE))
+    change[[CODE[kind] for kind in ("F", "B", "W", "BW")]] = 1, -released_by_b, released_by_b - 1, -1
+    size = np.asarray(sizes, dtype=float)
+    return np.cumsum(change[row[:, KIND]] * (size[row[:, CHUNK]] if size.ndim else size))
 
 
 def _missing(busy: float, total: float) -> float:

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from itertools import product
 
 import numpy as np
 
-from predict.schedules.costs import StageTimes
-from predict.schedules.order import CODE, MICROBATCH, Rows
+from predict.schedules.costs import TickTimes
+from predict.schedules.order import MICROBATCH, B, F, Rows, W
+from predict.schedules.trials import Budget
 
-F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 AHEAD = (1.0, 1.5, 2.0)
 """Microbatches ahead for each rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""
 DELAY = (0.0, 0.5, 1.0)
 """Share of a W that may stick out over a gap; 1 puts it into any."""
+FEW = 8
+"""Microbatches a rank that show which numbers suit the steady state."""
 
 
-def list_orders(microbatches: int, times: StageTimes, limit: int) -> Iterator[list[Rows]]:
-    """Orders with one chunk a rank that hold at most `limit` activations, half of one let go by B and half by W."""
-    for ahead, delay in product(AHEAD, DELAY):
-        made = _Listing(microbatches, times, limit, ahead, delay)
-        if made.run():
+def list_orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[list[Rows]]:
+    """Orders with one chunk a rank that keep the budget; of many microbatches only the one that is best for fewer."""
+    settings = list(product(AHEAD, DELAY))
+    few = FEW * times.ranks
+    if microbatches > few:
+        settings = [min(settings, key=lambda setting: _Listing(few, times, budget, *setting).makespan())]
+    for setting in settings:
+        made = _Listing(microbatches, times, budget, *setting)
+        if made.makespan() < math.inf:
             yield [numbered(np.array(kinds, np.int32)) for kinds in made.kinds]
 
 
@@ -41,25 +48,28 @@ def numbered(kinds: Rows) -> Rows:
 
 
 class _Listing:
-    def __init__(self, microbatches: int, times: StageTimes, limit: int, ahead: float, delay: float) -> None:
+    def __init__(self, microbatches: int, times: TickTimes, budget: Budget, ahead: float, delay: float) -> None:
         ranks = times.ranks
         self.microbatches, self.times, self.delay, self.last = microbatches, times, delay, ranks - 1
-        self.halves = 2 * limit
+        self.budget = budget
         self.most_ahead = [1 + round(ahead * (ranks - 1 - rank)) for rank in range(ranks)]
         self.cost = (times.forward, times.backward_input, times.backward_weight)
         self.ends: tuple[list[list[float]], list[list[float]]] = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
         self.weights = [0] * ranks
-        self.free = [0.0] * ranks
+        self.free: list[float] = [0] * ranks
         self.kinds: list[list[int]] = [[] for _ in range(ranks)]
 
-    def run(self) -> bool:
-        """Whether it comes to the end."""
-        ranks = range(self.times.ranks)
-        coming = [self._next(rank) for rank in ranks]
+    def makespan(self) -> float:
+        """Run it to its end; infinite if it does not come to one."""
+        coming = [self._next(rank) for rank in range(self.times.ranks)]
+        waiting = [(start, rank) for rank, (start, _) in enumerate(coming)]
+        heapify(waiting)
         for _ in range(3 * self.microbatches * self.times.ranks):
-            start, rank = min((coming[rank][0], rank) for rank in ranks)
+            start, rank = heappop(waiting)
+            while start != coming[rank][0]:  # it is not what comes next any more
+                start, rank = heappop(waiting)
             if start == math.inf:
-                return False
+                return math.inf
             kind = coming[rank][1]
             self.free[rank] = start + self.cost[kind][rank]
             if kind == W:
@@ -69,7 +79,8 @@ class _Listing:
             self.kinds[rank].append(kind)
             for changed in range(max(0, rank - 1), min(self.last, rank + 1) + 1):
                 coming[changed] = self._next(changed)
-        return True
+                heappush(waiting, (coming[changed][0], changed))
+        return max(self.free)
 
     def _next(self, rank: int) -> tuple[float, int]:
         """When the rank runs what next, as far as known; never, if it must wait for another."""
@@ -96,8 +107,9 @@ class _Listing:
 
     def _forward(self, rank: int) -> float:
         done, backwards = len(self.ends[F][rank]), len(self.ends[B][rank])
-        held = 2 * done - backwards - self.weights[rank]
-        if done == self.microbatches or done - backwards >= self.most_ahead[rank] or held + 2 > self.halves:
+        if done == self.microbatches or done - backwards >= self.most_ahead[rank]:
+            return math.inf
+        if self.budget.over(done, backwards, self.weights[rank]) > 0:
             return math.inf
         if rank == 0:
             return 0.0

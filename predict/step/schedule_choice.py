@@ -37,7 +37,11 @@ def compare_schedules(
         return step_time_us(timeline, priced[name])
 
     def refusal(name: str) -> str | None:
-        return registry.get(name).recompute_refusal if run.plan.recompute == "full" else None
+        wanted = registry.get(name)
+        depth = wanted.placement(run.plan.pp, run.plan.vpp).depth
+        if run.model.layers < depth:
+            return f"makes {depth} stages, more than the model's {run.model.layers} layers"
+        return wanted.recompute_refusal if run.plan.recompute == "full" else None
 
     return compare(
         names,

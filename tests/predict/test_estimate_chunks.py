@@ -144,17 +144,14 @@ def test_best_keeps_the_memory_limit_and_recomputation() -> None:
 
 def test_an_order_file_lies_beside_the_config(tmp_path: Path) -> None:
     text = (ROOT / "configs" / "runs" / "demo.yml").read_text().replace("../", f"{ROOT}/configs/")
-    (tmp_path / "run.yml").write_text(text)
+    for schedule in ("mine.csv", "zb-h1"):
+        (tmp_path / f"{schedule}.yml").write_text(text.replace("schedule: 1f1b", f"schedule: {schedule}"))
     write_order(registry.order("zb-h1", ranks=2, chunks=1, microbatches=4), tmp_path / "mine.csv")
     results = []
     for schedule in ("mine.csv", "zb-h1"):
-        prices, provenance = open_prices(_load(tmp_path, schedule).cluster)
-        results.append(estimate(_load(tmp_path, schedule), prices, provenance).step_time)
+        of_schedule = load(tmp_path / f"{schedule}.yml")
+        results.append(estimate(of_schedule, *open_prices(of_schedule.cluster)).step_time)
     assert results[0] == results[1]
-
-
-def _load(folder: Path, schedule: str) -> Any:
-    return load(folder / "run.yml", [f"plan.schedule={schedule}"])
 
 
 def test_schedules_of_a_config_have_its_stage_times(capsys: pytest.CaptureFixture[str]) -> None:

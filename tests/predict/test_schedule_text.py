@@ -62,7 +62,7 @@ def test_a_row_a_rank_as_in_the_figure_of_1f1b() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [40, 41, 60, 97, 140, 300])
+@pytest.mark.parametrize("width", [12, 20, 30, 40, 41, 60, 97, 140, 300])
 @pytest.mark.parametrize("coloured", [False, True])
 def test_fits_the_width(width: int, coloured: bool) -> None:
     for timeline in (one_f_one_b(), one_f_one_b(12, 40), split(), two_chunks()):

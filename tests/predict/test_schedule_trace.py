@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from predict.report.schedule_trace import chrome_trace
+from predict.report.schedule_trace import chrome_trace, save_trace
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.order import Action, Order, Placement
 from predict.schedules.timeline import Timeline
+from sampling.errors import UserError
 
 TIMES = ChunkTimes(forward=1.0, backward_input=1.5, backward_weight=0.5, p2p=0.25)
 
@@ -63,6 +65,13 @@ def test_is_json_with_a_named_row_a_rank() -> None:
     assert [(event["tid"], event["args"]["sort_index"]) for event in named if event["name"] == "thread_sort_index"] == [
         (rank, rank) for rank in range(4)
     ]
+
+
+def test_a_step_too_large_for_a_viewer_is_refused_with_the_rule(tmp_path: Path) -> None:
+    large = simulate(registry.order("afab", ranks=1, chunks=1, microbatches=100_001), TIMES)
+    with pytest.raises(UserError, match="a trace holds at most 200,000 actions, and this step has 200,002"):
+        save_trace(large, tmp_path / "trace.json", name="large")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_slice_for_every_action() -> None:

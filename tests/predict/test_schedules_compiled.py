@@ -23,19 +23,19 @@ def account(monkeypatch: pytest.MonkeyPatch) -> compiled._Account:
 
 def test_little_work_is_left_to_python(account: compiled._Account) -> None:
     assert not compiled.pays(compiled.PATIENCE)
-    assert compiled.pays(1) == compiled._is_there()
+    assert compiled.pays(1) == compiled.numba_is_there()
 
 
 def test_a_large_order_timed_again_pays(account: compiled._Account) -> None:
     assert not compiled.pays(compiled.PATIENCE_AGAIN)
     assert not compiled.pays(compiled.PATIENCE_AGAIN - 1, again=True)
-    assert compiled.pays(1, again=True) == compiled._is_there()
+    assert compiled.pays(1, again=True) == compiled.numba_is_there()
 
 
 def test_one_long_loop_pays_at_once(account: compiled._Account) -> None:
     assert not compiled.pays(1)
-    assert compiled.pays(compiled.LONG) == compiled._is_there()
-    assert compiled.pays(1) == compiled._is_there()
+    assert compiled.pays(compiled.LONG) == compiled.numba_is_there()
+    assert compiled.pays(1) == compiled.numba_is_there()
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("interleaved-zb", 3), ("zbv", 2), ("dualpipe", 2)])
@@ -61,7 +61,7 @@ def test_the_compiled_form_finds_a_deadlock(account: compiled._Account) -> None:
 
 
 def test_everything_works_without_numba(account: compiled._Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_is_there", lambda: False)
+    monkeypatch.setattr(compiled, "numba_is_there", lambda: False)
     account.turns = compiled.PATIENCE
     order = registry.order("1f1b", ranks=3, chunks=1, microbatches=7)
     assert np.isfinite(engine.makespan(order, TIMES))

@@ -99,6 +99,18 @@ def test_json_without_placement_is_a_loop() -> None:
             '"placement": {"stages": [[0, 0, 0]], "chains": [0, 0, 1]}}',
             "does not hold each of the stages",
         ),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [[0]], "chains": [1]}}',
+            r"the chains \(1,\)\. Number the chains from 0",
+        ),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [[1]], "chains": [0]}}',
+            "once a chain. Give each of the stages 0 to 0 of a chain to one chunk of one rank",
+        ),
+        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}', "rank: unknown key; remove it"),
+        ("a.csv", "0B0,0F0\n", "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs F of microbatch 0"),
         ("a.csv", "0" * 200_000, "not valid CSV"),
         ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: give"),
     ],
@@ -119,3 +131,13 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         write_order(order, tmp_path / "a.txt")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_order(tmp_path / "missing.csv")
+
+
+def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    write_order(registry.order("1f1b", ranks=2, chunks=1, microbatches=3), path)
+    first = read_order(path)
+    assert read_order(path) is first
+    assert registry.order(str(path), ranks=2, chunks=1, microbatches=3) is first
+    write_order(registry.order("zb-h1", ranks=2, chunks=1, microbatches=3), path)
+    assert same(read_order(path), registry.order("zb-h1", ranks=2, chunks=1, microbatches=3))

@@ -1,8 +1,12 @@
-"""zb-auto against what a constraint solver proves to be the shortest step."""
+"""zb-auto against what a constraint solver proves to be the shortest step.
+
+`python tests/predict/test_schedules_optimal.py` tells how far above it is on many cases.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -10,36 +14,30 @@ pytest.importorskip("ortools", reason="the solver is for these tests only")
 
 from optimal_pipeline import Case, optimal_makespan
 
-from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
-
-WORST_GAP, MEAN_GAP = 0.04, 0.006
-"""What is allowed above the optimum where stages are uneven; on even ones zb-auto is optimal."""
+from predict.schedules.costs import in_ticks
+from predict.schedules.engine import ChunkTimes, makespan
+from predict.schedules.families.zb_auto import zb_auto
+from predict.schedules.order import Order, loop
+from predict.schedules.trials import peak
 
 
 def makespan_of_zb_auto(case: Case) -> float:
+    """Under the limit of the case, in zb-auto's own account."""
     forward, backward_input, backward_weight = (
         [[time] for time in table] for table in (case.forward, case.backward_input, case.backward_weight)
     )
     times = ChunkTimes(
         forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=float(case.p2p)
     )
-    order = registry.order(
-        "zb-auto",
-        ranks=case.ranks,
-        chunks=1,
-        microbatches=case.microbatches,
-        times=times,
-        memory_limit=case.limit,
-    )
-    timeline = simulate(order, times)
-    assert max(timeline.peak_chunks(released_by_b=0.5)) <= case.limit
-    return timeline.makespan
+    ticks = in_ticks(times, ranks=case.ranks, chunks=1, depth=case.ranks)
+    rows = zb_auto(case.microbatches, ticks, case.limit)
+    assert peak(rows, released_by_b=0.5) <= case.limit
+    return makespan(Order(rows=tuple(rows), microbatches=case.microbatches, placement=loop(case.ranks, 1)), times)
 
 
 @pytest.mark.parametrize("limit_per_rank", [1, 2])
 @pytest.mark.parametrize(("ranks", "microbatches"), [(2, 3), (2, 6), (3, 4), (3, 6), (4, 5)])
-def test_even_stages_are_scheduled_optimally(ranks: int, microbatches: int, limit_per_rank: int) -> None:
+def test_stages_of_equal_times_are_scheduled_optimally(ranks: int, microbatches: int, limit_per_rank: int) -> None:
     case = Case(
         microbatches=microbatches,
         forward=[10] * ranks,
@@ -51,15 +49,19 @@ def test_even_stages_are_scheduled_optimally(ranks: int, microbatches: int, limi
     assert makespan_of_zb_auto(case) == optimal_makespan(case)
 
 
-def test_uneven_stages_are_scheduled_close_to_the_optimum() -> None:
-    gaps = []
-    for seed in range(24):
-        case = uneven(seed)
-        found, optimal = makespan_of_zb_auto(case), optimal_makespan(case)
-        assert found >= optimal
-        gaps.append(found / optimal - 1)
-    assert max(gaps) <= WORST_GAP, gaps
-    assert sum(gaps) / len(gaps) <= MEAN_GAP, gaps
+def even(seed: int) -> Case:
+    """F, B and W of different times, the same on all ranks."""
+    draw = random.Random(seed)
+    ranks = draw.choice([2, 3, 4])
+    forward, backward_input, backward_weight = (draw.randint(5, 20) for _ in range(3))
+    return Case(
+        microbatches=draw.choice([ranks, ranks + 1, ranks + 2]),
+        forward=[forward] * ranks,
+        backward_input=[backward_input] * ranks,
+        backward_weight=[backward_weight] * ranks,
+        p2p=draw.randint(0, 4),
+        limit=draw.randint(ranks, 2 * ranks),
+    )
 
 
 def uneven(seed: int) -> Case:
@@ -75,3 +77,40 @@ def uneven(seed: int) -> Case:
         p2p=draw.choice([0, 1, 2]),
         limit=draw.choice([ranks, ranks + 2, 2 * ranks]),
     )
+
+
+def gaps(draw: Callable[[int], Case], seeds: Iterable[int]) -> list[float]:
+    """How far above the optimum, as shares of it."""
+    found = []
+    for seed in seeds:
+        case = draw(seed)
+        optimal = optimal_makespan(case)
+        found.append(makespan_of_zb_auto(case) / optimal - 1)
+        assert found[-1] >= 0
+    return found
+
+
+@pytest.mark.parametrize(
+    ("draw", "seeds", "worst", "mean"), [(even, range(60), 0.09, 0.002), (uneven, range(24), 0.04, 0.006)]
+)
+def test_other_stages_are_scheduled_close_to_the_optimum(
+    draw: Callable[[int], Case], seeds: range, worst: float, mean: float
+) -> None:
+    found = gaps(draw, seeds)
+    assert max(found) <= worst, found
+    assert sum(found) / len(found) <= mean, found
+
+
+def test_the_even_case_that_was_worst_is_optimal() -> None:
+    case = Case(microbatches=5, forward=[20] * 3, backward_input=[10] * 3, backward_weight=[7] * 3, p2p=4, limit=4)
+    assert makespan_of_zb_auto(case) == optimal_makespan(case) == 233
+
+
+if __name__ == "__main__":
+    for draw, cases in ((even, 500), (uneven, 200)):
+        found = gaps(draw, range(cases))
+        above = sum(gap > 1e-9 for gap in found)
+        print(
+            f"{draw.__name__} stages: {above} of {cases} cases above the optimum, "
+            f"mean {sum(found) / cases:.2%}, worst {max(found):.1%}"
+        )

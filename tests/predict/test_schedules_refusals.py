@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate, simulate_actions
+from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
 from predict.schedules.order import Action, Order, Placement, loop
-from predict.schedules.positions import check
+from predict.schedules.positions import locate
 from sampling.errors import ConfigError, InfeasibleError
 
 
@@ -66,7 +66,7 @@ def test_an_incomplete_order_names_rank_and_action(row: tuple[Action, ...], faul
 def test_an_order_that_does_not_fit_its_counts_is_refused(changed: dict[str, object], fault: str) -> None:
     order = Order.of(((F0, BW0), (F0, BW0)), microbatches=1, placement=loop(2, 1))
     with pytest.raises(ConfigError, match=fault):
-        check(replace(order, **changed))  # type: ignore[arg-type]
+        locate(replace(order, **changed))  # type: ignore[arg-type]
 
 
 ONES = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
@@ -94,11 +94,3 @@ def test_sets_of_different_lengths_are_refused() -> None:
     times = replace(ONES, forward=np.ones((3, 2, 1)), p2p=np.ones((4, 1)))
     with pytest.raises(ConfigError, match=r"leading axes of lengths \[1, 3, 4\]"):
         makespans(order, times)
-
-
-def test_durations_by_action_of_another_shape_or_below_0_are_refused() -> None:
-    order = registry.order("1f1b", ranks=2, chunks=1, microbatches=1)
-    with pytest.raises(ConfigError, match=r"durations: shapes \[\(1,\), \(2,\)\] by rank"):
-        simulate_actions(order, [[1], [1, 1]])
-    with pytest.raises(ConfigError, match=r"durations: -1\.0 among them"):
-        simulate_actions(order, [[1, 1], [1, -1]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.order import Rows, loop, rows
+from predict.schedules.order import WHOLE_ROW, Rows, loop, rows
 from predict.schedules.registry import one_chunk, schedule
 from predict.schedules.rounds import chunk_turns, round_size, whole_rounds
 
@@ -52,8 +52,9 @@ def alternate(forwards: Rows, backwards: Rows, *, warm_up: int) -> Rows:
     ahead = min(warm_up, total)
     steady = total - ahead
     made = np.empty((2 * total, 4), np.int32)
-    made[:ahead] = forwards[:ahead]
-    made[ahead : ahead + 2 * steady : 2] = forwards[ahead:]
-    made[ahead + 1 : ahead + 2 * steady : 2] = backwards[:steady]
-    made[ahead + 2 * steady :] = backwards[steady:]
+    into, first, second = (actions.view(WHOLE_ROW) for actions in (made, forwards, backwards))
+    into[:ahead] = first[:ahead]
+    into[ahead : ahead + 2 * steady : 2] = first[ahead:]
+    into[ahead + 1 : ahead + 2 * steady : 2] = second[:steady]
+    into[ahead + 2 * steady :] = second[steady:]
     return made

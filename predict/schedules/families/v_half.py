@@ -23,7 +23,7 @@ LEGS: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 """Kind and chunk of each leg."""
 DOWN, UP, BACK_DOWN, BACK_UP, WEIGHT = range(5)
 IDLE = -1
-PAPER = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362"
+CONTROLLABLE_MEMORY = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362"
 Block = Callable[[int, int], tuple[int, int, int, int]]
 """The slots of the first microbatch's legs, from ranks and rank."""
 
@@ -40,7 +40,7 @@ def v_min_block(ranks: int, rank: int) -> tuple[int, int, int, int]:
 
 @schedule(
     "v-half",
-    citation=f"{PAPER}, section 3.2",
+    citation=f"{CONTROLLABLE_MEMORY}, section 3.2",
     splits_backward=True,
     supports=two_chunks,
     placement=v_shape,
@@ -52,7 +52,7 @@ def v_half(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
 
 @schedule(
     "v-min",
-    citation=f"{PAPER}, section 3.2",
+    citation=f"{CONTROLLABLE_MEMORY}, section 3.2",
     splits_backward=True,
     supports=two_chunks,
     placement=v_shape,

@@ -2,56 +2,58 @@
 
 A greedy fill: round after round every rank runs at most one forward and then one B, and a W wherever the rank would
 wait longer than a W takes, or must make room. Three choices that no rule decides well are all tried, as eight fills, of
-which the one with the shortest longest span is kept.
+which the one with the shortest longest span is held against the handcrafted orders and orders by list scheduling.
 
-Memory is counted as its authors do: B lets half of an activation go, W the other half.
+Memory is counted as its authors do, against a limit and as the peak: B lets half of an activation go, W the other half.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from predict.schedules.costs import StageTimes
-from predict.schedules.families.zero_bubble import zb_h1, zb_h2
-from predict.schedules.order import CODE, Rows, loop
+from predict.schedules.costs import TickTimes
+from predict.schedules.families.zero_bubble import ZERO_BUBBLE, zb_h1, zb_h2
+from predict.schedules.order import B, F, Rows, W, loop
 from predict.schedules.registry import one_chunk, solved
-from predict.schedules.trials import Setting, each_setting, peak, shortest
+from predict.schedules.trials import Budget, Setting, each_setting, peak, shortest
 from predict.schedules.zb_list import list_orders, numbered
 from sampling.errors import InfeasibleError
 
 RELEASED_BY_B = 0.5
-F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
 
 
 @solved(
     "zb-auto",
-    citation="Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 3.1",
+    citation=f"{ZERO_BUBBLE}, section 3.1",
     supports=one_chunk,
     placement=loop,
-    default_limit=lambda ranks: 2 * ranks,
     released_by_b=RELEASED_BY_B,
 )
-def zb_auto(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
-    """At most `limit` activations on every rank. InfeasibleError if that is none.
+def zb_auto(microbatches: int, times: TickTimes, limit: int | None) -> list[Rows]:
+    """At most `limit` activations on every rank, 2p where none is given. InfeasibleError if the limit is below 1."""
+    budget = Budget(2 * times.ranks if limit is None else limit, by_b=1)
+    if budget.limit < 1:
+        raise InfeasibleError(f"cannot run within {budget.limit} chunk activations; give 1 or more")
+    orders = (rows for rows in _orders(microbatches, times, budget) if peak(rows, RELEASED_BY_B) <= budget.limit)
+    return shortest(orders, loop(times.ranks, 1), microbatches, times)
 
-    The fill is held against the handcrafted orders that keep the limit. It is made for even stages; for uneven ones it is
-    held against orders by list scheduling too.
-    """
-    if limit < 1:
-        raise InfeasibleError(f"cannot run within {limit} chunk activations; give 1 or more")
 
+def _orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[Sequence[Rows]]:
+    yield _filled(microbatches, times, budget)
+    for by_hand in (zb_h1, zb_h2):
+        yield by_hand(times.ranks, 1, microbatches)
+    yield from list_orders(microbatches, times, budget)
+
+
+def _filled(microbatches: int, times: TickTimes, budget: Budget) -> list[Rows]:
     def trial(setting: Setting) -> tuple[_Fill, set[int]]:
         choices = _Choices(setting[0], setting[1], setting[2])
-        return _fill(microbatches, times, limit, choices), choices.came_up
+        return _fill(microbatches, times, budget, choices), choices.came_up
 
-    filled = min(each_setting(3, trial), key=_Fill.longest_span).rows()
-    others = [solve(times.ranks, 1, microbatches) for solve in (zb_h1, zb_h2)]
-    orders = [filled, *(rows for rows in others if peak(rows, RELEASED_BY_B) <= limit)]
-    if not times.is_even:
-        orders += list_orders(microbatches, times, limit)
-    return shortest(orders, loop(times.ranks, 1), microbatches, times)
+    return min(each_setting(3, trial), key=_Fill.longest_span).rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +71,22 @@ class _Choices:
 class _Fill:
     """What has been run so far, and when it ends."""
 
-    def __init__(self, microbatches: int, times: StageTimes, limit: int) -> None:
+    def __init__(self, microbatches: int, times: TickTimes, budget: Budget) -> None:
         ranks = times.ranks
-        self.microbatches, self.times, self.limit = microbatches, times, limit
+        self.microbatches, self.times, self.budget = microbatches, times, budget
         self.cost = (times.forward, times.backward_input, times.backward_weight)
-        self.forward_end: list[list[float]] = [[] for _ in range(ranks)]
-        self.backward_end: list[list[float]] = [[] for _ in range(ranks)]
+        self.forward_end: list[list[int]] = [[] for _ in range(ranks)]
+        self.backward_end: list[list[int]] = [[] for _ in range(ranks)]
         self.weights = [0] * ranks
-        self.free = [0.0] * ranks
-        self.bubble = [0.0] * ranks
-        self.worst_bubble = 0.0
+        self.free = [0] * ranks
+        self.bubble = [0] * ranks
+        self.worst_bubble = 0
         self.kinds: list[list[int]] = [[] for _ in range(ranks)]
 
-    def arrival(self, kind: int, rank: int) -> float:
+    def arrival(self, kind: int, rank: int) -> int:
         """When the next F or B of the rank has its input."""
         if kind == F:
-            return self.forward_end[rank - 1][len(self.forward_end[rank])] + self.times.p2p[rank - 1] if rank else 0.0
+            return self.forward_end[rank - 1][len(self.forward_end[rank])] + self.times.p2p[rank - 1] if rank else 0
         if rank == self.times.ranks - 1:
             return self.forward_end[rank][len(self.backward_end[rank])]
         return self.backward_end[rank + 1][len(self.backward_end[rank])] + self.times.p2p[rank]
@@ -107,8 +109,7 @@ class _Fill:
 
     def over_limit(self, rank: int) -> int:
         """Half activations too many for one more forward."""
-        held = 2 * len(self.forward_end[rank]) - len(self.backward_end[rank]) - self.weights[rank]
-        return held + 2 - 2 * self.limit
+        return self.budget.over(len(self.forward_end[rank]), len(self.backward_end[rank]), self.weights[rank])
 
     def has_weight(self, rank: int) -> bool:
         return self.weights[rank] < len(self.backward_end[rank])
@@ -119,8 +120,6 @@ class _Fill:
 
     def make_room(self, rank: int) -> None:
         while self.over_limit(rank) > 0:
-            if not self.has_weight(rank):
-                raise InfeasibleError(f"cannot run within {self.limit} chunk activations on rank {rank}; give more")
             self.run(W, rank)
 
     def fill_gap(self, kind: int, rank: int, choices: _Choices) -> None:
@@ -136,7 +135,7 @@ class _Fill:
             if choices.fill_covered_gaps or not covered:
                 self.run(W, rank)
 
-    def longest_span(self) -> float:
+    def longest_span(self) -> int:
         starts = (ends[0] - cost for ends, cost in zip(self.forward_end, self.times.forward, strict=True))
         return max(free - start for free, start in zip(self.free, starts, strict=True))
 
@@ -144,8 +143,8 @@ class _Fill:
         return [numbered(np.array(kinds, np.int32)) for kinds in self.kinds]
 
 
-def _fill(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
-    fill = _Fill(microbatches, times, limit)
+def _fill(microbatches: int, times: TickTimes, budget: Budget, choices: _Choices) -> _Fill:
+    fill = _Fill(microbatches, times, budget)
     for rank in range(times.ranks):
         fill.run(F, rank)
     for rank, ahead in enumerate(_forwards_ahead(fill, choices)):
@@ -187,7 +186,7 @@ def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
     gradient = fill.forward_end[last][0] + times.backward_input[last]
     for rank in range(last - 1, -1, -1):
         arrival, free, cost = gradient + times.p2p[rank], fill.free[rank], times.forward[rank]
-        most = min(fill.microbatches, fill.limit) - 1
+        most = min(fill.microbatches, fill.budget.limit) - 1
         while ahead[rank] < most and (free + cost <= arrival if choices.stop_before_first_backward else free < arrival):
             free += cost
             ahead[rank] += 1
@@ -221,7 +220,8 @@ def _is_spared(fill: _Fill, rank: int) -> bool:
     free = fill.free[rank]
     if free >= gradient:
         return True
-    to_free = max(0, min(fill.over_limit(rank), len(fill.backward_end[rank]) - fill.weights[rank]))
+    freed_by_one = 2 - fill.budget.by_b
+    to_free = max(0, min(-(-fill.over_limit(rank) // freed_by_one), len(fill.backward_end[rank]) - fill.weights[rank]))
     if free + times.forward[rank] + to_free * times.backward_weight[rank] <= gradient:
         return False
     return gradient - free <= fill.worst_bubble - fill.bubble[rank]

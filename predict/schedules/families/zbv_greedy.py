@@ -10,64 +10,53 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from predict.schedules.costs import StageTimes
-from predict.schedules.families.v_half import v_half, v_min
+from predict.schedules.costs import TickTimes
+from predict.schedules.families.v_half import BACK_DOWN, BACK_UP, CONTROLLABLE_MEMORY, DOWN, LEGS, UP, v_half, v_min
 from predict.schedules.families.zbv import zbv
-from predict.schedules.order import CODE, Rows, v_shape
+from predict.schedules.order import CODE, Rows, W, v_shape
 from predict.schedules.registry import solved, two_chunks
 from predict.schedules.trials import Setting, each_setting, peak, shortest
 from sampling.errors import InfeasibleError
 
-F, B, W = (CODE[kind] for kind in ("F", "B", "W"))
-DOWN, UP, BACK_DOWN, BACK_UP = range(4)
-LEGS = ((F, 0), (F, 1), (B, 1), (B, 0))
-"""Kind and chunk of each leg."""
-
 
 @solved(
     "zbv-greedy",
-    citation="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv:2405.15362; the greedy ZB-V of "
-    "arXiv:2401.10241, section 6",
+    citation=f"{CONTROLLABLE_MEMORY}; the greedy ZB-V of arXiv:2401.10241, section 6",
     supports=two_chunks,
     placement=v_shape,
-    default_limit=lambda ranks: 2 * ranks,
 )
-def zbv_greedy(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
-    """At most `limit` chunk activations on every rank.
+def zbv_greedy(microbatches: int, times: TickTimes, limit: int | None) -> list[Rows]:
+    """At most `limit` chunk activations on every rank, 2p where none is given. InfeasibleError if that is too few.
 
-    The fill needs 2p of them; under a lower limit the order is that of V-half or else V-min, which bound the memory by
-    how they are built. InfeasibleError if that is still too much. The fill is held against the formatted ZB-V. It is made
-    for even stages; for uneven ones, where it may come to a dead end, their means are tried as well.
+    The fill is held against the formatted ZB-V, V-half and V-min, each where it keeps the limit. It is made for even
+    stages; for uneven ones, where it may come to a dead end, their means are tried as well.
     """
-    ranks = times.ranks
-    if limit < 2 * ranks:
-        return _bounded(microbatches, ranks, limit)
-    orders = [_filled(microbatches, times.evened(), limit), zbv(ranks, 2, microbatches)]
-    if not times.is_even:
+    most = 2 * times.ranks if limit is None else limit
+    by_hand = [solve(times.ranks, 2, microbatches) for solve in (zbv, v_half, v_min)]
+    least = round(min(map(peak, by_hand)))
+    if least > most:
+        raise InfeasibleError(f"cannot run within {most} chunk activations; give {least} or more")
+    orders = [*_fills(microbatches, times, most), *(rows for rows in by_hand if peak(rows) <= most)]
+    return shortest(orders, v_shape(times.ranks, 2), microbatches, times)
+
+
+def _fills(microbatches: int, times: TickTimes, limit: int) -> Iterator[Sequence[Rows]]:
+    for each in dict.fromkeys((times.evened(), times)):
         with contextlib.suppress(_DeadEndError):
-            orders.append(_filled(microbatches, times, limit))
-    return shortest(orders, v_shape(ranks, 2), microbatches, times)
+            yield _filled(microbatches, each, limit)
 
 
-def _filled(microbatches: int, times: StageTimes, limit: int) -> list[Rows]:
+def _filled(microbatches: int, times: TickTimes, limit: int) -> list[Rows]:
     def trial(setting: Setting) -> tuple[_Fill, set[int]]:
         choices = _Choices(setting[0], setting[1])
         return _improved(microbatches, times, limit, choices), choices.came_up
 
     return min(each_setting(2, trial), key=lambda fill: fill.worst_bubble).rows()
-
-
-def _bounded(microbatches: int, ranks: int, limit: int) -> list[Rows]:
-    for solve in (v_half, v_min):
-        made = solve(ranks, 2, microbatches)
-        held = round(peak(made, released_by_b=0.0))
-        if held <= limit:
-            return list(made)
-    raise InfeasibleError(f"cannot run within {limit} chunk activations; give {held} or more")
 
 
 class _DeadEndError(Exception):
@@ -91,9 +80,9 @@ class _Choices:
         return self.fill_before_forwards if choice else self.fill_before_backwards
 
 
-def _improved(microbatches: int, times: StageTimes, limit: int, choices: _Choices) -> _Fill:
+def _improved(microbatches: int, times: TickTimes, limit: int, choices: _Choices) -> _Fill:
     best: _Fill | None = None
-    allowed: list[float] | None = None
+    allowed: list[int] | None = None
     while True:
         fill = _Fill(microbatches, times, limit, allowed)
         fill.warm_up()
@@ -109,19 +98,19 @@ def _improved(microbatches: int, times: StageTimes, limit: int, choices: _Choice
 class _Fill:
     """What has been run so far, and when it ends."""
 
-    def __init__(self, microbatches: int, times: StageTimes, limit: int, allowed: list[float] | None) -> None:
+    def __init__(self, microbatches: int, times: TickTimes, limit: int, allowed: list[int] | None) -> None:
         ranks = times.ranks
         self.microbatches, self.times, self.limit, self.last = microbatches, times, limit, ranks - 1
         cost = (times.forward, times.backward_input, times.backward_weight)
-        self.leg_cost = [[cost[kind][2 * rank + chunk] for rank in range(ranks)] for kind, chunk in LEGS]
+        self.leg_cost = [[cost[CODE[kind]][2 * rank + chunk] for rank in range(ranks)] for kind, chunk in LEGS]
         self.weight_cost = cost[W]
-        self.ends: list[list[list[float]]] = [[[] for _ in range(ranks)] for _ in LEGS]
-        self.free = [0.0] * ranks
+        self.ends: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in LEGS]
+        self.free = [0] * ranks
         self.held = [0] * ranks
-        self.bubble = [0.0] * ranks
-        self.worst_bubble = 0.0
-        most = max(allowed) if allowed else 0.0
-        self.head_start = [most - of_rank for of_rank in allowed] if allowed else [0.0] * ranks
+        self.bubble = [0] * ranks
+        self.worst_bubble = 0
+        most = max(allowed) if allowed else 0
+        self.head_start = [most - of_rank for of_rank in allowed] if allowed else [0] * ranks
         self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(ranks)]
         self.made: list[list[tuple[int, int, int, int]]] = [[] for _ in range(ranks)]
 
@@ -133,7 +122,7 @@ class _Fill:
         other = rank - 1 if leg in (DOWN, BACK_DOWN) else rank + 1
         return not 0 <= other <= self.last or self.done(leg, other) > self.done(leg, rank)
 
-    def arrival(self, leg: int, rank: int) -> float | None:
+    def arrival(self, leg: int, rank: int) -> int | None:
         """When the next of this leg comes from another rank; None where it comes from none."""
         if not self.has_input(leg, rank):
             raise _DeadEndError
@@ -150,7 +139,7 @@ class _Fill:
 
     def run(self, leg: int, rank: int) -> None:
         kind, chunk = LEGS[leg]
-        if kind == F:
+        if kind == "F":
             self.make_room(rank)
             self.held[rank] += 1
         start = self.free[rank]
@@ -163,8 +152,8 @@ class _Fill:
         microbatch = self.done(leg, rank)
         self.free[rank] = start + self.leg_cost[leg][rank]
         self.ends[leg][rank].append(self.free[rank])
-        self.made[rank].append((kind, microbatch, chunk, 0))
-        if kind == B:
+        self.made[rank].append((CODE[kind], microbatch, chunk, 0))
+        if kind == "B":
             self.pending[rank].append((microbatch, chunk))
 
     def run_weight(self, rank: int) -> None:

@@ -9,10 +9,10 @@ from predict.schedules.registry import one_chunk, schedule
 from predict.schedules.rounds import chunk_turns, round_size, whole_rounds
 
 BACKWARD: tuple[Kind, Kind] = ("B", "W")
-PAPER = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241"
+ZERO_BUBBLE = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241"
 
 
-@schedule("zb-h1", citation=f"{PAPER}, section 2.1", splits_backward=True, supports=one_chunk, placement=loop)
+@schedule("zb-h1", citation=f"{ZERO_BUBBLE}, section 2.1", splits_backward=True, supports=one_chunk, placement=loop)
 def zb_h1(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """The memory of 1F1B on rank 0, p activations, on all ranks; a third of its bubble where f = b = w.
 
@@ -21,7 +21,7 @@ def zb_h1(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     return [_handcrafted(ranks, rank, microbatches, ahead=1) for rank in range(ranks)]
 
 
-@schedule("zb-h2", citation=f"{PAPER}, section 2.2", splits_backward=True, supports=one_chunk, placement=loop)
+@schedule("zb-h2", citation=f"{ZERO_BUBBLE}, section 2.2", splits_backward=True, supports=one_chunk, placement=loop)
 def zb_h2(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """2p − 1 activations on all ranks; no bubble inside a rank's span where f = b = w.
 

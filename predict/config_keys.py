@@ -21,7 +21,7 @@ _NOT_YET: Mapping[str, str] = {
     "etp": "tensor parallel ranks inside an expert",
 }
 
-MIXED = ("fp8",)
+MIXED = ("fp8", "tf32")
 """What only the matrix products of a run are in, while norms, attention and optimizer stay in a wider dtype."""
 
 PLAN: tuple[Key, ...] = keys_of(
@@ -48,7 +48,14 @@ BATCH: tuple[Key, ...] = (
     Key(name="seq_len", kind="integer", required=True, doc="tokens of a sequence"),
 )
 CLUSTER: tuple[Key, ...] = (
-    Key(name="hardware", kind="string", required=True, choices=known_hardware, doc="entry of configs/hardware"),
+    Key(
+        name="hardware",
+        kind="string",
+        required=True,
+        choices=known_hardware,
+        pattern=".+",  # what is no entry may be a file, and hardware_facts says best what it is not
+        doc="entry of configs/hardware, or the path of a .yml file like those, relative to the working directory",
+    ),
     Key(name="nodes", kind="integer", required=True, doc="machines"),
     Key(
         name="gpus_per_node",

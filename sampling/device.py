@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
-from sampling.hardware import CONFIGS, hardware_facts, known_hardware
+from sampling.hardware import device_names, hardware_facts, how_to_describe, known_hardware
+from sampling.hardware_file import did_you_mean
 
 
 def detect_hardware() -> str:
@@ -20,12 +21,12 @@ def detect_hardware() -> str:
     if not torch.cuda.is_available():
         return "cpu"
     name = torch.cuda.get_device_name()
-    for entry in known_hardware():
-        if hardware_facts(entry).get("device_name") == name:
-            return entry
+    entries = {known: entry for entry in known_hardware() for known in device_names(entry)}
+    if name in entries:
+        return entries[name]
     raise SamplesError(
-        f"this machine has a {name!r}, which {CONFIGS / 'hardware'} does not describe; add a file there with its peaks, "
-        f"memory and links, and `device_name: {name}` (see cpu.yml for the keys), or choose one with --hardware"
+        f"this machine has a {name!r}, which the catalogue does not describe{did_you_mean(name, entries) or '.'} "
+        f"{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name or the path"
     )
 
 

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-import difflib
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sampling.errors import ConfigError
+from sampling.hardware_file import DTYPE_BYTES, did_you_mean, keys_in_words, read_hardware
+
+__all__ = [
+    "CONFIGS",
+    "DTYPE_BYTES",
+    "Cluster",
+    "Gpu",
+    "Link",
+    "device_names",
+    "hardware_facts",
+    "how_to_describe",
+    "known_hardware",
+    "load_cluster",
+]
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-DTYPE_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One rank's device. On a CPU this is the rank's share of the cores, and `threads` says how many.
 
-    `peak_tflops` is dense matrix throughput by dtype; `memory_gb_per_s` what one rank can draw. `source` cites both.
+    `peak_tflops` is dense matrix throughput by dtype; `memory_gb_per_s` what one rank can draw; `cache_mib` the last-level
+    cache; `multiprocessors` SMs or compute units. `memory_gib` are GiB: makers write GB for them, and a driver keeps up to
+    1 % to itself. `sources` cites each figure of the description, the links' and the usual GPUs a node included.
     """
 
     name: str
     kind: str
+    architecture: str
     peak_tflops: Mapping[str, float]
     memory_gib: float
     memory_gb_per_s: float
     cache_mib: float
+    multiprocessors: int
     efficiency: Mapping[str, float]
     """Share of the peak that work of a kind reaches when nothing was sampled: gemm, attention, elementwise, wire."""
-    source: str
+    sources: Mapping[str, str]
     threads: int = 0
     fastest_tflops: Mapping[str, float] = field(default_factory=dict)
     """By dtype, what the best of the devices that an entry stands for reaches, where that is more than `peak_tflops`."""
@@ -88,23 +105,13 @@ class Cluster:
 
 
 def load_cluster(*, hardware: str, nodes: int, gpus_per_node: int, profile: str, cores: int | None = None) -> Cluster:
-    """Build a cluster from `configs/hardware/<hardware>.yml`.
+    """Build a cluster of the hardware that a catalogue entry or a file describes (see `hardware_facts`).
 
     `cores` is the core count of a CPU machine (this machine's where it is not given); its ranks share them evenly.
     Raises ConfigError for unknown hardware and for more ranks than cores.
     """
     facts = hardware_facts(hardware)
-    gpu = Gpu(
-        name=facts["name"],
-        kind=facts["kind"],
-        peak_tflops=facts["peak_tflops"],
-        memory_gib=facts["memory_gib"],
-        memory_gb_per_s=facts["memory_gb_per_s"],
-        cache_mib=facts["cache_mib"],
-        efficiency=facts["efficiency"],
-        source=facts["source"],
-        fastest_tflops=facts.get("fastest_tflops", {}),
-    )
+    gpu = Gpu(**{each.name: facts[each.name] for each in fields(Gpu) if each.name in facts})
     if gpu.kind == "cpu":
         cores = cores or os.cpu_count() or 1
         if cores < gpus_per_node:
@@ -139,19 +146,42 @@ def known_hardware() -> list[str]:
     return sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yml"))
 
 
-@cache
-def hardware_facts(name: str) -> dict[str, Any]:
-    """The parsed catalogue entry `configs/hardware/<name>.yml`; ConfigError names the nearest if there is none."""
-    import yaml
+def hardware_facts(hardware: str) -> dict[str, Any]:
+    """What `configs/hardware/<hardware>.yml` says, or the YAML file that `hardware` is the path of.
 
-    path = CONFIGS / "hardware" / f"{name}.yml"
-    if not path.is_file():
-        known = known_hardware()
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    Raises ConfigError for an unknown name, with the nearest and how to describe a device, and with every fault of a file.
+    """
+    if re.fullmatch(r"(?is).+\.ya?ml", hardware):
+        return _facts_in(Path(os.path.abspath(hardware)))  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)
+    return _facts_of_entry(hardware)
+
+
+@cache
+def _facts_in(path: Path) -> dict[str, Any]:
+    return read_hardware(path)
+
+
+@cache
+def _facts_of_entry(hardware: str) -> dict[str, Any]:
+    known = known_hardware()
+    if hardware not in known:
         raise ConfigError(
-            f"cluster.hardware: {name!r} is not in the catalogue; {hint}known: {', '.join(known)}. "
-            f"To add it, describe it in configs/hardware/{name}.yml (see configs/hardware/cpu.yml for the keys)"
+            f"hardware {hardware!r} is not in the catalogue (known: {', '.join(known)})"
+            f"{did_you_mean(hardware, known) or '.'} {how_to_describe(hardware)}"
         )
-    facts: dict[str, Any] = yaml.safe_load(path.read_text())
-    return facts
+    return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")
+
+
+def device_names(hardware: str) -> list[str]:
+    """What torch may call the device; nothing for a CPU."""
+    names: str | list[str] = hardware_facts(hardware).get("device_name", [])
+    return [names] if isinstance(names, str) else names
+
+
+def how_to_describe(hardware: str) -> str:
+    """A sentence for who has hardware that no entry describes."""
+    entry = CONFIGS / "hardware" / f"{hardware if re.fullmatch(r'[a-z0-9-]+', hardware) else 'NAME'}.yml"
+    return (
+        f"To describe it, write {entry}, or a .yml file elsewhere whose path you give in place of the name, with the keys "
+        f"{keys_in_words()} (a source for each figure), as in h100-sxm.yml there"
+    )

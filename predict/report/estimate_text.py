@@ -105,12 +105,21 @@ def _stages(estimate: StepEstimate) -> RenderableType:
     return table
 
 
+def _hardware_sources(estimate: StepEstimate) -> str:
+    """What the figures of the hardware rest on, a line each."""
+    cited = estimate.provenance["sources"].items()
+    return "\n".join(["sources:", *(f"  {figure}: {source}" for figure, source in cited)])
+
+
 def _foot(estimate: StepEstimate) -> str:
     samples = estimate.provenance["samples"]
     if samples is None or _is_analytic(estimate):
-        return f"\nsource: {estimate.provenance['source']}"
+        return f"\n{_hardware_sources(estimate)}"
     manifest = samples["provenance"]
     dates = sorted({session["date"] for session in manifest["sessions"]})
+    if manifest["device"].get("imported"):
+        sources = ", ".join(dict.fromkeys(session["source"] for session in manifest["sessions"]))
+        return f"\nsamples: {manifest['profile']}, imported from {sources} for {manifest['device']['name']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"
     return (
         f"\nsamples: {manifest['profile']}, taken on {manifest['device']['name']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
         f"torch {manifest['sessions'][-1]['versions']['torch']}"

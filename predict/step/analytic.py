@@ -38,4 +38,4 @@ def _kind(term: str) -> str:
     """The efficiency that governs a term: memory traffic is the elementwise one, whoever causes it."""
     if term.endswith("_memory"):
         return "elementwise"
-    return term.removesuffix("_compute")
+    return "wire" if term.startswith("wire") else term.removesuffix("_compute")

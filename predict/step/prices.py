@@ -10,7 +10,7 @@ from predict.step.costing import CostModel, PriceList
 from regressors.bank import Bank
 from sampling.errors import SamplesError
 from sampling.hardware import Cluster, hardware_facts
-from sampling.store import DATA
+from sampling.store import DATA, home_of
 
 _opened: list[tuple[Cluster, PriceList, dict[str, Any]]] = []
 
@@ -23,13 +23,13 @@ def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
     for known, prices, provenance in _opened:
         if known == cluster:
             return prices, provenance
-    directory = DATA / "regressors" / cluster.profile
+    directory = home_of(cluster.profile, DATA) / "regressors" / cluster.profile
     models: list[CostModel] = [SpeedOfLight()]
     provenance = {
         "profile": cluster.profile,
         "samples": None,
         "hardware": cluster.gpu.name,
-        "source": cluster.gpu.source,
+        "sources": dict(cluster.gpu.sources),
     }
     if directory.is_dir():
         bank = Bank.load(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sampling.environment import rank_environment
 from sampling.errors import UserError
@@ -23,6 +24,10 @@ WATCH_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+TOLD = "told: "
+"""How a report begins that passes on another rank's end."""
+ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
+"""An entry of torchrun's report (torch.distributed.elastic, `ChildFailedError`)."""
 
 
 def launch(
@@ -95,7 +100,7 @@ def die_with_launcher() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def leave() -> NoReturn:
+def leave(exit_code: int = 0) -> NoReturn:
     """Called by a rank as its last act, once what it has to say is written and its process group is destroyed.
 
     It skips the interpreter's own teardown: gloo threads that still run then abort the process now and then ("terminate
@@ -103,20 +108,37 @@ def leave() -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 def failure(logs: Path) -> str:
     """The last lines of what went wrong first, to be appended to a message; "" if nothing was written down."""
-    # A rank whose peer died fails too, but only after it: the oldest error file is the cause.
+    # A rank whose peer died fails too, but only after it: the oldest error file is the cause, unless it only passes one on.
     reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
-    if reports:
-        text = json.loads(reports[0].read_text())["message"]["extraInfo"]["py_callstack"]
-        return f" (rank {reports[0].parent.name}):\n{tail(text)}"
-    # A rank that a signal ended left no report: what the ranks printed, then how torchrun saw them end.
+    messages = [json.loads(report.read_text())["message"] for report in reports]
+    for report, message in zip(reports, messages, strict=True):
+        if not message["message"].startswith(TOLD):
+            return f" (rank {report.parent.name}):\n{_in_the_users_terms(message)}"
+    if messages:
+        return f": {messages[0]['message'].removeprefix(TOLD)}"
+    # A rank that a signal ended left no report: how torchrun saw it end, and what the ranks printed.
     outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
     printed = [tail(output.read_text(errors="replace")) for output in outputs]
-    return "".join([":", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
+    ended = _ended_by_signal((logs / "agent.log").read_text(errors="replace")) if any(printed) else ""
+    return "".join([f"{ended}:", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
+
+
+def _in_the_users_terms(message: dict[str, Any]) -> str:
+    error, _, words = message["message"].partition(": ")
+    return words if error == UserError.__name__ else tail(message["extraInfo"]["py_callstack"])
+
+
+def _ended_by_signal(agent_log: str) -> str:
+    """Which rank torchrun saw ended by a signal that was not its own; "" for none."""
+    for host, rank, number in ENDED.findall(agent_log):
+        if int(number) != signal.SIGTERM:
+            return f" (rank {rank} on {host}, by {signal.Signals(int(number)).name})"
+    return ""
 
 
 def tail(text: str) -> str:

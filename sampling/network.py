@@ -1,9 +1,10 @@
-"""The worker that torchrun starts on every rank: time a job's calls together, over NCCL/RCCL or gloo.
+"""The worker on every rank: time a job's calls together, over NCCL/RCCL or gloo.
 
     torchrun --nproc-per-node 2 -m sampling.network JOB.json
 
-`python -m sampling` writes the job and starts the worker; collectives, cells that span ranks, and single-device
-operators beside busy neighbours all pass through here, so that there is one way to time.
+`python -m sampling` writes the job and starts the worker, or is the worker itself where torchrun or srun has started it
+on every rank of several nodes; collectives, cells that span ranks, and single-device operators beside busy neighbours all
+pass through here, so that there is one way to time.
 """
 
 from __future__ import annotations
@@ -12,104 +13,140 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.rendezvous import rendezvous
 
+from sampling import process_groups
+from sampling.agreement import Agreement, LoneRank
 from sampling.call import make_call
 from sampling.compute import Request, time_requests
-from sampling.hardware import load_cluster
+from sampling.disk import naming_the_disk
+from sampling.hardware import Cluster, load_cluster
 from sampling.job import Job
 from sampling.launch import die_with_launcher, leave
+from sampling.rank import Rank, rank_from
 from sampling.store import Sample, append_to_journal
-from sampling.timer import TimerSettings
+from sampling.timer import Ranks, TimerSettings
+from sampling.topology import Machine, Placement, groups_of
+from sampling.watch import Watch
+
+ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 
 
-class GroupRanks:
-    """The ranks of the default process group; agreement goes over gloo, whatever the calls themselves use."""
+def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] = lambda: None) -> None:
+    """Time the job's requests if this rank is among those that the job wants; `store` is the job's own, None on one rank.
 
-    def __init__(self) -> None:
-        self._group = dist.new_group(backend="gloo")
-
-    def barrier(self) -> None:
-        dist.barrier(self._group)
-
-    def largest(self, value: float) -> float:
-        return self._reduce(value, dist.ReduceOp.MAX)
-
-    def total(self, value: float) -> float:
-        return self._reduce(value, dist.ReduceOp.SUM)
-
-    def _reduce(self, value: float, operation: dist.ReduceOp.RedOpType) -> float:
-        tensor = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(tensor, operation, group=self._group)
-        return float(tensor)
-
-    def gather(self, values: list[float]) -> list[list[float]]:
-        tensor = torch.tensor(values, dtype=torch.float64)
-        gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, tensor, group=self._group)
-        return [of_rank.tolist() for of_rank in gathered]
-
-
-class LoneRank:
-    """A process that times by itself."""
-
-    def barrier(self) -> None:
-        """Nobody to wait for."""
-
-    def largest(self, value: float) -> float:
-        return value
-
-    def total(self, value: float) -> float:
-        return value
-
-    def gather(self, values: list[float]) -> list[list[float]]:
-        return [values]
-
-
-def run_job(job: Job) -> None:
-    """Time the job's requests on this rank; rank 0 writes the journal."""
+    Rank 0 writes the journal, and calls `told` after every row.
+    """
+    if rank.node >= job.nodes or rank.local_rank >= job.ranks_per_node:
+        return
     cluster = load_cluster(
-        hardware=job.hardware, nodes=1, gpus_per_node=job.ranks_per_node, profile=job.profile, cores=job.cores
+        hardware=job.hardware,
+        nodes=job.nodes,
+        gpus_per_node=job.ranks_per_node,
+        profile=job.profile,
+        cores=job.cores,
     )
-    on_gpu = cluster.gpu.kind != "cpu"
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(cluster.threads)
-    alone = job.ranks_per_node == 1
-    if not alone:
-        dist.init_process_group("nccl" if on_gpu else "gloo")
-    first = alone or dist.get_rank() == 0
-    torch.manual_seed(0 if first else dist.get_rank())
+    member = rank.node * job.ranks_per_node + rank.local_rank
+    device = _own_device(cluster, rank)
+    torch.manual_seed(member)
 
     def keep(sample: Sample) -> None:
-        if first:
-            append_to_journal(Path(job.directory), sample)
+        if member == 0:
+            with naming_the_disk(Path(job.directory) / "journal.jsonl"):
+                append_to_journal(Path(job.directory), sample)
+            told()
 
-    time_requests(
-        [Request(call=make_call(name, values), phases=tuple(phases)) for name, values, phases in job.requests],
-        device=device,
-        cluster=cluster,
-        ranks=LoneRank() if alone else GroupRanks(),
-        session=job.session,
-        deadline_s=time.monotonic() + job.budget_s,
-        settings=TimerSettings(**job.timer),
-        keep=keep,
+    with _ranks(job, member, store, cluster) as ranks:
+        time_requests(
+            [Request(call=make_call(name, values), phases=tuple(phases)) for name, values, phases in job.requests],
+            device=device,
+            cluster=cluster,
+            ranks=ranks,
+            session=job.session,
+            deadline_s=time.monotonic() + job.budget_s,
+            settings=TimerSettings(**job.timer),
+            keep=keep,
+        )
+        ranks.barrier()
+
+
+def _own_device(cluster: Cluster, rank: Rank) -> torch.device:
+    if cluster.gpu.kind == "cpu":
+        torch.set_num_threads(cluster.threads)
+        return torch.device("cpu")
+    # srun may show each task its own GPU alone
+    device = torch.device("cuda", rank.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _ranks(job: Job, member: int, store: Store | None, cluster: Cluster) -> Iterator[Ranks]:
+    """The job's ranks, with the process groups that its calls find."""
+    if job.machine.ranks == 1:
+        yield LoneRank()
+        return
+    assert store is not None
+    agreement = process_groups.agreement_group(PrefixStore("agreement", store), member, job.machine.ranks)
+    groups = [tuple(range(job.machine.ranks))]
+    if job.group:
+        groups = groups_of(Placement(ranks=job.group[0], ranks_per_node=job.group[1]), job.machine)
+    index, members = next((index, group) for index, group in enumerate(groups) if member in group)
+    dist.init_process_group(
+        "gloo" if cluster.gpu.kind == "cpu" else "nccl",
+        store=PrefixStore(f"group-{index}", store),
+        rank=members.index(member),
+        world_size=len(members),
+        timeout=process_groups.TIMEOUT,
     )
-    if not alone:
-        dist.barrier()
-        dist.destroy_process_group()
+    if not job.group:
+        process_groups.use(process_groups.ProcessGroups(member, job.machine, PrefixStore("groups", store)))
+    yield Agreement(agreement)
+    process_groups.use(None)
+    dist.destroy_process_group()
+
+
+@contextmanager
+def watched(rank: Rank, store: Store) -> Iterator[Watch]:
+    """The ranks watch over each other: one that dies, or fails by its own error, ends them all, and each says whose it was."""
+    watch = Watch(rank, store)
+    try:
+        yield watch
+    except BaseException as error:
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            # communication fails where another rank died, and only the watch knows which
+            watch.wait_for_verdict()
+        watch.declare(error)
+        raise
+    watch.farewell()
+
+
+def meeting_point() -> Store:
+    """The store that all ranks share, where torchrun's variables say."""
+    store: Store
+    store, _, _ = next(iter(rendezvous("env://", timeout=process_groups.TIMEOUT)))
+    return store
 
 
 @record
 def main() -> None:
     die_with_launcher()
-    run_job(Job(**json.loads(Path(sys.argv[1]).read_text())))
+    job = Job(**json.loads(Path(sys.argv[1]).read_text()))
+    rank = rank_from(os.environ)
+    if rank is None:
+        run_job(job, ALONE, None)
+    else:
+        store = meeting_point()
+        with watched(rank, store):
+            run_job(job, rank, PrefixStore("job", store))
     leave()
 
 

@@ -1,0 +1,70 @@
+"""The cluster files that come with the project, and what a wrong one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sampling import device
+from sampling.__main__ import main
+from sampling.cluster_file import read_cluster_file
+from sampling.errors import ConfigError
+from sampling.hardware import CONFIGS, known_hardware
+from sampling.topology import Machine
+
+FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
+GOOD = "{hardware: cpu, nodes: 1, gpus_per_node: 2, profile: test}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_cluster_file_names_hardware_of_the_catalogue(path: Path) -> None:
+    cluster = read_cluster_file(path)
+    assert cluster.hardware in known_hardware()
+    assert cluster.machine == Machine(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
+
+
+@pytest.mark.parametrize(
+    ("content", "fragment"),
+    [
+        (GOOD.replace("nodes", "node"), "node: unknown key, did you mean nodes"),
+        (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is no whole number from 1"),
+        (GOOD.replace("nodes: 1", "nodes: true"), "nodes: True"),
+        ("{hardware: cpu}", "profile: missing"),
+        ("[]", "holds no keys"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_wrong_cluster_file_is_told_all_that_is_wrong(tmp_path: Path, content: str, fragment: str) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=rf"cluster\.yml: .*{fragment}"):
+        read_cluster_file(path)
+
+
+def test_a_cluster_of_several_nodes_is_told_how_to_start_on_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(GOOD.replace("nodes: 1", "nodes: 3"))
+    assert main(["--cluster", str(path), "--data", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "srun --nodes 3 --ntasks-per-node 2" in message
+    assert "torchrun --nnodes 3 --nproc-per-node 2" in message
+
+
+def test_more_ranks_than_the_machine_can_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(GOOD.replace("gpus_per_node: 2", "gpus_per_node: 4096"))
+    assert main(["--cluster", str(path), "--data", str(tmp_path)]) == 2
+    assert "4096 ranks" in capsys.readouterr().err
+
+
+def test_a_cluster_file_of_other_gpus_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "most_ranks", lambda hardware: 8)
+    monkeypatch.setattr(device, "detect_hardware", lambda: "a100-80gb")
+    cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
+    assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2
+    assert "this machine has 'a100-80gb'" in capsys.readouterr().err

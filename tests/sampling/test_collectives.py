@@ -1,0 +1,52 @@
+"""Collectives of one group and of several at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sampling.call import make_call
+from sampling.collectives import AllGather, AllReduce, AllToAll, Buffers, Collective, ReduceScatter
+from sampling.hardware import Cluster, load_cluster
+
+PAIR = AllReduce(size_bytes=4096, ranks=2, ranks_per_node=2)
+
+
+@pytest.fixture(scope="module")
+def eight() -> Cluster:
+    return load_cluster(hardware="h100-sxm", nodes=2, gpus_per_node=8, profile="test")
+
+
+def test_rows_from_before_groups_are_of_one_group() -> None:
+    assert make_call("all_reduce", {"size_bytes": 4096, "ranks": 2, "ranks_per_node": 2}) == PAIR
+
+
+def test_one_group_is_priced_as_before_there_were_several(eight: Cluster) -> None:
+    assert "wire_of_others" not in PAIR.terms("forward", eight)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ranks_per_node", "groups", "others"),
+    [
+        (2, 2, 4, 3),  # pairs of neighbours on one node
+        (2, 2, 8, 3),  # four of them on either node
+        (2, 1, 8, 7),  # across nodes, each GPU with its twin
+        (8, 8, 2, 0),  # whole nodes share none
+    ],
+)
+def test_groups_wait_at_most_for_those_that_share_their_nodes(
+    eight: Cluster, ranks: int, ranks_per_node: int, groups: int, others: int
+) -> None:
+    call = replace(PAIR, ranks=ranks, ranks_per_node=ranks_per_node, groups=groups)
+    terms = call.terms("forward", eight)
+    assert terms["wire_of_others"] == pytest.approx(others * terms["wire"])
+
+
+@pytest.mark.parametrize("kind", [AllReduce, AllGather, ReduceScatter, AllToAll])
+def test_buffers_take_the_memory_that_is_planned_for_them(kind: type[Collective]) -> None:
+    call = kind(size_bytes=4096, ranks=4, ranks_per_node=4)
+    buffers = Buffers(torch.device("cpu"), call.size_bytes, call.ranks, call.BESIDE)
+    distinct = {tensor.data_ptr(): tensor.nbytes for tensor in (buffers.whole, buffers.other, buffers.shard)}
+    assert sum(distinct.values()) == call.buffer_bytes()

@@ -1,0 +1,100 @@
+"""What a session times on a cluster, and what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sampling.call import Call
+from sampling.collectives import AllReduce, AllToAll, SendRecv
+from sampling.compute import Request
+from sampling.operators.gemm import Gemm
+from sampling.operators.optimizer import ShardedAdamW
+from sampling.overlap import Overlap
+from sampling.plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
+from sampling.session import Wanted
+from sampling.topology import Machine, Placement, groups_of, placement_of
+
+NODES = Machine(nodes=2, gpus_per_node=8)
+GRID = list(collective_grid(NODES, (2**10, 2**32), CollectiveGrid(sizes=12)))
+GEMM = Gemm(dtype="fp32", m=8, n=8, k=8)
+CELL = ShardedAdamW(dtype="fp32", parameters=64, tensors=1, dp=16, group_nodes=2)
+
+
+def plan(*calls: Call, machine: Machine = NODES, memory_gib: float = 80.0) -> Plan:
+    ranks = machine.gpus_per_node
+    wanted = Wanted(busy_ranks=ranks, requests=[Request(call=call, phases=call.PHASES) for call in calls], visits=1)
+    return plan_for(machine, [wanted], lambda ranks: memory_gib * 2**30)
+
+
+def test_the_grid_spans_all_sizes_and_placements_and_nothing_twice() -> None:
+    assert len(set(GRID)) == len(GRID)
+    assert {call.size_bytes for call in GRID} == {2**power for power in range(10, 33, 2)}
+    assert {(call.ranks, call.ranks_per_node) for call in GRID} >= {(2, 2), (8, 8), (2, 1), (16, 8), (8, 4)}
+    assert all(len(groups_of(placement_of(call), NODES)) >= call.groups for call in GRID)
+    assert {call.groups for call in GRID if call.ranks == 2} == {1, 8}
+    assert {call.ranks for call in GRID if isinstance(call, SendRecv)} == {2}
+
+
+def test_any_start_of_the_grid_spans_all_sizes() -> None:
+    sizes = list(dict.fromkeys(call.size_bytes for call in GRID))
+    assert sorted(sizes[:2]) == [2**10, 2**32]
+    assert 2**18 < sizes[2] < 2**24
+
+
+def test_calls_are_put_on_the_nodes_and_groups_that_they_need() -> None:
+    pair = AllReduce(size_bytes=64, ranks=2, ranks_per_node=2)
+    spread = replace(pair, ranks_per_node=1)
+    half = replace(CELL, dp=4, group_nodes=1)
+    strided = replace(CELL, dp=4)
+    jobs = plan(GEMM, pair, spread, half, strided, CELL).wanted
+    assert [(job.nodes, job.group, [request.call for request in job.requests]) for job in jobs] == [
+        (1, None, [GEMM, pair]),
+        (2, None, [spread, CELL]),
+        (1, Placement(ranks=4, ranks_per_node=4), [half]),
+        (2, Placement(ranks=4, ranks_per_node=2), [strided]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        AllReduce(size_bytes=64, ranks=16, ranks_per_node=16),
+        AllReduce(size_bytes=64, ranks=4, ranks_per_node=1),
+        AllReduce(size_bytes=64, ranks=8, ranks_per_node=8, groups=3),
+        replace(CELL, dp=3, group_nodes=1),  # its groups would leave two GPUs out
+        replace(CELL, dp=32),
+    ],
+)
+def test_groups_that_the_cluster_cannot_form_are_left_out_and_counted(call: Call) -> None:
+    found = plan(call, GEMM)
+    assert found.misplaced == 1
+    assert [request.call for job in found.wanted for request in job.requests] == [GEMM]
+
+
+@pytest.mark.parametrize(
+    ("call", "ranks", "fits"),
+    [
+        (GEMM, 1, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 2, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=8), 2, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 4, True),
+        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=1), 2, False),
+        (AllReduce(size_bytes=64, ranks=4, ranks_per_node=4), 2, False),
+        (replace(CELL, dp=2, group_nodes=1), 2, True),
+        (replace(CELL, dp=2, group_nodes=2), 2, False),
+        (replace(CELL, dp=4, group_nodes=1), 2, False),
+    ],
+)
+def test_calls_that_span_nodes_cannot_be_timed_on_one(call: Call, ranks: int, fits: bool) -> None:
+    found = plan(call, machine=Machine(nodes=1, gpus_per_node=ranks))
+    assert (len(found.wanted), found.misplaced) == ((1, 0) if fits else (0, 1))
+
+
+def test_buffers_larger_than_their_share_of_memory_are_left_out_and_counted() -> None:
+    large = AllToAll(size_bytes=2**32, ranks=8, ranks_per_node=8)
+    beside = Overlap(dtype="bf16", m=1, n=1, k=1, collective="all_to_all", size_bytes=2**32, ranks=8, ranks_per_node=8)
+    assert buffer_bytes(large) == buffer_bytes(beside) == 2 * 2**32
+    assert plan(large, beside, GEMM, memory_gib=16).too_large == 2
+    assert plan(large, beside, GEMM, memory_gib=24).too_large == 0

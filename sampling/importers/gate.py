@@ -1,0 +1,69 @@
+"""Judges imported rows by physics alone: names say nothing, and every table is held to the same bounds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from sampling.call import Call, Phase
+from sampling.errors import ConfigError
+from sampling.hardware import Cluster
+from sampling.importers.table import Row, Table
+from sampling.speed_of_light import physical_bound_us
+
+LAUNCH_US = 20.0
+"""A kernel launch and its framework's overhead on a slow host: what even a tiny call may take beside the bound."""
+SLOWEST = 1000.0
+"""Times the bound beyond which a unit is wrong: tuned kernels reach some 10 % of a bound, naive ones some 1 %."""
+CONFLICT = 2.0
+"""Times by which repeats of one call may differ; published repeats differ by some per cent."""
+IMPOSSIBLE_SHARE = 0.20
+"""Share of impossible rows from which on the others of their table are no evidence either."""
+
+
+def judge(table: Table, cluster: Cluster) -> tuple[str, ...]:
+    """Why each row must not be learnt from; '' for a good one."""
+    impossible = [row.flaw or impossible_reason(row.call, row.phase, row.time_us, cluster) for row in table.rows]
+    share = sum(map(bool, impossible)) / max(1, len(impossible))
+    if share > IMPOSSIBLE_SHARE:
+        whole = f"its table is impossible: {share:.0%} of the rows are"
+        return tuple(f"{reason}; {whole}" if reason else whole for reason in impossible)
+    return tuple(
+        reason or conflict for reason, conflict in zip(impossible, _conflicts(table.rows, impossible), strict=True)
+    )
+
+
+def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster) -> str:
+    """Why no device of the cluster's kind can have taken this time; '' where one can."""
+    if not (math.isfinite(time_us) and time_us > 0):
+        return f"no time: {time_us} µs"
+    try:
+        bound_us = physical_bound_us(call, phase, cluster)
+    except ConfigError as error:
+        return f"no bound to hold it against: {error}"
+    if time_us < bound_us:
+        return f"faster than the physical bound: {time_us:.3g} µs, at peak {bound_us:.3g} µs"
+    if time_us > SLOWEST * (bound_us + LAUNCH_US):
+        return f"wrong unit?: {time_us:.3g} µs is over {SLOWEST:.0f} times the {bound_us:.3g} µs at peak"
+    return ""
+
+
+def _conflicts(rows: Sequence[Row], impossible: Sequence[str]) -> list[str]:
+    """By row, whether it contradicts the possible others of the same call and phase."""
+    alike: dict[tuple[Call, Phase], list[int]] = {}
+    for index, row in enumerate(rows):
+        if not impossible[index]:
+            alike.setdefault((row.call, row.phase), []).append(index)
+    reasons = [""] * len(rows)
+    for group in alike.values():
+        if len(group) == 1:
+            continue
+        times = [rows[index].time_us for index in group]
+        if max(times) <= CONFLICT * min(times):
+            continue
+        for place, index in enumerate(group):
+            others_us = statistics.median(times[:place] + times[place + 1 :])
+            if not 1 / CONFLICT <= times[place] / others_us <= CONFLICT:
+                reasons[index] = f"conflicting duplicates: {times[place]:.3g} µs, others {others_us:.3g} µs"
+    return reasons

@@ -1,0 +1,80 @@
+"""Tables from files that somebody else wrote: every way in which they can be bad ends in one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from sampling.errors import SamplesError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_parquet(file: Path | IO[bytes], shown: str) -> pd.DataFrame:
+    """SamplesError, naming the file as `shown`, for one that is empty, cut short or no parquet."""
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(file)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors
+        raise unreadable(shown, "parquet", error) from None
+    return _not_empty(table, shown)
+
+
+def read_csv(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(file)
+    except (OSError, ValueError) as error:  # EmptyDataError, ParserError and UnicodeDecodeError are ValueErrors
+        raise unreadable(str(file), "CSV", error) from None
+    return _not_empty(table, str(file))
+
+
+def shown_name(file: Path, given: Path) -> str:
+    """A file's name, with its folders below the one that was given, since there may be several of the name."""
+    return file.name if file == given else file.relative_to(given).as_posix()
+
+
+def unreadable(shown: str, form: str, error: object) -> SamplesError:
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return SamplesError(f"{shown}: cannot be read as {form} ({first}); fetch the file again")
+
+
+def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:
+    """SamplesError for a file of another kind or of another version of its publisher."""
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        has = ", ".join(map(str, table.columns[:12]))
+        raise SamplesError(
+            f"{shown}: lacks the columns {', '.join(missing)} (it has {has}); it is not the table that its name says"
+        )
+
+
+def require_numbers(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:
+    """SamplesError for shape columns with text or holes in them, as in a file cut short in the middle of a line."""
+    import pandas as pd
+
+    for column in columns:
+        values = pd.to_numeric(table[column], errors="coerce")
+        bad = values.isna().to_numpy().nonzero()[0]
+        if len(bad):
+            raise SamplesError(
+                f"{shown}: row {bad[0] + 1} has no number in column {column} ({table[column].iloc[bad[0]]!r}); "
+                "the file is cut short or damaged: fetch it again, or delete that row"
+            )
+
+
+def numbers_or_nan(values: pd.Series[Any]) -> pd.Series[float]:
+    """Times: what is no number fails in the gate, which spares the rows around it."""
+    import pandas as pd
+
+    return pd.to_numeric(values, errors="coerce").astype(float)
+
+
+def _not_empty(table: pd.DataFrame, shown: str) -> pd.DataFrame:
+    if table.empty:
+        raise SamplesError(f"{shown}: holds no rows; fetch the file again")
+    return table

@@ -1,0 +1,205 @@
+"""Imported tables into the store: judged, repeats made one, gaps filled, each table a session that replaces its earlier self."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sampling.call import Call, Phase
+from sampling.collectives import Collective
+from sampling.disk import naming_the_disk
+from sampling.errors import SamplesError
+from sampling.hardware import Cluster, hardware_facts, load_cluster
+from sampling.importers.fill import fill, gaps, references
+from sampling.importers.gate import judge
+from sampling.importers.table import Row, Table
+from sampling.session import sole_session
+from sampling.store import (
+    Manifest,
+    Sample,
+    iterate_samples,
+    read_manifest,
+    read_samples,
+    write_manifest,
+    write_table,
+)
+
+FILL_SOURCE = "ratio from another device"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a table: its good and bad rows as samples of a session of the manifest."""
+
+    table: Table
+    session: int
+    samples: tuple[Sample, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.table.rows)
+
+    @property
+    def quarantined(self) -> int:
+        return sum(bool(sample.quarantine) for sample in self.samples)
+
+    @property
+    def kept(self) -> int:
+        return len(self.samples) - self.quarantined
+
+    @property
+    def merged(self) -> int:
+        """Rows that became part of another of the same call and phase."""
+        return self.rows - len(self.samples)
+
+
+def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> list[Outcome]:
+    """Put the tables, all of one device, into the profile at `directory`; ratios come from the profiles under `homes`.
+
+    A table that was imported before is replaced, and what was filled is filled anew from all that is there now.
+    UserError for a full disk; SamplesError where the profile is another device's, or holds rows that were sampled. What is
+    there stays until its replacement is whole.
+    """
+    with sole_session(directory), naming_the_disk(directory):
+        manifest = _manifest(directory, tables[0].hardware)
+        outcomes = [_outcome(table, _session(manifest, table)) for table in tables]
+        old = _others(directory, manifest, {outcome.session for outcome in outcomes})
+        outcomes += _filled(outcomes, old, manifest, directory, homes)
+        _describe(manifest, outcomes)
+        write_manifest(directory, manifest)
+        _write(directory, outcomes, old)
+    return outcomes
+
+
+def _manifest(directory: Path, hardware: str) -> Manifest:
+    device = {"name": hardware_facts(hardware)["name"], "imported": True}
+    if not (directory / "manifest.json").exists():
+        return Manifest(profile=directory.name, hardware=hardware, device=device)
+    manifest = read_manifest(directory)
+    if (manifest.hardware, manifest.device) != (hardware, device):
+        raise SamplesError(
+            f"{directory}: its rows are of {manifest.hardware}, {manifest.device}, these are imported for {hardware}; "
+            "import them under another name with --profile"
+        )
+    return manifest
+
+
+def _session(manifest: Manifest, table: Table) -> int:
+    """The number of the session that holds this table's rows: the one of its last import, or a new one."""
+    slot = table.slot or table.name
+    for session in manifest.sessions:
+        if (session["source"], session["slot"]) == (table.source, slot):
+            return int(session["id"])
+    number = len(manifest.sessions)
+    manifest.sessions.append({"id": number, "source": table.source, "slot": slot})
+    return number
+
+
+def _outcome(table: Table, session: int, origins: Sequence[str] = ()) -> Outcome:
+    reasons = judge(table, cluster_of(table))
+    samples = _samples(table, reasons, session, origins or ["imported"] * len(table.rows))
+    return Outcome(table=table, session=session, samples=tuple(samples))
+
+
+def cluster_of(table: Table) -> Cluster:
+    return load_cluster(
+        hardware=table.hardware, nodes=1, gpus_per_node=1, profile=table.source, cores=table.threads or None
+    )
+
+
+def _samples(table: Table, reasons: Sequence[str], session: int, origins: Sequence[str]) -> Iterator[Sample]:
+    """Good repeats of a call and phase become one row; bad ones stay as they are."""
+    alike: dict[tuple[Call, Phase], list[int]] = {}
+    for index, row in enumerate(table.rows):
+        if not reasons[index]:
+            alike.setdefault((row.call, row.phase), []).append(index)
+    groups = [*alike.values(), *([index] for index, reason in enumerate(reasons) if reason)]
+    for group in groups:
+        first = table.rows[group[0]]
+        low_us, time_us, high_us = _spread([table.rows[index].time_us for index in group])
+        call = first.call
+        yield Sample(
+            call=call,
+            phase=first.phase,
+            threads=table.threads,
+            busy_ranks=call.ranks_per_node if isinstance(call, Collective) else 1,
+            time_us=time_us,
+            low_us=low_us,
+            high_us=high_us,
+            repeats=len(group),
+            quarantine=reasons[group[0]],
+            session=session,
+            origin=origins[group[0]],
+        )
+
+
+def _spread(times_us: list[float]) -> tuple[float, float, float]:
+    if len(times_us) == 1:
+        return times_us[0], times_us[0], times_us[0]
+    low, middle, high = np.quantile(times_us, [0.1, 0.5, 0.9])
+    return float(low), float(middle), float(high)
+
+
+def _others(directory: Path, manifest: Manifest, replaced: Collection[int]) -> list[Sample]:
+    """What the profile holds of other tables; nothing that was filled."""
+    filled = {session["id"] for session in manifest.sessions if session["source"] == FILL_SOURCE}
+    gone = filled.union(replaced)
+    tables = {name: table[~table["session"].isin(gone)] for name, table in read_samples(directory).items()}
+    return list(iterate_samples(tables))
+
+
+def _filled(
+    outcomes: Sequence[Outcome], old: Sequence[Sample], manifest: Manifest, directory: Path, homes: Sequence[Path]
+) -> list[Outcome]:
+    """The phases that none of the profile's tables has, as a table of its own."""
+    samples = [*old, *(sample for outcome in outcomes for sample in outcome.samples)]
+    good = [
+        Row(call=sample.call, phase=sample.phase, time_us=sample.time_us) for sample in samples if not sample.quarantine
+    ]
+    missing = gaps(good)
+    if not missing:
+        return []
+    filled = list(fill(good, references(manifest.hardware, homes, directory)))
+    done = {(row.call.NAME, row.phase) for row, _ in filled}
+    left = sorted(
+        f"{name} {phase}" for name, phases in missing.items() for phase in phases if (name, phase) not in done
+    )
+    note = f"no other profile holds both forward and these, so they stay unmeasured: {', '.join(left)}"
+    table = Table(
+        source=FILL_SOURCE,
+        name="phases that no table has",
+        hardware=manifest.hardware,
+        rows=tuple(row for row, _ in filled),
+        threads=outcomes[0].table.threads,
+        provenance={"ratios": sorted({origin for _, origin in filled})},
+        notes=(note,) if left else (),
+    )
+    return [_outcome(table, _session(manifest, table), [origin for _, origin in filled])]
+
+
+def _describe(manifest: Manifest, outcomes: Iterable[Outcome]) -> None:
+    for outcome in outcomes:
+        manifest.sessions[outcome.session] |= {
+            "table": outcome.table.name,
+            "date": time.strftime("%Y-%m-%d"),
+            **outcome.table.provenance,
+            "rows": outcome.rows,
+            "merged": outcome.merged,
+            "quarantined": outcome.quarantined,
+            "notes": list(outcome.table.notes),
+        }
+
+
+def _write(directory: Path, outcomes: Sequence[Outcome], old: Iterable[Sample]) -> None:
+    by_name: dict[str, list[Sample]] = {}
+    for sample in (*old, *(sample for outcome in outcomes for sample in outcome.samples)):
+        by_name.setdefault(sample.call.NAME, []).append(sample)
+    for name, samples in sorted(by_name.items()):
+        write_table(directory, name, samples)
+    for path in directory.glob("*.parquet"):
+        if path.stem not in by_name:
+            path.unlink()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +81,16 @@ def _add_validate(subcommands: Subcommands) -> None:
     command = subcommands.add_parser("validate", help="hold predictions against measured steps")
     command.add_argument(
         "what",
-        metavar="this-machine|CONFIG",
+        metavar="this-machine|samples|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine, whose figures are kept in data/published; or configs",
+        help="this-machine: the runs of configs/runs/this-machine, whose figures are kept in data/published; samples: the "
+        "time models on rows held out, whose tables are kept in benchmarks; or configs",
+    )
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="samples: published measurements to judge too, a folder with estimate-train-time/ or aiconfigurator/",
     )
     command.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a key in every run"
@@ -168,6 +177,11 @@ def _require_positive(option: str, value: int) -> None:
 
 
 def _validate(options: argparse.Namespace) -> None:
+    if options.what == ["samples"]:
+        _validate_samples(options)
+        return
+    if options.data:
+        raise UserError("--data: goes with `predict validate samples` alone; leave it away")
     _require_positive("--rounds", options.rounds)
     from predict.validate.hold_out import validation_json
     from predict.validate.this_machine import Trial, trials_of_this_machine, validate
@@ -194,6 +208,26 @@ def _validate(options: argparse.Namespace) -> None:
     show(validation_text(rows))
 
 
+def _validate_samples(options: argparse.Namespace) -> None:
+    if options.overrides:
+        raise UserError("--set: `predict validate samples` reads no config; leave it away")
+    from predict.validate.samples import validate_samples
+
+    content = validate_samples(options.data)
+    from predict.report.accuracy import accuracy_markdown, accuracy_text
+    from sampling.store import DATA, write_atomically
+
+    kept = DATA.parent / "benchmarks" / "accuracy.json"
+    write_atomically(kept, json.dumps(content, indent=1).encode())
+    write_atomically(kept.with_suffix(".md"), accuracy_markdown(content).encode())
+    if options.json:
+        _print_json(content)
+        return
+    from predict.report.console import show
+
+    show(accuracy_text(content))
+
+
 def _note(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
@@ -209,6 +243,8 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 shows ? for what it lacks
     options = parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = options.run
     try:
@@ -221,10 +257,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # the reader of a pipe left early; keep Python from complaining again on exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()  # the reader of a pipe left early
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:
+            raise
+        _drop_stdout()
+        print(f"error: stdout: {error.strerror}; make room, or send the result elsewhere", file=sys.stderr)
+        return UserError.exit_code
     return 0
+
+
+def _drop_stdout() -> None:
+    """Keep Python from complaining about it again on exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from regressors.progress import progress_display
 from regressors.report import as_table, summary
-from regressors.train import Progress, Trained, train
+from regressors.train import Trained, train
 from sampling.errors import UserError
 from sampling.store import DATA, samples_directory
 
@@ -21,13 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, print the table; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        with _progress() as progress:
+        with progress_display("fitting") as progress:
             trained = train(
                 samples=samples_directory(options.profile, options.data),
                 output=options.data / "regressors" / options.profile,
                 fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 jobs=options.jobs,
                 progress=progress,
+                donor=options.data / "regressors" / options.donor if options.donor else None,
             )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -54,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of samples/ and regressors/ (default: %(default)s)",
     )
     parser.add_argument(
+        "--donor",
+        metavar="PROFILE",
+        help="a trained profile of another device whose models lend their times, where this one has few samples",
+    )
+    parser.add_argument(
         "--jobs",
         type=_positive,
         default=os.cpu_count() or 1,
@@ -68,37 +73,6 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return number
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on a terminal, else a line now and then; both on stderr."""
-    if not sys.stderr.isatty():
-        yield _plain_progress(time.monotonic())
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("fitting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
-
-
-def _plain_progress(start: float) -> Progress:
-    def report(done: int, total: int, name: str) -> None:
-        if done == total or done % max(1, total // 10) == 0:
-            left = (time.monotonic() - start) / done * (total - done)
-            print(f"fitted {done} of {total}, {left:.0f} s left: {name}", file=sys.stderr)
-
-    return report
 
 
 def _show(trained: Trained, profile: str) -> None:

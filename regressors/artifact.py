@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regressors.donor import Donor
 from regressors.features import ModelKey, Schema
 from regressors.fitted import FittedOperator
 from regressors.intervals import Domain, Intervals
 from regressors.measured import MeasuredTable
 from regressors.model import TimeModel
+from regressors.novelty import Novelty
 from regressors.packing import Pools, unpack
 from regressors.roofline_fit import Roofline
 from regressors.smooth import Smooth
@@ -27,10 +29,12 @@ from regressors.trees import FlatTrees
 from sampling.errors import SamplesError
 from sampling.store import replacing
 
-FORMAT = 1
+FORMAT = 2
 FILE = "bank.npz"
 HEADER = "header"
 LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
+
+KINDS = {cls: name for name, cls in LEARNT.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,18 +49,30 @@ class Artifact:
     def operator(self, key: ModelKey) -> FittedOperator:
         """Rebuild one operator; its arrays are views."""
         record = self.records[key]
-        learnt = record["learnt"]
+        donor = record["donor"]
         return FittedOperator(
             key=key,
             schema=_schema(record["schema"]),
-            model=TimeModel(
-                candidate=record["candidate"],
-                base=unpack(Roofline, record["base"], self.pools),
-                learnt=unpack(LEARNT[learnt["kind"]], learnt["fields"], self.pools) if learnt else None,
-            ),
+            model=self._model(record),
             intervals=unpack(Intervals, record["intervals"], self.pools),
             domain=unpack(Domain, record["domain"], self.pools),
+            novelty=unpack(Novelty, record["novelty"], self.pools),
             measured=unpack(MeasuredTable, record["measured"], self.pools),
+            donor=Donor(schema=_schema(donor["schema"]), model=self._model(donor)) if donor else None,
+        )
+
+    def donor(self, key: ModelKey) -> Donor | None:
+        """The model of an operator, to be lent to another device's; None where there is none, or it was lent one itself."""
+        record = self.records.get(key)
+        if record is None or record["donor"]:
+            return None
+        return Donor(schema=_schema(record["schema"]), model=self._model(record))
+
+    def _model(self, record: Mapping[str, Any]) -> TimeModel:
+        return TimeModel(
+            candidate=record["candidate"],
+            base=unpack(Roofline, record["base"], self.pools),
+            learnt=tuple(unpack(LEARNT[part["kind"]], part["fields"], self.pools) for part in record["learnt"]),
         )
 
     def error(self, what: str) -> SamplesError:
@@ -97,22 +113,29 @@ def load(directory: Path) -> Artifact:
 
 
 def _record(operator: FittedOperator, pools: Pools) -> dict[str, Any]:
-    schema, learnt = operator.schema, operator.model.learnt
-    kind = next((name for name, cls in LEARNT.items() if isinstance(learnt, cls)), None)
+    donor = operator.donor
     return {
         "key": list(operator.key),
+        **_packed(operator.schema, operator.model, pools),
+        "intervals": pools.pack(operator.intervals),
+        "domain": pools.pack(operator.domain),
+        "novelty": pools.pack(operator.novelty),
+        "measured": pools.pack(operator.measured),
+        "donor": _packed(donor.schema, donor.model, pools) if donor else None,
+    }
+
+
+def _packed(schema: Schema, model: TimeModel, pools: Pools) -> dict[str, Any]:
+    return {
         "schema": {
             "terms": schema.terms,
             "features": schema.features,
             "absent": dict(schema.absent),
             "digest": schema.digest,
         },
-        "candidate": operator.model.candidate,
-        "base": pools.pack(operator.model.base),
-        "learnt": {"kind": kind, "fields": pools.pack(learnt)} if kind else None,
-        "intervals": pools.pack(operator.intervals),
-        "domain": pools.pack(operator.domain),
-        "measured": pools.pack(operator.measured),
+        "candidate": model.candidate,
+        "base": pools.pack(model.base),
+        "learnt": [{"kind": KINDS[type(part)], "fields": pools.pack(part)} for part in model.learnt],
     }
 
 

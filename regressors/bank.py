@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from regressors.artifact import Artifact, load
-from regressors.features import ModelKey, hardware_digest, price, shape_digest
+from regressors.features import ModelKey, hardware_digest, price_all, shape_digest
 from regressors.fitted import FittedOperator
+from regressors.intervals import half_width_elsewhere
 from regressors.times import Times
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
@@ -68,19 +69,27 @@ class Bank:
 
     def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster, memory: Answers) -> None:
         operator = self._operator(key)
-        priced = {asked: price(*asked, cluster) for asked in group}
+        calls = [call for call, _ in group]
+        priced = dict(zip(group, price_all(calls, key.phase, cluster), strict=True))
         known = [
             asked for asked in group if operator.schema.has_terms_of(priced[asked]) or not asked[0].parts(asked[1])
         ]
         if not known:
             return
-        elsewhere = self._artifact.facts["hardware"].get(str(key.threads)) != hardware_digest(cluster)
+        elsewhere = self._elsewhere(key.threads, cluster)
         predicted = operator.predict([priced[asked] for asked in known], elsewhere=elsewhere)
         if elsewhere:
             memory.update(zip(known, predicted, strict=True))
             return
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
         memory.update({asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)})
+
+    def _elsewhere(self, threads: int, cluster: Cluster) -> float:
+        """The half-width that being on another device than the sampled one adds; 0 on one of the same peaks."""
+        facts = self._artifact.facts
+        if facts["hardware"].get(str(threads)) == hardware_digest(cluster):
+            return 0.0
+        return half_width_elsewhere(facts["architecture"], cluster.gpu.architecture)
 
     def _operator(self, key: ModelKey) -> FittedOperator:
         if key not in self._operators:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regressors.donor import Donor, Donors, no_donor
 from regressors.features import Floats, ModelKey, Schema, hardware_digest, price, schema_of, shape_digest
 from sampling.errors import SamplesError
 from sampling.hardware import Cluster, load_cluster
@@ -26,6 +27,7 @@ class TrainingData:
 
     `terms` [rows, terms] and `features` [rows, features] follow `schema`; `spread_below` and `spread_above` are the log
     standard deviations of the repeats on either side of their median `time_us`; equal `shape` digests are the same call.
+    `codes` [rows, fields] are the calls' own fields as numbers; `fields` says of each whether it is one.
     """
 
     key: ModelKey
@@ -37,6 +39,9 @@ class TrainingData:
     spread_above: Floats
     repeats: NDArray[np.int64]
     shape: NDArray[np.uint64]
+    fields: Mapping[str, bool]
+    codes: Floats
+    donor: Donor | None = None
 
     @property
     def shapes(self) -> int:
@@ -54,9 +59,10 @@ class Profile:
     hardware: Mapping[int, str]
     provenance: Mapping[str, Any]
     quarantined: int
+    architecture: str
 
 
-def load_profile(directory: Path) -> Profile:
+def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
     """Read `data/samples/<profile>`; SamplesError if it is missing, or holds no good row."""
     manifest = read_manifest(directory)
 
@@ -75,20 +81,21 @@ def load_profile(directory: Path) -> Profile:
     if not good:
         raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
     return Profile(
-        operators=training_data(good),
+        operators=training_data(good, donors),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
         provenance=manifest.as_dict(),
         quarantined=len(samples) - len(good),
+        architecture=good[0][1].gpu.architecture,
     )
 
 
-def training_data(samples: Iterable[tuple[Sample, Cluster]]) -> list[TrainingData]:
+def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no_donor) -> list[TrainingData]:
     """Group samples by model, sorted by its key; each sample comes with the machine on which it was taken."""
     groups: dict[ModelKey, list[tuple[Sample, Cluster]]] = {}
     for sample, cluster in samples:
         _reject_impossible(sample)
         groups.setdefault(ModelKey(sample.call.NAME, sample.phase, sample.threads), []).append((sample, cluster))
-    return [_tabulate(key, groups[key]) for key in sorted(groups)]
+    return [_tabulate(key, groups[key], donors(key)) for key in sorted(groups)]
 
 
 def _reject_impossible(sample: Sample) -> None:
@@ -99,9 +106,11 @@ def _reject_impossible(sample: Sample) -> None:
         )
 
 
-def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]]) -> TrainingData:
+def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]], donor: Donor | None) -> TrainingData:
     samples = [sample for sample, _ in group]
     priced = [price(sample.call, sample.phase, cluster) for sample, cluster in group]
+    if donor:
+        priced = donor.lend(priced)
     schema = schema_of(priced)
     terms, features = schema.matrices(priced)
     if not (np.isfinite(terms).all() and np.isfinite(features).all() and (terms >= 0).all()):
@@ -121,4 +130,7 @@ def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]]) -> Trainin
         spread_above=np.log(high / time_us) / DECILE_DEVIATIONS,
         repeats=np.array([max(1, sample.repeats) for sample in samples], dtype=np.int64),
         shape=np.array([shape_digest(sample.call, key.phase, key.threads) for sample in samples], dtype=np.uint64),
+        fields={name: not isinstance(value, str) for name, value in samples[0].call.fields().items()},
+        codes=np.array([row.codes for row in priced]),
+        donor=donor,
     )

@@ -8,11 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features import ModelKey, Priced, Schema
+from regressors.donor import Donor
+from regressors.features import Floats, ModelKey, Priced, Schema
 from regressors.intervals import Domain, Intervals
 from regressors.measured import MeasuredTable
 from regressors.model import TimeModel
+from regressors.novelty import Novelty
 from regressors.times import Source, Times
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Predictions [calls]: the median, the half-width of its 90 % interval in log time, whether among the samples."""
+
+    median_us: Floats
+    half_width: Floats
+    inside: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,30 +35,40 @@ class FittedOperator:
     model: TimeModel
     intervals: Intervals
     domain: Domain
+    novelty: Novelty
     measured: MeasuredTable
+    donor: Donor | None = None
 
-    def predict(self, priced: Sequence[Priced], *, elsewhere: bool = False) -> list[Times]:
+    def predict(self, priced: Sequence[Priced], *, elsewhere: float = 0.0) -> list[Times]:
         """Times by the model alone; raises SamplesError for columns it was not fitted on.
 
-        `elsewhere`: they were priced at the peaks of another device than the sampled one.
+        `elsewhere` is the half-width that another device than the sampled one adds, at whose peaks the calls were priced.
         """
+        if self.donor:
+            priced = self.donor.lend(priced)
         terms, features = self.schema.matrices(priced)
-        octaves = self.domain.octaves_beyond(self.model.base.time_us(terms))
-        median = self.model.time_us(terms, features)
-        sources: list[Source]
-        if elsewhere:
-            half = self.intervals.half_width_elsewhere(octaves)
-            sources = ["transferred"] * len(priced)
-        else:
-            inside = self.domain.contains(terms, features)
-            half = self.intervals.half_width(inside, octaves)
-            sources = ["measured" if near else "extrapolated" for near in inside.tolist()]
-        factor = np.exp(half)
-        columns = (median.tolist(), (median / factor).tolist(), (median * factor).tolist(), sources)
+        columns = self.columns(terms, features, np.array([row.codes for row in priced]), elsewhere=elsewhere)
+        factor = np.exp(columns.half_width)
+        low_us, high_us = columns.median_us / factor, columns.median_us * factor
+        sources: list[Source] = (
+            ["transferred"] * len(priced)
+            if elsewhere
+            else ["measured" if near else "extrapolated" for near in columns.inside.tolist()]
+        )
         return [
             Times(median_us=mid, low_us=low, high_us=high, source=source)
-            for mid, low, high, source in zip(*columns, strict=True)
+            for mid, low, high, source in zip(
+                columns.median_us.tolist(), low_us.tolist(), high_us.tolist(), sources, strict=True
+            )
         ]
+
+    def columns(self, terms: Floats, features: Floats, codes: Floats, *, elsewhere: float = 0.0) -> Columns:
+        """The same from the rows of a matrix each: terms, features and codes [calls, …]."""
+        octaves = self.domain.octaves_beyond(self.model.base.time_us(terms))
+        new = self.novelty.half_width(codes)
+        inside = self.domain.contains(terms, features) & ~self.novelty.beyond_range(codes)
+        half_width = np.hypot(np.maximum(self.intervals.half_width(inside, octaves), new), elsewhere)
+        return Columns(median_us=self.model.time_us(terms, features), half_width=half_width, inside=inside)
 
     def look_up(self, shapes: Sequence[int]) -> list[Times | None]:
         """Times of the shapes (digests) that were themselves sampled, None for the others."""

@@ -35,10 +35,10 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
     """
     between = noise_between_samplings(data)
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
-    shapes = np.unique(data.shape)
+    order = np.argsort(data.shape, kind="stable")
+    shapes, starts = np.unique(data.shape[order], return_index=True)
     log_median, below, above = (np.zeros(len(shapes)) for _ in range(3))
-    for index, shape in enumerate(shapes):
-        rows = np.flatnonzero(data.shape == shape)
+    for index, rows in enumerate(np.split(order, starts[1:])):
         log_times = np.log(data.time_us[rows])
         spread = np.maximum(data.spread_below[rows], data.spread_above[rows])
         repeats_error = MEDIAN_EFFICIENCY * spread / np.sqrt(data.repeats[rows])

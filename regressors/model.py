@@ -14,20 +14,24 @@ from regressors.trees import FlatTrees
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeModel:
-    """time = base, base · exp(learnt) or learnt, as `candidate` says; `learnt` is None for the base alone."""
+    """time = base, base · exp(learnt) or learnt, as `candidate` says; several learnt parts are averaged, none is the base."""
 
     candidate: str
     base: Roofline
-    learnt: FlatTrees | Smooth | None
+    learnt: tuple[FlatTrees | Smooth, ...]
 
     def time_us(self, terms: Floats, features: Floats) -> Floats:
         """Terms [calls, terms] and features [calls, features] → µs [calls], always positive."""
-        if self.learnt is None:
+        if not self.learnt:
             return self.base.time_us(terms)
         if not self.candidate.startswith("hybrid-"):
-            return np.maximum(self.learnt.predict(features), CLOCK_RESOLUTION_US)
-        ratio: Floats = np.exp(self.learnt.predict(correction_inputs(self.base, terms, features)))
+            return np.maximum(self._mean(features), CLOCK_RESOLUTION_US)
+        ratio: Floats = np.exp(self._mean(correction_inputs(self.base, terms, features)))
         return np.maximum(self.base.time_us(terms) * ratio, CLOCK_RESOLUTION_US)
+
+    def _mean(self, inputs: Floats) -> Floats:
+        total: Floats = sum((part.predict(inputs) for part in self.learnt), start=np.zeros(len(inputs)))
+        return total / len(self.learnt)
 
 
 def correction_inputs(base: Roofline, terms: Floats, features: Floats) -> Floats:

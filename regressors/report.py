@@ -40,7 +40,7 @@ class Mape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorReport:
-    """One operator's row. `raw` is None where too few shapes were sampled to fit trees."""
+    """One operator's row. `raw` is None where too few shapes were sampled to fit trees, or so many that it would take long."""
 
     name: str
     phase: str
@@ -53,10 +53,10 @@ class OperatorReport:
     coverage: float | None
 
 
-def evaluate(data: TrainingData, errors: Mapping[str, HeldOut], candidate: str) -> OperatorReport:
-    """Score the chosen candidate and the better tree on raw time from held-out errors, and from random splits."""
-    raw = [name for name in RAW_TIME if name in errors]
-    best_raw = min(raw, key=lambda name: _mape(errors[name].unseen) or math.inf) if raw else None
+def evaluate(data: TrainingData, held_out: HeldOut, candidate: str, rivals: Mapping[str, HeldOut]) -> OperatorReport:
+    """Score the chosen candidate, and the better of the trees on raw time among its rivals, if there are any."""
+    raw = [name for name in RAW_TIME if name in rivals]
+    best_raw = min(raw, key=lambda name: _mape(rivals[name].unseen) or math.inf) if raw else None
     return OperatorReport(
         name=data.key.name,
         phase=data.key.phase,
@@ -64,9 +64,9 @@ def evaluate(data: TrainingData, errors: Mapping[str, HeldOut], candidate: str) 
         rows=len(data),
         shapes=data.shapes,
         candidate=candidate,
-        chosen=_score(data, errors[candidate], candidate),
-        raw=_score(data, errors[best_raw], best_raw) if best_raw else None,
-        coverage=_coverage(data, errors[candidate].unseen),
+        chosen=_score(data, held_out, candidate),
+        raw=_score(data, rivals[best_raw], best_raw) if best_raw else None,
+        coverage=_coverage(data, held_out.unseen),
     )
 
 
@@ -80,9 +80,8 @@ def _score(data: TrainingData, held_out: HeldOut, candidate: str) -> Mape:
 
 
 def _mape(log_errors: Floats) -> float | None:
-    if not len(log_errors) or np.isnan(log_errors).any():
-        return None
-    return float(100 * np.mean(np.abs(np.expm1(log_errors))))
+    tried = log_errors[~np.isnan(log_errors)]
+    return float(100 * np.mean(np.abs(np.expm1(tried)))) if len(tried) else None
 
 
 def _coverage(data: TrainingData, unseen: Floats) -> float | None:

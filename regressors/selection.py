@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.candidates import CANDIDATES, ROOFLINE, fit_candidate
+from regressors.candidates import BLEND, CANDIDATES, ROOFLINE, fit_candidate, fit_candidates
 from regressors.dataset import TrainingData
 from regressors.features import Floats
 from regressors.model import TimeModel
@@ -15,14 +15,16 @@ from regressors.splits import Mask, by_shape, largest
 
 MIN_SHAPES_TO_LEARN = 6
 """A fold each and one over: below, a held-out error says too little to choose by, and the roofline has no rival."""
+MARGIN = 0.05
+"""By how much the roofline alone must be better: a difference below is the luck of the largest few rows held out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
     """log(prediction / time) of one candidate on rows it was not fitted on.
 
-    `unseen` [rows] covers every row, each predicted without its shape (nan where there is one shape only); `beyond` are
-    the largest shapes, predicted from the rest.
+    `unseen` [rows] are rows predicted without their shape, nan where none was tried; `beyond` are the largest shapes,
+    predicted from the rest.
     """
 
     unseen: Floats
@@ -31,23 +33,31 @@ class HeldOut:
     @property
     def score(self) -> float:
         """Mean absolute log error on unseen shapes plus the same on the largest: a saturating model pays for the latter."""
-        parts = [part for part in (self.unseen, self.beyond) if len(part) and not np.isnan(part).any()]
+        parts = [part for part in (self.unseen[~np.isnan(self.unseen)], self.beyond) if len(part)]
         return float(sum(np.abs(part).mean() for part in parts))
 
 
-def compare(data: TrainingData) -> dict[str, HeldOut]:
-    """Held-out errors of every candidate that the number of shapes allows."""
-    candidates = CANDIDATES if data.shapes >= MIN_SHAPES_TO_LEARN else (ROOFLINE,)
-    folds = by_shape(data.shape)
+def compare(data: TrainingData, kinds: Sequence[str] = CANDIDATES) -> dict[str, HeldOut]:
+    """Held-out errors of every kind; of the roofline alone where the shapes are too few."""
+    if data.shapes < MIN_SHAPES_TO_LEARN:
+        kinds = (ROOFLINE,)
+    unseen = {name: np.full(len(data), np.nan) for name in kinds}
+    for fold in by_shape(data.shape):
+        for name, errors in held_out_errors(kinds, data, ~fold, fold).items():
+            unseen[name][fold] = errors
     top = largest(data.shape, data.terms)
-    return {candidate: _held_out(candidate, data, folds, top) for candidate in candidates}
+    beyond = held_out_errors(kinds, data, ~top, top) if top.any() else dict.fromkeys(kinds, np.zeros(0))
+    return {name: HeldOut(unseen=unseen[name], beyond=beyond[name]) for name in kinds}
 
 
 def choose(errors: Mapping[str, HeldOut]) -> str:
-    return min(errors, key=lambda candidate: errors[candidate].score)
+    """The candidate with the least score; the learnt one also where the roofline alone is less than MARGIN better."""
+    if BLEND not in errors:
+        return ROOFLINE
+    return ROOFLINE if errors[ROOFLINE].score < (1 - MARGIN) * errors[BLEND].score else BLEND
 
 
-def fit_rows(candidate: str, data: TrainingData, rows: Mask | Sequence[int]) -> TimeModel:
+def fit_rows(candidate: str, data: TrainingData, rows: Mask) -> TimeModel:
     return fit_candidate(candidate, data.terms[rows], data.features[rows], data.time_us[rows])
 
 
@@ -56,9 +66,7 @@ def log_errors(model: TimeModel, data: TrainingData, rows: Mask) -> Floats:
     return errors
 
 
-def _held_out(candidate: str, data: TrainingData, folds: Sequence[Mask], top: Mask) -> HeldOut:
-    unseen = np.full(len(data), np.nan)
-    for fold in folds:
-        unseen[fold] = log_errors(fit_rows(candidate, data, ~fold), data, fold)
-    beyond = log_errors(fit_rows(candidate, data, ~top), data, top) if top.any() else np.zeros(0)
-    return HeldOut(unseen=unseen, beyond=beyond)
+def held_out_errors(candidates: Sequence[str], data: TrainingData, fitted: Mask, held: Mask) -> dict[str, Floats]:
+    """log(prediction / time) on the rows `held` of each candidate fitted on the rows `fitted`."""
+    models = fit_candidates(candidates, data.terms[fitted], data.features[fitted], data.time_us[fitted])
+    return {name: log_errors(model, data, held) for name, model in models.items()}

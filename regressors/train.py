@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regressors import artifact
 from regressors.dataset import TrainingData, load_profile
+from regressors.donor import no_donor
 from regressors.fit import fit_operator
 from regressors.fitted import FittedOperator
+from regressors.progress import Progress
 from regressors.report import OperatorReport, as_json, as_markdown
 from sampling.store import write_atomically
-
-Progress = Callable[[int, int, str], None]
-"""Told how many operators are done, of how many, and the last one's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +25,15 @@ class Trained:
     reports: tuple[OperatorReport, ...]
 
 
-def train(*, samples: Path, output: Path, fitted_at: str, jobs: int, progress: Progress) -> Trained:
+def train(
+    *, samples: Path, output: Path, fitted_at: str, jobs: int, progress: Progress, donor: Path | None = None
+) -> Trained:
     """Fit `data/samples/<profile>` into `data/regressors/<profile>`: bank.npz, report.md and report.json.
 
-    Raises SamplesError where there are no samples.
+    `donor` is the regressors' folder of another device, whose models lend their times. Raises SamplesError where there
+    are no samples.
     """
-    profile = load_profile(samples)
+    profile = load_profile(samples, artifact.load(donor).donor if donor else no_donor)
     fitted: list[FittedOperator] = []
     reports: list[OperatorReport] = []
     for operator, report in _fit_all(profile.operators, jobs):
@@ -39,6 +41,7 @@ def train(*, samples: Path, output: Path, fitted_at: str, jobs: int, progress: P
         reports.append(report)
         progress(len(fitted), len(profile.operators), str(operator.key))
     facts = {"profile": samples.name, "fitted_at": fitted_at, "quarantined": profile.quarantined}
+    facts |= {"architecture": profile.architecture, "donor": donor.name if donor else ""}
     hardware = {str(threads): digest for threads, digest in profile.hardware.items()}
     path = artifact.save(output, fitted, {**facts, "hardware": hardware, "provenance": dict(profile.provenance)})
     write_atomically(output / "report.json", as_json(reports, facts).encode())

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features import Floats
+from sampling.machine_code import compiled, numba_is_there
 
 if TYPE_CHECKING:
     import xgboost
 
 Array: TypeAlias = NDArray[Any]
+MANY_WALKS = 2**19
+"""Of a row through a tree: from here on, importing numba costs less than walking with numpy, level by level."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,13 +41,34 @@ class FlatTrees:
     def predict(self, inputs: Floats) -> Floats:
         """Rows [rows, features] → [rows]."""
         rows = inputs.astype(np.float32)
+        if self.trees * len(rows) >= MANY_WALKS and numba_is_there():
+            arrays = (self.feature, self.threshold, self.left, self.value)
+            walked: Floats = compiled(_walk)(rows, self.trees, *arrays)
+            return self.offset + self.scale * walked
+        total: Floats = self.of_members(inputs).sum(axis=0, dtype=np.float64)
+        return self.offset + self.scale * total
+
+    def of_members(self, inputs: Floats) -> NDArray[np.float32]:
+        """Each tree's leaf value [trees, rows], unscaled: of a forest, what each tree alone would predict."""
+        rows = inputs.astype(np.float32)
         row = np.arange(len(rows))
         node = np.repeat(np.arange(self.trees)[:, None], len(rows), axis=1)
         for _ in range(self.depth):
             goes_right = rows[row, self.feature[node]] > self.threshold[node]
             node = np.add(self.left[node], goes_right, dtype=node.dtype)
-        total: Floats = self.value[node].sum(axis=0, dtype=np.float64)
-        return self.offset + self.scale * total
+        return self.value[node]
+
+
+def _walk(rows: Any, trees: int, feature: Any, threshold: Any, left: Any, value: Any) -> Any:
+    """Σ leaf values [rows] of inputs [rows, features]; a tree's nodes stay in the cache while a block of rows passes."""
+    total = np.zeros(len(rows))
+    for tree in range(trees):
+        for row in range(len(rows)):
+            node = tree
+            while left[node] != node:
+                node = left[node] + (rows[row, feature[node]] > threshold[node])
+            total[row] += value[node]
+    return total
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,12 +18,14 @@ from sampling.store import Sample
 GPU = Gpu(
     name="synthetic",
     kind="gpu",
+    architecture="synthetic",
     peak_tflops={"bf16": 400.0},
     memory_gib=80,
     memory_gb_per_s=2000,
     cache_mib=40,
+    multiprocessors=100,
     efficiency={},
-    source="made up",
+    sources={},
 )
 CLUSTER = Cluster(
     gpu=GPU,

@@ -40,7 +40,7 @@ def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.Captu
     assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1"]) == 0
     output = capsys.readouterr()
     assert "gemm" in output.out
-    assert "fitted 1 of 1" in output.err
+    assert "fitting: 1 of 1" in output.err
     directory = tmp_path / "regressors" / "toy"
     assert sorted(path.name for path in directory.iterdir()) == ["bank.npz", "report.json", "report.md"]
     report = json.loads((directory / "report.json").read_text())

@@ -1,0 +1,1 @@
+"""How far the time models can be trusted: errors and coverage on rows held out, device by device."""

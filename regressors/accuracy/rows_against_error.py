@@ -1,0 +1,228 @@
+"""How many rows an error costs: `python -m regressors.accuracy.rows_against_error --data DIR`, DIR holding aiconfigurator/.
+
+A published table stands in for a device: a row is "timed" by looking it up. The product's model is fitted on ever more
+rows, chosen as `regressors.choice` would or drawn at random, and judged on a fifth of the table that neither may choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regressors.candidates import BLEND, fit_candidate
+from regressors.choice import Timed, Untimed, batch_rows, fill_space, next_rows
+from regressors.dataset import TrainingData, training_data
+from regressors.features import Floats
+from regressors.progress import progress_display
+from sampling.errors import SamplesError, UserError
+from sampling.importers import aiconfigurator
+from sampling.importers.gate import judge
+from sampling.importers.storing import cluster_of
+from sampling.importers.table import Request, Table
+from sampling.store import Sample
+
+VERSION = 1
+TABLES = {"gemm": "gemm", "context_attention": "attention", "moe": "moe"}
+DTYPE = "bf16"
+SIZES = (50, 100, 200, 350, 500, 700, 1000, 1500, 2000, 3000)
+SEEDS = (1, 2, 3)
+TARGET = 5.0
+"""Percent of error whose rows are compared."""
+TEST_SHARE = 0.2
+MOST_CANDIDATES = 12_000
+"""Of a larger table, so many at random: a device has no list of all its shapes either."""
+CHOSEN = "chosen"
+
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Errors in percent (MAPE) of one table at `rows`: of the chosen ones, and of random ones by seed."""
+
+    table: str
+    rows: tuple[int, ...]
+    chosen: tuple[float, ...]
+    random: tuple[tuple[float, ...], ...]
+
+    @property
+    def random_mean(self) -> tuple[float, ...]:
+        return tuple(float(errors) for errors in np.mean(self.random, axis=0))
+
+    @property
+    def chosen_reaches(self) -> float | None:
+        return reaches(self.rows, self.chosen, TARGET)
+
+    @property
+    def random_reaches(self) -> float | None:
+        return reaches(self.rows, self.random_mean, TARGET)
+
+    @property
+    def ratio(self) -> float | None:
+        """Rows that the chosen need over those that random ones need; None where either never gets there."""
+        chosen, random = self.chosen_reaches, self.random_reaches
+        return chosen / random if chosen and random else None
+
+
+def reaches(rows: Sequence[int], errors: Sequence[float], target: float) -> float | None:
+    """The rows from which on the error stays under the target, between two sizes on a line in logarithms; None if never."""
+    above = [place for place, error in enumerate(errors) if error >= target]
+    if not above:
+        return float(rows[0])
+    last = above[-1]
+    if last == len(rows) - 1:
+        return None
+    (few, many), (high, low) = np.log(rows[last : last + 2]), np.log(errors[last : last + 2])
+    return float(np.exp(few + (many - few) * (high - np.log(target)) / (high - low)))
+
+
+def measure(tables: Mapping[str, TrainingData], *, jobs: int) -> list[Curves]:
+    """The curves of every table, in parallel over tables and ways to choose."""
+    import joblib
+
+    ways: list[str | int] = [CHOSEN, *SEEDS]
+    tasks = [(name, way) for name in tables for way in ways]
+    parallel = joblib.Parallel(n_jobs=max(1, min(jobs, len(tasks))), return_as="generator")
+    results: Iterator[Any] = parallel(joblib.delayed(curve)(tables[name], way) for name, way in tasks)
+    found: dict[tuple[str, str | int], tuple[float, ...]] = {}
+    with progress_display("choosing") as progress:
+        for count, (task, errors) in enumerate(zip(tasks, results, strict=True), start=1):
+            found[task] = errors
+            progress(count, len(tasks), f"{task[0]}, {'chosen' if task[1] == CHOSEN else f'random {task[1]}'}")
+    return [
+        Curves(
+            table=name,
+            rows=SIZES[: len(found[name, CHOSEN])],
+            chosen=found[name, CHOSEN],
+            random=tuple(found[name, seed] for seed in SEEDS),
+        )
+        for name in tables
+    ]
+
+
+def curve(data: TrainingData, way: str | int) -> tuple[float, ...]:
+    """MAPE at those of SIZES that the table has, with rows chosen, or random by seed."""
+    order = np.random.default_rng(0).permutation(len(data))
+    held = round(TEST_SHARE * len(data))
+    test, pool = order[:held], order[held : held + MOST_CANDIDATES]
+    sizes = [size for size in SIZES if size <= len(pool)]
+    if way == CHOSEN:
+        rows = choose_rows(data, pool, sizes[-1])
+    else:
+        rows = np.random.default_rng(way if isinstance(way, int) else 0).permutation(order[held:])[: sizes[-1]]
+    return tuple(_mape(data, rows[:size], test) for size in sizes)
+
+
+def choose_rows(data: TrainingData, pool: Places, count: int) -> Places:
+    """Rows in the order in which a session would time them; each costs the same here."""
+    first = fill_space(data.features[pool], batch_rows(0))
+    rows, left = pool[first], np.delete(pool, first)
+    while len(rows) < count:
+        timed = Timed(terms=data.terms[rows], features=data.features[rows], time_us=data.time_us[rows])
+        untimed = Untimed(terms=data.terms[left], features=data.features[left], cost_s=np.ones(len(left)))
+        picked = next_rows(timed, untimed, min(batch_rows(len(rows)), count - len(rows))).places
+        rows, left = np.concatenate([rows, left[picked]]), np.delete(left, picked)
+    return rows
+
+
+def _mape(data: TrainingData, rows: Places, test: Places) -> float:
+    model = fit_candidate(BLEND, data.terms[rows], data.features[rows], data.time_us[rows])
+    predicted: Floats = model.time_us(data.terms[test], data.features[test])
+    return float(100 * np.abs(predicted / data.time_us[test] - 1).mean())
+
+
+def published_tables(path: Path, system: str) -> dict[str, TrainingData]:
+    """GEMM, attention and MoE of one system in its training precision; SamplesError where there is none."""
+    tables = {}
+    for table in aiconfigurator.read(Request(path=path, system=system)):
+        family = TABLES.get(table.name.split()[0])
+        if family and (data := _data_of(table)):
+            tables[family] = data
+    if not tables:
+        raise SamplesError(f"{path}: none of {', '.join(TABLES.values())} of {system} in {DTYPE}; try another --system")
+    return tables
+
+
+def _data_of(table: Table) -> TrainingData | None:
+    cluster = cluster_of(table)
+    good = [
+        Sample(
+            call=row.call,
+            phase=row.phase,
+            threads=0,
+            busy_ranks=1,
+            time_us=row.time_us,
+            low_us=row.time_us,
+            high_us=row.time_us,
+            repeats=1,
+            quarantine="",
+            session=0,
+        )
+        for row, reason in zip(table.rows, judge(table, cluster), strict=True)
+        if not reason and row.call.fields().get("dtype") == DTYPE
+    ]
+    found = training_data((sample, cluster) for sample in good)
+    return found[0] if found else None
+
+
+def as_json(system: str, curves: Sequence[Curves]) -> dict[str, Any]:
+    rows = [
+        asdict(of) | {"chosen_reaches": of.chosen_reaches, "random_reaches": of.random_reaches, "ratio": of.ratio}
+        for of in curves
+    ]
+    return {"version": VERSION, "system": system, "target_percent": TARGET, "tables": rows}
+
+
+def as_text(system: str, curves: Sequence[Curves]) -> Iterator[str]:
+    yield f"{system}: mean error (%) on a random fifth of the table, of models fitted on so many rows"
+    yield ""
+    sizes = max((of.rows for of in curves), key=len)
+    yield f"{'rows':<19}" + "".join(f"{size:>7}" for size in sizes) + f"   under {TARGET:g} % from"
+    for of in curves:
+        for name, errors, rows in (
+            (CHOSEN, of.chosen, of.chosen_reaches),
+            ("random", of.random_mean, of.random_reaches),
+        ):
+            reached = f"{rows:.0f} rows" if rows else "not reached"
+            yield f"{of.table:<12}{name:<7}" + "".join(f"{error:7.2f}" for error in errors) + f"   {reached}"
+        if of.ratio:
+            yield f"{'':<12}chosen needs {of.ratio:.0%} of the rows that random ones need"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m regressors.accuracy.rows_against_error",
+        description="Rows against error on a published table, for rows chosen one batch after another and for random ones.",
+    )
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder that holds aiconfigurator/")
+    parser.add_argument("--system", default="h100_sxm", help="whose tables (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    options = parser.parse_args(arguments)
+    try:
+        tables = published_tables(options.data / aiconfigurator.SOURCE, options.system)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    curves = measure(tables, jobs=options.jobs)
+    print(
+        json.dumps(as_json(options.system, curves), indent=1)
+        if options.json
+        else "\n".join(as_text(options.system, curves))
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""One device's model held against another device's rows: as it is, and with a few hundred of those rows to correct it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from regressors.accuracy.score import fit_timed, subset
+from regressors.accuracy.units import Unit
+from regressors.dataset import TrainingData, training_data
+from regressors.donor import Donor
+from regressors.features import price_all
+from regressors.fitted import Columns, FittedOperator
+from regressors.intervals import half_width_elsewhere
+from regressors.splits import Mask
+from sampling.hardware import Cluster
+
+DONOR_ROWS = 9_000
+"""Of the one device; more would make a transfer no better."""
+OWN_ROWS = 300
+JUDGED_ROWS = 6_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transfer:
+    """Errors in percent on the other device's rows. `own_rows` of them were learnt from, 0 for none.
+
+    `log_error_90` is the half-width that would have covered 90 % of them.
+    """
+
+    source: str
+    target: str
+    family: str
+    own_rows: int
+    rows: int
+    mape: float
+    p90: float
+    coverage: float
+    log_error_90: float
+
+
+def transfers(units: Sequence[Unit]) -> Iterator[Transfer]:
+    """Every pair of devices with tables of a family, but for collectives, whose links the catalogue knows too little of."""
+    usable = [unit for unit in units if unit.family not in ("", "nccl") and unit.data is not None]
+    for source in usable:
+        others = [unit for unit in usable if unit.family == source.family and _device(unit) != _device(source)]
+        if others:
+            assert source.data is not None
+            donor, _ = fit_timed(subset(source.data, _some(len(source.data), DONOR_ROWS)))
+            for target in others:
+                yield from _transfer(source, donor, target)
+
+
+def _transfer(source: Unit, donor: FittedOperator, target: Unit) -> Iterator[Transfer]:
+    assert source.cluster and target.cluster and target.data is not None
+    own = _some(len(target.calls), OWN_ROWS)
+    judged = ~own & _some(len(target.calls), JUDGED_ROWS + OWN_ROWS)
+    calls = [call for call, wanted in zip(target.calls, judged, strict=True) if wanted]
+    priced = price_all(calls, target.data.key.phase, target.cluster)
+    codes = np.array([row.codes for row in priced])
+    elsewhere = half_width_elsewhere(source.cluster.gpu.architecture, target.cluster.gpu.architecture)
+    carried = donor.columns(*donor.schema.matrices(priced), codes, elsewhere=elsewhere)
+    yield _judge(source, target, 0, carried, judged)
+    few = _lent(target, Donor(schema=donor.schema, model=donor.model), target.cluster)
+    fitted, _ = fit_timed(subset(few, own))
+    refined = fitted.columns(few.terms[judged], few.features[judged], few.codes[judged])
+    yield _judge(source, target, OWN_ROWS, refined, judged)
+
+
+def _lent(target: Unit, donor: Donor, cluster: Cluster) -> TrainingData:
+    (data,) = training_data(((sample, cluster) for sample in target.samples), lambda key: donor)
+    return data
+
+
+def _judge(source: Unit, target: Unit, own_rows: int, predicted: Columns, judged: Mask) -> Transfer:
+    assert target.data is not None
+    time_us = target.data.time_us[judged]
+    error = 100 * np.abs(predicted.median_us / time_us - 1)
+    log_error = np.abs(np.log(predicted.median_us / time_us))
+    return Transfer(
+        source=_device(source),
+        target=_device(target),
+        family=target.family,
+        own_rows=own_rows,
+        rows=len(time_us),
+        mape=float(error.mean()),
+        p90=float(np.quantile(error, 0.9)),
+        coverage=float((log_error <= predicted.half_width).mean()),
+        log_error_90=float(np.quantile(log_error, 0.9)),
+    )
+
+
+def _some(rows: int, count: int) -> Mask:
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[np.random.default_rng(0).permutation(rows)[:count]] = True
+    return mask
+
+
+def _device(unit: Unit) -> str:
+    return unit.group[1]

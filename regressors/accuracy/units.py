@@ -1,0 +1,130 @@
+"""What is judged: each table of published measurements, and each model of our own profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regressors.dataset import TrainingData, load_profile, training_data
+from sampling.call import Call
+from sampling.errors import SamplesError
+from sampling.hardware import Cluster
+from sampling.importers import aiconfigurator, aiconfigurator_files, estimate_train_time
+from sampling.importers.gate import judge
+from sampling.importers.storing import cluster_of
+from sampling.importers.table import Request, Row, Table
+from sampling.store import Sample
+
+FAMILIES = {
+    "gemm": "gemm",
+    "attention": "attention",
+    "expert_mlp": "moe",
+    "all_reduce": "nccl",
+    "all_gather": "nccl",
+    "reduce_scatter": "nccl",
+    "all_to_all": "nccl",
+}
+TRAINED_IN = ("bf16", "fp16", "fp32")
+"""Precisions whose published kernels are judged; the others serve inference."""
+OWN = "own samples"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One table or model. Units of one `group` are averaged; `family` decides what is held out of it.
+
+    `samples` are its rows, on `cluster`; none of a table that was quarantined as a whole, whose data is None.
+    """
+
+    group: tuple[str, ...]
+    operator: str
+    family: str
+    data: TrainingData | None
+    quarantined: int
+    samples: Sequence[Sample] = ()
+    cluster: Cluster | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        return [sample.call for sample in self.samples]
+
+
+def own_units(profiles: Path) -> Iterator[Unit]:
+    """A unit a model of every profile under data/samples."""
+    for directory in sorted(path.parent for path in profiles.glob("*/manifest.json")):
+        for data in load_profile(directory).operators:
+            yield Unit(group=(OWN, directory.name), operator=str(data.key), family="", data=data, quarantined=0)
+
+
+def published_units(data: Path) -> Iterator[Unit]:
+    """A unit a table of estimate-train-time/ and aiconfigurator/ under `data`; SamplesError where neither is there."""
+    trained, configurator = data / estimate_train_time.SOURCE, data / aiconfigurator.SOURCE
+    if not (trained.is_dir() or configurator.is_dir()):
+        raise SamplesError(
+            f"{data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them with --data"
+        )
+    if trained.is_dir():
+        for table in estimate_train_time.read(Request(path=trained)):
+            yield _unit(table, (table.source, _device(table)), table.name, "", table.rows)
+    if configurator.is_dir():
+        for system in sorted({file.system for file in aiconfigurator_files.find(configurator)}):
+            if system in aiconfigurator.SYSTEMS:
+                for table in aiconfigurator.read(Request(path=configurator, system=system)):
+                    yield from _by_operator(table)
+
+
+def _by_operator(table: Table) -> Iterator[Unit]:
+    """A table of several collectives, or of precisions beside those trained in, is several units."""
+    by_name: dict[str, list[Row]] = {}
+    for row in table.rows:
+        if getattr(row.call, "dtype", "bf16") in TRAINED_IN:
+            by_name.setdefault(row.call.NAME, []).append(row)
+    for name, rows in by_name.items():
+        family = FAMILIES.get(name, "")
+        kind = family if len(by_name) > 1 or table.name.startswith(JUDGED.get(family, "-")) else table.name.split()[0]
+        yield _unit(table, (table.source, _device(table), kind), f"{table.name} {name}", family, rows)
+
+
+JUDGED = {"gemm": "gemm", "attention": "context_attention", "moe": "moe", "nccl": "nccl"}
+"""The tables whose figures stand for a family; another of the same kind of call has a line of its own."""
+
+
+def _unit(table: Table, group: tuple[str, ...], operator: str, family: str, rows: Sequence[Row]) -> Unit:
+    cluster = cluster_of(table)
+    reasons = judge(Table(source=table.source, name=operator, hardware=table.hardware, rows=tuple(rows)), cluster)
+    good = [row for row, reason in zip(rows, reasons, strict=True) if not reason]
+    quarantined = len(rows) - len(good)
+    if not good:
+        return Unit(group=group, operator=operator, family=family, data=None, quarantined=quarantined)
+    samples = [_sample(row) for row in good]
+    (data,) = training_data((sample, cluster) for sample in samples)
+    return Unit(
+        group=group,
+        operator=operator,
+        family=family,
+        data=data,
+        quarantined=quarantined,
+        samples=samples,
+        cluster=cluster,
+    )
+
+
+def _sample(row: Row) -> Sample:
+    return Sample(
+        call=row.call,
+        phase=row.phase,
+        threads=0,
+        busy_ranks=1,
+        time_us=row.time_us,
+        low_us=row.time_us,
+        high_us=row.time_us,
+        repeats=1,
+        quarantine="",
+        session=0,
+    )
+
+
+def _device(table: Table) -> str:
+    """`h100` of the catalogue's h100-sxm."""
+    return table.hardware.partition("-")[0]

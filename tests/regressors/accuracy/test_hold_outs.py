@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from regressors.accuracy.hold_outs import SPLITS, hold_outs
+from regressors.dataset import TrainingData, training_data
+from sampling.call import Call
+from sampling.collectives import AllReduce
+from sampling.hardware import load_cluster
+from sampling.operators.attention import Attention
+from sampling.operators.experts import ExpertMLP
+from sampling.operators.gemm import Gemm
+from sampling.store import Sample
+
+CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
+WIDTHS = (768, 1024, 2560, 4096, 12288, 65536)
+
+
+def data_of(calls: list[Call]) -> TrainingData:
+    rows = [
+        Sample(
+            call=call,
+            phase="forward",
+            threads=0,
+            busy_ranks=1,
+            time_us=10.0,
+            low_us=10.0,
+            high_us=10.0,
+            repeats=1,
+            quarantine="",
+            session=0,
+        )
+        for call in calls
+    ]
+    return training_data((row, CLUSTER) for row in rows)[0]
+
+
+def attention(seq_len: int, heads: int) -> Attention:
+    return Attention(dtype="bf16", batch=1, seq_len=seq_len, heads=heads, kv_heads=heads, head_dim=128, causal=True)
+
+
+def expert_mlp(tokens: int, hidden: int, ep: int) -> ExpertMLP:
+    return ExpertMLP(
+        dtype="bf16",
+        tokens=tokens,
+        hidden=hidden,
+        inter=2048,
+        topk=8,
+        experts=64,
+        ep=ep,
+        tp=1,
+        gated=True,
+        distribution="balanced",
+    )
+
+
+def test_products_of_named_widths_are_unseen_and_those_of_the_widest_are_extrapolated_to() -> None:
+    calls: list[Call] = [Gemm(dtype="bf16", m=64, n=n, k=k) for n in WIDTHS for k in WIDTHS]
+    held = hold_outs(data_of(calls), "gemm")
+    assert tuple(held) == SPLITS
+    assert held["random"].sum() == round(0.2 * len(calls))
+    assert {call.n for call, out in zip(calls, held["shape"], strict=True) if not out} == {1024, 4096, 65536}  # type: ignore[attr-defined]
+    assert {max(call.n, call.k) for call, out in zip(calls, held["extrapolation"], strict=True) if out} == {65536}  # type: ignore[attr-defined]
+
+
+def test_heads_models_and_rank_counts_are_held_out_whole() -> None:
+    heads = [attention(s, h) for s in (1024, 4096, 16384) for h in (8, 12, 16, 20, 32)]
+    held = hold_outs(data_of([*heads]), "attention")
+    assert {call.heads for call, out in zip(heads, held["shape"], strict=True) if out} == {12, 20}
+    assert {call.seq_len for call, out in zip(heads, held["extrapolation"], strict=True) if out} == {16384}
+
+    experts = [expert_mlp(t, h, ep) for t in (64, 1024) for h in (1024, 2048, 3072, 4096, 5120) for ep in (1, 8)]
+    models = {h: set() for h in (1024, 2048, 3072, 4096, 5120)}
+    for call, out in zip(experts, hold_outs(data_of([*experts]), "moe")["shape"], strict=True):
+        models[call.hidden].add(bool(out))
+    assert sorted(map(sorted, models.values())) == [[False]] * 4 + [[True]]
+
+    reduces = [AllReduce(size_bytes=2**b, ranks=r, ranks_per_node=r) for b in range(10, 30) for r in (2, 4, 8)]
+    held = hold_outs(data_of([*reduces]), "nccl")
+    assert {call.ranks for call, out in zip(reduces, held["shape"], strict=True) if out} == {4}
+    assert min(call.size_bytes for call, out in zip(reduces, held["extrapolation"], strict=True) if out) == 2**27
+
+
+@pytest.mark.parametrize("family", ["gemm", ""])
+def test_without_the_named_values_shapes_and_the_most_work_are_held_out(family: str) -> None:
+    data = data_of([Gemm(dtype="bf16", m=m, n=n, k=1024) for m in (32, 64, 128, 256) for n in (1024, 2048, 4096)])
+    held = hold_outs(data, family)
+    work = data.terms.sum(axis=1)
+    assert 0 < held["shape"].sum() < len(data)
+    assert work[held["extrapolation"]].min() >= np.quantile(work, 0.7)
+
+
+def test_a_table_of_one_row_has_nothing_to_hold_out() -> None:
+    assert hold_outs(data_of([Gemm(dtype="bf16", m=32, n=64, k=64)]), "gemm") == {}

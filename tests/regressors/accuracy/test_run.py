@@ -1,0 +1,84 @@
+"""The judgement from a folder of published tables to the JSON result, on tables made here."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predict.report.accuracy import accuracy_markdown
+from regressors.accuracy.run import as_json, judge_units
+from regressors.accuracy.units import own_units, published_units
+from sampling.errors import SamplesError
+from sampling.hardware import load_cluster
+from sampling.operators.gemm import Gemm
+
+CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
+
+
+def true_us(m: int, n: int, k: int) -> float:
+    terms = Gemm(dtype="bf16", m=m, n=n, k=k).terms("forward", CLUSTER)
+    return 1.4 * terms["gemm_compute"] + 1.8 * terms["gemm_memory"] + 4.0
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One good and one impossible table of H100 products, as two versions of one framework."""
+    folder = tmp_path_factory.mktemp("published") / "aiconfigurator"
+    folder.mkdir()
+    noise = np.random.default_rng(0)
+    rows = [
+        {
+            "op": "gemm",
+            "system": "h100_sxm",
+            "framework": "vllm",
+            "version": "1.0.0",
+            "kernel": "torch",
+            "dtype": "bfloat16",
+            "m": m,
+            "n": n,
+            "k": k,
+            "time_us": true_us(m, n, k) * float(noise.lognormal(0, 0.01)),
+        }
+        for m in (64, 256, 1024, 4096)
+        for n in (768, 1024, 4096, 51200)
+        for k in (1024, 2560, 4096, 8192)
+    ]
+    pd.DataFrame(rows).to_parquet(folder / "h100_sxm_gemm.parquet")
+    return folder.parent
+
+
+def test_the_summary_has_a_row_a_split_with_errors_and_coverage(published: Path) -> None:
+    units = list(published_units(published))
+    content = as_json(judge_units(units, jobs=1, progress=lambda done, total, name: None), [])
+    keys = [row["key"] for row in content["summary"]]
+    assert keys == [["aiconfigurator", "h100", "gemm", split] for split in ("random", "shape", "extrapolation")]
+    assert content["version"] == 1
+    for row in content["summary"]:
+        assert row["mape"] < 4
+        assert row["raw_xgboost"] > row["mape"]
+        assert 0.7 <= row["coverage"] <= 1.0
+        assert row["rows"] > 0
+    assert content["operators"][0]["predict_10000_s"] > 0
+    assert "| aiconfigurator h100 gemm | random |" in accuracy_markdown(content)
+
+
+def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "aiconfigurator"
+    folder.mkdir()
+    table = pd.read_parquet(published / "aiconfigurator" / "h100_sxm_gemm.parquet")
+    table["time_us"] /= 30
+    table.to_parquet(folder / "h100_sxm_gemm.parquet")
+    units = list(published_units(tmp_path))
+    content = as_json(judge_units(units, jobs=1, progress=lambda done, total, name: None), [])
+    assert content["summary"] == []
+    assert [(row["rows"], row["whole_table"]) for row in content["quarantined"]] == [(len(table), True)]
+
+
+def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path: Path) -> None:
+    with pytest.raises(SamplesError, match="estimate-train-time/ nor aiconfigurator/"):
+        list(published_units(tmp_path))
+
+
+def test_our_own_profiles_are_units_too(tmp_path: Path) -> None:
+    assert list(own_units(tmp_path)) == []

@@ -1,0 +1,81 @@
+"""Calls of a kind priced at once are priced as each by itself."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from regressors.features import MANY_CALLS, price, price_all
+from sampling.call import Call, Phase
+from sampling.collectives import AllGather, AllReduce
+from sampling.hardware import load_cluster
+from sampling.operators.attention import Attention
+from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
+from sampling.operators.experts import ExpertMLP
+from sampling.operators.gemm import BatchedGemm, Gemm
+from sampling.operators.norm import LayerNorm
+from sampling.operators.softmax import Softmax
+
+SIZES = range(1, 2 * MANY_CALLS)
+
+
+def many(dtype: str) -> list[tuple[Phase, Sequence[Call]]]:
+    def attention(s: int) -> Attention:
+        kernel, window = ("flash", 0) if s % 3 else ("", 64)
+        return Attention(
+            dtype=dtype,
+            batch=1 + s % 4,
+            seq_len=s,
+            heads=8,
+            kv_heads=2,
+            head_dim=64,
+            causal=bool(s % 2),
+            window=window,
+            kernel=kernel,
+        )
+
+    def experts(s: int) -> ExpertMLP:
+        return ExpertMLP(
+            dtype=dtype,
+            tokens=s,
+            hidden=64,
+            inter=128,
+            topk=2,
+            experts=8,
+            ep=1,
+            tp=1,
+            gated=True,
+            distribution="balanced",
+        )
+
+    return [
+        ("backward", [Gemm(dtype=dtype, m=7 * s, n=128 * s, k=64) for s in SIZES]),
+        ("forward", [BatchedGemm(dtype=dtype, batch=s, m=3 * s, n=64, k=65, adds=bool(s % 2)) for s in SIZES]),
+        ("backward", [attention(s) for s in SIZES]),
+        ("forward", [SwiGLU(dtype=dtype, tokens=s, width=777 * s) for s in SIZES]),
+        ("backward", [Gelu(dtype=dtype, tokens=s, width=777) for s in SIZES]),
+        ("forward", [ResidualAdd(dtype=dtype, tokens=s, hidden=777) for s in SIZES]),
+        ("forward", [RoPE(dtype=dtype, batch=2, seq_len=s, heads=4, head_dim=64) for s in SIZES]),
+        ("backward_weight", [LayerNorm(dtype=dtype, tokens=s, hidden=5 * s) for s in SIZES]),
+        ("backward", [Softmax(dtype=dtype, matrices=s, seq_len=s) for s in SIZES]),
+        ("forward", [AllReduce(size_bytes=1000 * s, ranks=2 + s % 2, ranks_per_node=2) for s in SIZES]),
+        ("forward", [AllGather(size_bytes=1000 * s, ranks=2, ranks_per_node=1, groups=1 + s % 2) for s in SIZES]),
+        ("forward", [experts(s) for s in SIZES]),
+    ]
+
+
+@pytest.mark.parametrize(("hardware", "dtype"), [("h100-sxm", "bf16"), ("cpu", "fp32")])
+def test_many_calls_at_once_are_priced_as_each_by_itself(hardware: str, dtype: str) -> None:
+    cluster = load_cluster(hardware=hardware, nodes=2, gpus_per_node=2, profile="any", cores=4)
+    for phase, calls in many(dtype):
+        for together, call in zip(price_all(calls, phase, cluster), calls, strict=True):
+            alone = price(call, phase, cluster)
+            assert together.terms == pytest.approx(alone.terms, rel=1e-12), call
+            assert together.features == pytest.approx(alone.features, rel=1e-9, abs=1e-9), call
+            assert together.codes == alone.codes
+
+
+def test_a_few_calls_and_none_are_priced_too() -> None:
+    cluster = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=1, profile="any")
+    call = Gemm(dtype="bf16", m=64, n=64, k=64)
+    assert price_all([call], "forward", cluster) == [price(call, "forward", cluster)]
+    assert price_all([], "forward", cluster) == []

@@ -6,11 +6,16 @@ PROFILE ?= this-machine
 BUDGET  ?= 300
 RUNS    ?=
 FRESH   ?=
+CLUSTER ?=
+DONOR   ?=
+MEASUREMENTS ?= $(wildcard ../shared/data)
 CONFIG  ?= configs/runs/demo.yml
+SYSTEM  ?= h100_sxm
+IMPORTED = $(subst _,-,$(SYSTEM))-aiconfigurator
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample train-regressors predict measure validate bench readme test check format clean
+.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy readme test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,12 +35,18 @@ demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, an
 	@$(BIN)/predict one-batch configs/runs/demo.yml --set cluster.profile=demo
 	@$(BIN)/predict validate configs/runs/demo.yml --set cluster.profile=demo
 
-sample: $(READY)  ## time operators and collectives here [PROFILE= BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
+sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=file, BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
-	@$(BIN)/python -m sampling --profile $(PROFILE) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
+	@$(BIN)/python -m regressors.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
 
-train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE=]
-	@$(BIN)/python -m regressors --profile $(PROFILE)
+import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
+	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator_files import PINNED; print(PINNED)')"
+	@$(BIN)/python -m sampling import aiconfigurator --system $(SYSTEM) --profile $(IMPORTED)
+	@$(BIN)/python -m regressors --data data/imported --profile $(IMPORTED)
+	@echo "Name it in a config: cluster.profile: $(IMPORTED)"
+
+train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE= DONOR=profile of another device]
+	@$(BIN)/python -m regressors --profile $(PROFILE) $(if $(DONOR),--donor $(DONOR))
 
 predict: $(READY)  ## predict one step [CONFIG=]
 	@$(BIN)/predict one-batch $(CONFIG)
@@ -49,6 +60,9 @@ validate: $(READY)  ## predict this machine's validation runs, then measure them
 bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside plain Python
 	@$(BIN)/python tests/bench/start_up.py
 	@$(BIN)/python tests/bench/schedules.py
+
+bench-accuracy: $(READY)  ## judge the time models on rows held out [MEASUREMENTS=folder of published tables]
+	@$(BIN)/predict validate samples $(if $(MEASUREMENTS),--data $(MEASUREMENTS))
 
 readme: $(READY)  ## put fresh figures into the README
 	@$(BIN)/python docs/refresh_readme.py

@@ -51,9 +51,11 @@ STOCHASTIC: dict[str, float | int | str] = {
     "colsample_bytree": 0.7,
     "tree_method": "hist",
 }
-MANY_TREES = Capacity(trees=30, leaves=8192, rounds=200, boosting={"max_leaves": 64, "eta": 0.1, **STOCHASTIC})
+MODERATE = Capacity(
+    trees=30, leaves=8192, rounds=120, boosting={"max_leaves": 48, "eta": 0.12, "max_bin": 64, **STOCHASTIC}
+)
 LARGEST = Capacity(trees=30, leaves=8192, rounds=300, boosting={"max_leaves": 256, "eta": 0.08, **STOCHASTIC})
-CAPACITIES = ((200, FEW), (1_000, SOME), (10_000, MANY_TREES))
+CAPACITIES = ((200, FEW), (1_000, SOME), (5_000, MODERATE))
 """Up to so many rows each; beyond, LARGEST."""
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from regressors.donor import Donor, Donors, no_donor
 from regressors.features import Floats, ModelKey, Schema, hardware_digest, price, schema_of, shape_digest
+from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.hardware import Cluster, load_cluster
 from sampling.store import Sample, iterate_samples, read_manifest, read_samples
@@ -77,16 +78,27 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         )
 
     samples = list(iterate_samples(read_samples(directory)))
-    good = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in samples if not sample.quarantine]
+    learnt = in_one_state([sample for sample in samples if not sample.quarantine])
+    good = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]
     if not good:
         raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
     return Profile(
         operators=training_data(good, donors),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
         provenance=manifest.as_dict(),
-        quarantined=len(samples) - len(good),
+        quarantined=sum(bool(sample.quarantine) for sample in samples),
         architecture=good[0][1].gpu.architecture,
     )
+
+
+def in_one_state(samples: Sequence[Sample]) -> list[Sample]:
+    """Without the bursts of what was also timed in the sustained state, in which a training run keeps a device."""
+    sustained = {_timed(sample) for sample in samples if sample.state == "sustained"}
+    return [sample for sample in samples if sample.state == "sustained" or _timed(sample) not in sustained]
+
+
+def _timed(sample: Sample) -> tuple[Call, Phase, int, int]:
+    return sample.call, sample.phase, sample.threads, sample.busy_ranks
 
 
 def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no_donor) -> list[TrainingData]:

@@ -1,19 +1,26 @@
-"""Sample this machine: `python -m sampling --profile this-machine --budget 300 [--calls FILE]`."""
+"""Sample this machine or cluster: `python -m sampling --profile this-machine --budget 300 [--calls FILE]`."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from sampling.shapes import Ranges
+    from sampling.cluster_file import ClusterFile
+    from sampling.plan import CollectiveGrid
+    from sampling.session import Take, Wanted
+    from sampling.shapes import DrawnModel, Ranges
+    from sampling.topology import Machine
+    from sampling.world import World
 
 VISITS_OF_NAMED = 3
 """Moments at which a call that a named run needs is timed: a shared machine drifts by 5–15 % over minutes."""
@@ -23,6 +30,13 @@ Time operators and collectives on this machine and keep the rows under data/samp
 
 First the calls that named runs need (--calls, written by `predict calls RUN.yml`), then shapes that fill the space.
 What is already there is not timed again; an interrupted session goes on where it was.
+
+On one machine the command starts its own ranks. On several, run the same command on every rank, by torchrun or srun:
+
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m sampling --cluster FILE
+  srun --ntasks-per-node 8 python -m sampling --cluster FILE        (configs/clusters/slurm.sbatch is a whole job)
+
+`python -m sampling import --help` tells how to bring in measurements that others published.
 """
 
 
@@ -31,13 +45,18 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m sampling", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands.add_argument(
-        "--profile", default="this-machine", help="name the rows are kept under (default: %(default)s)"
+        "--cluster", type=Path, metavar="FILE", help="hardware, nodes, GPUs a node and profile, from configs/clusters"
+    )
+    commands.add_argument(
+        "--profile", help="name the rows are kept under (default: that of --cluster, or this-machine)"
     )
     commands.add_argument(
         "--budget", type=float, default=300.0, metavar="SECONDS", help="wall-clock budget (default: %(default)g)"
     )
     commands.add_argument("--calls", type=Path, metavar="FILE", help="calls to time first, from `predict calls`")
-    commands.add_argument("--hardware", metavar="NAME", help="entry of configs/hardware (default: detected)")
+    commands.add_argument(
+        "--hardware", metavar="NAME", help="entry of configs/hardware (default: that of --cluster, or detected)"
+    )
     commands.add_argument(
         "--ranges", type=Path, metavar="FILE", help="box to draw shapes from (default: configs/sampling/<kind>.yml)"
     )
@@ -49,8 +68,31 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    return told(lambda: run(options, None))
+
+
+def main_of_process() -> int:
+    """As `main`, for a process that torchrun or srun may have started as one rank of many."""
+    from sampling.rank import become_rank, rank_from
+
+    options = parser().parse_args()
     try:
-        return run(options)
+        become_rank(sys.argv[1:])
+        rank = rank_from(os.environ)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if rank is None:
+        return told(lambda: run(options, None))
+    from sampling.world import as_rank
+
+    return as_rank(rank, lambda world: told(lambda: run(options, world)), lambda: device_of(options))
+
+
+def told(work: Callable[[], int]) -> int:
+    """The exit code of `work`, with what went wrong on stderr."""
+    try:
+        return work()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -59,72 +101,163 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def run(options: argparse.Namespace) -> int:
-    from sampling.device import detect_hardware, most_ranks, ranks_of_machine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """Where a session takes place: `machine` has all ranks that there are, `shares` says how many a node to sample with."""
+
+    profile: str
+    hardware: str
+    machine: Machine
+    shares: Sequence[int]
+
+
+def run(options: argparse.Namespace, world: World | None, take: Take | None = None) -> int:
+    """A whole session; `take` times the plan in its own order, `sampling.session.sample` by default."""
+    from sampling.communication import communication_facts
     from sampling.hardware import CONFIGS, hardware_facts
+    from sampling.plan import memory_of_a_rank, plan_for
     from sampling.progress import progress_display
-    from sampling.requests import on_one_node, read_calls_file, space_filling
-    from sampling.session import Wanted, open_profile, sample, sole_session
+    from sampling.session import open_profile, sample, sole_session
     from sampling.shapes import draw_models
     from sampling.store import DATA, samples_directory
 
     if not 0 < options.budget < math.inf:
         raise ConfigError(f"--budget: {options.budget:g} is not a positive, finite number of seconds")
-    hardware = options.hardware or detect_hardware()
-    facts = hardware_facts(hardware)
-    kind = "cpu" if facts["kind"] == "cpu" else "gpu"
-    ranges = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
-    most = most_ranks(hardware)
-    wanted = []
-    if options.calls:
-        needed = sorted(read_calls_file(options.calls, facts["name"]).items())
-        if needed and needed[-1][0] > most:
-            raise ConfigError(
-                f"{options.calls}: needs {needed[-1][0]} ranks on one node, and this machine can run {most}; sample on a "
-                "machine as large as the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
-            )
-        for ranks, requests in needed:
-            here = [request for request in requests if on_one_node(request.call, ranks)]
-            wanted.append(Wanted(busy_ranks=ranks, requests=here, visits=VISITS_OF_NAMED))
-            if left_out := len(requests) - len(here):
-                print(
-                    f"{options.calls}: {left_out} calls that span nodes are left out: a session is on one",
-                    file=sys.stderr,
-                )
+    site = find_site(options, world)
+    kind = "cpu" if hardware_facts(site.hardware)["kind"] == "cpu" else "gpu"
+    ranges, grid = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
     models = draw_models(ranges, options.models)
-    wanted += [
-        Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1)
-        for ranks in ranks_of_machine(hardware)
-    ]
-    directory = samples_directory(options.profile, options.data or DATA)
+    named = list(named_calls(options.calls, site)) if options.calls else []
+    plan = plan_for(
+        site.machine,
+        [*named, *space(models, ranges, grid, site)],
+        lambda ranks: memory_of_a_rank(site.hardware, ranks),
+    )
+    if plan.misplaced:
+        print(f"{plan.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
+    directory = samples_directory(site.profile, options.data or DATA)
     with sole_session(directory):
-        manifest = open_profile(directory, profile=options.profile, hardware=hardware, fresh=options.fresh)
-        print(f"{options.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
+        network = communication_facts(site.hardware) | (world.provenance() if world else {})
+        manifest = open_profile(
+            directory, profile=site.profile, hardware=site.hardware, fresh=options.fresh, network=network
+        )
+        print(f"{site.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
         start = time.monotonic()
         with progress_display() as tell:
-            outcome = sample(directory, manifest, wanted, budget_s=options.budget, tell=tell)
+            outcome = (take or sample)(
+                directory, manifest, plan.wanted, budget_s=options.budget, tell=tell, run_job=world
+            )
+    too_large = f"{plan.too_large} collectives too large for the memory left out; " if plan.too_large else ""
     print(
         f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "
-        f"{outcome.not_reached} more wanted: run again to go on"
+        f"{too_large}{outcome.not_reached} more wanted: run again to go on"
     )
     return 0
 
 
-def read_ranges(path: Path) -> Ranges:
-    """The box of shapes; ConfigError names the file and what is wrong with it."""
+def find_site(options: argparse.Namespace, world: World | None) -> Site:
+    """What the options and the cluster file say, held against the ranks that are there."""
+    from sampling.device import detect_hardware, most_ranks, ranks_of_machine
+    from sampling.hardware import hardware_facts
+    from sampling.topology import Machine
+
+    cluster = read_cluster(options)
+    hardware = options.hardware or (cluster.hardware if cluster else detect_hardware())
+    profile = options.profile or (cluster.profile if cluster else "this-machine")
+    most = most_ranks(hardware)
+    on_gpu = hardware_facts(hardware)["kind"] != "cpu"
+    if cluster and not options.hardware and on_gpu and (found := detect_hardware()) != hardware:
+        raise ConfigError(
+            f"{options.cluster}: hardware: {hardware!r}, and this machine has {found!r}; name that, or insist with "
+            f"--hardware {hardware}"
+        )
+    if world:
+        machine, shares = world.machine, sorted({1, world.machine.gpus_per_node})
+    elif cluster:
+        machine, shares = Machine(nodes=1, gpus_per_node=cluster.gpus_per_node), sorted({1, cluster.gpus_per_node})
+    else:
+        machine, shares = Machine(nodes=1, gpus_per_node=most), ranks_of_machine(hardware)
+    if cluster and cluster.machine != machine:
+        raise ConfigError(
+            f"{options.cluster}: has {cluster.nodes} nodes of {cluster.gpus_per_node}, and this session {machine.nodes} of "
+            f"{machine.gpus_per_node}; run `torchrun --nnodes {cluster.nodes} --nproc-per-node {cluster.gpus_per_node} … -m "
+            f"sampling …` on every node, or `srun --nodes {cluster.nodes} --ntasks-per-node {cluster.gpus_per_node} python -m "
+            "sampling …`"
+        )
+    if machine.gpus_per_node > most and not world:
+        raise ConfigError(
+            f"{options.cluster}: gpus_per_node: {machine.gpus_per_node} ranks, and this machine can run {most}; set it to "
+            f"{most} or less"
+        )
+    return Site(profile=profile, hardware=hardware, machine=machine, shares=shares)
+
+
+def read_cluster(options: argparse.Namespace) -> ClusterFile | None:
+    from sampling.cluster_file import read_cluster_file
+
+    return read_cluster_file(options.cluster) if options.cluster else None
+
+
+def device_of(options: argparse.Namespace) -> dict[str, Any]:
+    from sampling.device import detect_hardware, identify
+
+    cluster = read_cluster(options)
+    return identify(options.hardware or (cluster.hardware if cluster else detect_hardware()))
+
+
+def named_calls(path: Path, site: Site) -> Iterator[Wanted]:
+    """The calls that runs need, by how many ranks a node they run with. ConfigError if a node here has not so many."""
+    from sampling.hardware import hardware_facts
+    from sampling.requests import read_calls_file
+    from sampling.session import Wanted
+
+    most = site.machine.gpus_per_node
+    for ranks, requests in sorted(read_calls_file(path, hardware_facts(site.hardware)["name"]).items()):
+        if ranks > most:
+            raise ConfigError(
+                f"{path}: needs {ranks} ranks on one node, and this machine can run {most}; sample on a machine as large as "
+                "the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
+            )
+        yield Wanted(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED)
+
+
+def space(models: Sequence[DrawnModel], ranges: Ranges, grid: CollectiveGrid | None, site: Site) -> Iterator[Wanted]:
+    """Shapes that fill the space: of operators and cells on a node, then of collectives on all that the site offers."""
+    from sampling.compute import Request
+    from sampling.plan import collective_grid
+    from sampling.requests import space_filling
+    from sampling.session import Wanted
+
+    for ranks in site.shares:
+        yield Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1, fills=True)
+    machine = replace(site.machine, gpus_per_node=site.shares[-1])
+    if grid and machine.ranks > 1:
+        calls = collective_grid(machine, ranges.message_bytes, grid)
+        requests = [Request(call=call, phases=call.PHASES) for call in calls]
+        yield Wanted(busy_ranks=machine.gpus_per_node, requests=requests, visits=1, nodes=machine.nodes, fills=True)
+
+
+def read_ranges(path: Path) -> tuple[Ranges, CollectiveGrid | None]:
+    """The box of shapes, and the collectives if it has any; ConfigError names the file and what is wrong with it."""
     import yaml
 
+    from sampling.plan import CollectiveGrid
     from sampling.shapes import Ranges
 
     try:
         content = yaml.safe_load(path.read_text())
+        collectives = content.pop("collectives", None)
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
         }
-        return Ranges(**values)
+        return Ranges(**values), CollectiveGrid(**collectives) if collectives else None
     except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: no box of shapes ({error}); see configs/sampling/cpu.yml for the keys") from None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["import"]:
+        from sampling.import_command import main as main_of_import
+
+        sys.exit(main_of_import(sys.argv[2:]))
+    sys.exit(main_of_process())

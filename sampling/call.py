@@ -10,6 +10,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from sampling.errors import SamplesError
@@ -18,7 +19,20 @@ from sampling.hardware import Cluster
 if TYPE_CHECKING:
     import torch
 
-Phase = Literal["forward", "backward", "backward_accumulate", "backward_input", "backward_weight", "step"]
+Phase = Literal[
+    "forward",
+    "backward",
+    "backward_accumulate",
+    "backward_input",
+    "backward_weight",
+    "step",
+    "compute_beside",
+    "communication_beside",
+]
+
+
+State = Literal["burst", "sustained"]
+"""How warm the device was that a call was timed on."""
 
 
 class Workload(Protocol):
@@ -37,6 +51,8 @@ class Call(ABC):
 
     NAME: ClassVar[str]
     PHASES: ClassVar[tuple[Phase, ...]]
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    """Fields that may hold an array each, so that `terms` and `features` of many calls come from one formula at once."""
     DONE_PER_RUN: ClassVar[int] = 1
     """How many times one `Workload.run` does the call."""
     OVERHEAD: ClassVar[bool] = False
@@ -49,7 +65,7 @@ class Call(ABC):
 
     def fields(self) -> dict[str, Any]:
         """The fields that make the call what it is: ints, bools and strs by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in field_names(type(self))}
 
     @abstractmethod
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
@@ -69,6 +85,12 @@ class Call(ABC):
     @abstractmethod
     def build(self, device: torch.device) -> Workload:
         """Make the tensors and modules; torch is imported in here."""
+
+
+@cache
+def field_names(cls: type[Call]) -> tuple[str, ...]:
+    """The fields of a kind of call, in the order of their declaration."""
+    return tuple(field.name for field in fields(cls))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

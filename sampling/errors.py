@@ -2,6 +2,7 @@
 
 UserError               2  usage or config
 ├── ConfigError         2  every fault of a config in one message
+├── SkippedError        2  a call that cannot be timed here; the sampler notes it and goes on
 ├── SamplesError        3  samples or regressors missing, stale or not matching
 └── InfeasibleError     4  the plan does not fit, or no valid plan exists
 """
@@ -17,6 +18,10 @@ class UserError(Exception):
 
 class ConfigError(UserError):
     """A config that cannot be used; the message lists every fault at once."""
+
+
+class SkippedError(UserError):
+    """A call that this machine or its software cannot run; the message is the note that stands in for its rows."""
 
 
 class SamplesError(UserError):

@@ -31,6 +31,7 @@ from sampling.disk import naming_the_disk
 from sampling.hardware import Cluster, load_cluster
 from sampling.job import Job
 from sampling.launch import die_with_launcher, leave
+from sampling.notes import leave_note
 from sampling.rank import Rank, rank_from
 from sampling.store import Sample, append_to_journal
 from sampling.timer import Ranks, TimerSettings
@@ -64,6 +65,10 @@ def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] 
                 append_to_journal(Path(job.directory), sample)
             told()
 
+    def note(text: str) -> None:
+        if rank.rank == 0:
+            leave_note(Path(job.directory), text)
+
     with _ranks(job, member, store, cluster) as ranks:
         time_requests(
             [Request(call=make_call(name, values), phases=tuple(phases)) for name, values, phases in job.requests],
@@ -74,6 +79,7 @@ def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] 
             deadline_s=time.monotonic() + job.budget_s,
             settings=TimerSettings(**job.timer),
             keep=keep,
+            note=note,
         )
         ranks.barrier()
 

@@ -63,13 +63,6 @@ def _read_entry(entry: Mapping[str, Any]) -> tuple[int, Request]:
     return ranks, Request(call=call, phases=tuple(phases))
 
 
-def on_one_node(call: Call, ranks: int) -> bool:
-    """Whether `ranks` ranks of one node can run the call as it is meant."""
-    fields = call.fields()
-    within = fields.get("ranks_per_node", call.group_size) >= call.group_size and fields.get("group_nodes", 1) == 1
-    return within and call.group_size <= ranks
-
-
 def calls_file_content(requests: Mapping[int, Iterable[Request]], hardware: str) -> dict[str, Any]:
     """The inverse of `read_calls_file`."""
     return {
@@ -92,12 +85,15 @@ def space_filling(models: Iterable[DrawnModel], ranks: int) -> Iterator[Request]
     """Every cell of every model; the operators they are made of for every second one, since cells carry a step."""
     for index, model in enumerate(models):
         for call in calls_of(model, ranks, with_parts=index % 2 == 0):
-            yield Request(call=call, phases=_phases_worth_timing(call))
+            yield Request(call=call, phases=phases_worth_timing(call))
 
 
-def _phases_worth_timing(call: Call) -> tuple[Phase, ...]:
-    """All of them, but no halves of a backward that spans ranks: torch's schedules that split it run on whole layers."""
-    if call.group_size == 1:
+def phases_worth_timing(call: Call) -> tuple[Phase, ...]:
+    """All of them, but no halves of a backward that spans ranks: torch's schedules that split it run on whole layers.
+
+    Nor of a compiled one, which is a single piece.
+    """
+    if call.group_size == 1 and not call.fields().get("compiled"):
         return call.PHASES
     return tuple(phase for phase in call.PHASES if phase not in ("backward_input", "backward_weight"))
 
@@ -109,7 +105,10 @@ def missing(requests: Iterable[Request], kept: Iterable[Sample], ranks: int, vis
     does not fall on all of them.
     """
     have = Counter(
-        (sample.call, sample.phase) for sample in kept if sample.busy_ranks == ranks and not sample.quarantine
+        (sample.call, sample.phase)
+        for sample in kept
+        # both states of a device are timed in one visit
+        if sample.busy_ranks == ranks and not sample.quarantine and sample.state == "burst"
     )
     wanted: dict[Call, dict[Phase, None]] = {}
     for request in requests:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from sampling.errors import SamplesError, UserError
 from sampling.hardware import hardware_facts
 from sampling.job import Job
 from sampling.launch import launch
+from sampling.notes import take_notes
 from sampling.requests import missing
 from sampling.store import Manifest, fold_journal, iterate_samples, read_manifest, read_samples, write_manifest
 from sampling.timer import TimerSettings
@@ -170,6 +172,8 @@ def sample(
             (run_job or run_in_own_processes)(_job(directory, manifest, entry, lacking, share_s), tell)
         finally:
             not_reached += phases - _fold(directory)
+            for note in take_notes(directory):
+                print(note, file=sys.stderr)
     session = len(manifest.sessions) - 1
     own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
     return Outcome(kept=len(own), quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached))

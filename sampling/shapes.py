@@ -7,8 +7,8 @@ layer cell the operators it is made of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sampling.call import Call
@@ -18,13 +18,19 @@ from sampling.operators.layer import DenseLayer, GradientCell
 from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
 from sampling.operators.pipeline_action import PipelineAction
 from sampling.operators.vocabulary import Embedding
+from sampling.overlap import Overlap
+from sampling.varieties import DIMENSIONS, VarietyRanges, variety_of
 
 GIVEN_SEED = 20
+VARIETY_SEED = 21
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranges:
-    """What `configs/sampling/<kind>.yml` says: the box models are drawn from, and the precision."""
+    """What `configs/sampling/<kind>.yml` says: the box models are drawn from, and the precision.
+
+    `variety` is the box of what models have beside dense layers (see `VarietyRanges`), and by `every` of which models.
+    """
 
     dtype: str
     tokens: tuple[int, int]
@@ -35,6 +41,7 @@ class Ranges:
     vocab: tuple[int, int]
     layers: tuple[int, int]
     message_bytes: tuple[int, int]
+    variety: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +52,36 @@ class DrawnModel:
     vocab: int
     layers: int
     message_bytes: int
+    variety: tuple[Call, ...] = ()
+    """Calls that no dense model makes."""
 
 
 def draw_models(ranges: Ranges, count: int) -> list[DrawnModel]:
     """`count` models from a scrambled Sobol sequence (Owen 1997), so that any prefix fills the space evenly."""
     from scipy.stats import qmc
 
-    points = qmc.Sobol(d=9, scramble=True, seed=GIVEN_SEED).random_base2(max(1, (count - 1).bit_length()))
-    return [_model_at(point.tolist(), ranges) for point in points[:count]]
+    power = max(1, (count - 1).bit_length())
+    points = qmc.Sobol(d=9, scramble=True, seed=GIVEN_SEED).random_base2(power)
+    models = [_model_at(point.tolist(), ranges) for point in points[:count]]
+    if not ranges.variety:
+        return models
+    # a sequence of its own, so that a new dimension leaves the models as they are
+    others = qmc.Sobol(d=DIMENSIONS, scramble=True, seed=VARIETY_SEED).random_base2(power)
+    every, box = _variety_box(ranges.variety)
+    return [
+        model
+        if (index + 1) % every
+        else replace(model, variety=variety_of(model.layer, other.tolist(), index // every, box))
+        for index, (model, other) in enumerate(zip(models, others[:count], strict=True))
+    ]
+
+
+def _variety_box(values: Mapping[str, Any]) -> tuple[int, VarietyRanges]:
+    """Raises TypeError for a key that is not one."""
+    box: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "every"
+    }
+    return int(values.get("every", 1)), VarietyRanges(**box)
 
 
 def _model_at(point: list[float], ranges: Ranges) -> DrawnModel:
@@ -124,6 +153,7 @@ def calls_of(model: DrawnModel, ranks: int, *, with_parts: bool) -> Iterator[Cal
             if part.call not in seen:
                 seen.add(part.call)
                 yield part.call
+    yield from model.variety
 
 
 def group_calls_of(model: DrawnModel, ranks: int) -> Iterator[Call]:
@@ -148,8 +178,21 @@ def group_calls_of(model: DrawnModel, ranks: int) -> Iterator[Call]:
     if ranks == 2:
         yield PipelineAction(dtype=layer.dtype, size_bytes=4 * layer.batch * layer.seq_len * layer.hidden)
         yield SendRecv(size_bytes=model.message_bytes, ranks=ranks, ranks_per_node=ranks)
-    for kind in (AllReduce, AllGather, ReduceScatter, AllToAll):
+    kinds = (AllReduce, AllGather, ReduceScatter, AllToAll)
+    for kind in kinds:
         yield kind(size_bytes=model.message_bytes, ranks=ranks, ranks_per_node=ranks)
+    overlap = Overlap(
+        dtype=layer.dtype,
+        m=layer.batch * layer.seq_len,
+        n=layer.ffn,
+        k=layer.hidden,
+        collective=kinds[model.layers % len(kinds)].NAME,
+        size_bytes=model.message_bytes,
+        ranks=ranks,
+        ranks_per_node=ranks,
+    )
+    yield overlap
+    yield overlap.compute
 
 
 def _weights(model: DrawnModel, tp: int) -> dict[str, int]:

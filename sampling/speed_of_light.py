@@ -33,6 +33,7 @@ def _bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
         # the ranks of a node may share the way of all of them to other nodes
         links = 1 if call.ranks <= call.ranks_per_node else call.ranks_per_node
         return terms["wire"] / (WIRE_SLACK * links)
-    in_cache = isinstance(call, Operator) and call.bytes_moved(phase) < cluster.gpu.cache_mib * 2**20
-    kinds = ("_compute",) if in_cache else ("_compute", "_memory")
-    return max((value for name, value in terms.items() if name.endswith(kinds)), default=0.0)
+    compute_us = max((value for name, value in terms.items() if name.endswith("_compute")), default=0.0)
+    least_bytes = call.least_bytes(phase) if isinstance(call, Operator) else 0.0
+    in_cache = least_bytes < cluster.gpu.cache_mib * 2**20
+    return max(compute_us, 0.0 if in_cache else least_bytes / cluster.gpu.bytes_per_us())

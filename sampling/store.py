@@ -10,20 +10,23 @@ Rows hold fields and times, never features, so a new feature needs a retrain and
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.call import Call, Phase, make_call
+from sampling.call import Call, Phase, State, make_call
 from sampling.errors import SamplesError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DATA = Path(__file__).resolve().parent.parent / "data"
+IMPORTED = "imported"
+"""Beside samples/ and regressors/, other people's measurements and what is learnt from them: never in the repository."""
 MANIFEST_VERSION = 1
 MEASUREMENT_COLUMNS = (
     "phase",
@@ -35,7 +38,15 @@ MEASUREMENT_COLUMNS = (
     "repeats",
     "quarantine",
     "session",
+    "origin",
+    "state",
+    "clock_mhz",
+    "power_w",
+    "launch_us",
 )
+DEFAULTS: Mapping[str, Any] = {"origin": "", "state": "burst", "clock_mhz": None, "power_w": None, "launch_us": None}
+"""What the rows of a file hold that is older than the column."""
+MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +66,20 @@ class Sample:
     repeats: int
     quarantine: str
     session: int
+    origin: str = ""
+    """Empty for a row of our own sampler, `imported` for a published one, `filled: …` for a phase that nobody timed."""
+    state: State = "burst"
+    """`burst`: each repeat on a rested device; `sustained`: after a second of nothing else, at the clock that power allows."""
+    clock_mhz: float | None = None
+    """Of the multiprocessors, at the end of the timing; None where the device does not say."""
+    power_w: float | None = None
+    launch_us: float | None = None
+    """What the host adds to a call that it launches kernel by kernel: its time less that of a replayed graph; None where
+    no graph could be captured."""
 
     @property
-    def key(self) -> tuple[Call, Phase, int, int]:
-        return self.call, self.phase, self.threads, self.busy_ranks
+    def key(self) -> tuple[Call, Phase, int, int, State]:
+        return self.call, self.phase, self.threads, self.busy_ranks, self.state
 
     def as_row(self) -> dict[str, Any]:
         measured = {name: getattr(self, name) for name in MEASUREMENT_COLUMNS}
@@ -67,7 +88,7 @@ class Sample:
 
 def sample_from_row(row: Mapping[str, Any]) -> Sample:
     """The inverse of `Sample.as_row`."""
-    measured = {name: row[name] for name in MEASUREMENT_COLUMNS}
+    measured = {name: row[name] if name in row else DEFAULTS[name] for name in MEASUREMENT_COLUMNS}
     return Sample(call=make_call(row["call"], row["fields"]), **measured)
 
 
@@ -87,6 +108,15 @@ class Manifest:
 
 def samples_directory(profile: str, data: Path = DATA) -> Path:
     return data / "samples" / profile
+
+
+def home_of(profile: str, data: Path = DATA) -> Path:
+    """The folder of samples/ and regressors/ that knows the profile: ours, or else that of what was imported."""
+    imported = data / IMPORTED
+    own, other = (
+        any((home / kind / profile).is_dir() for kind in ("samples", "regressors")) for home in (data, imported)
+    )
+    return imported if other and not own else data
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -118,8 +148,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     write_atomically(directory / "manifest.json", json.dumps(manifest.as_dict(), indent=1).encode())
 
 
-def read_samples(directory: Path) -> dict[str, pd.DataFrame]:
-    """Every row of a profile, quarantined ones included: call name → table.
+def read_samples(directory: Path, names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Every row of a profile, or of these calls of it, quarantined ones included: call name → table.
 
     Raises SamplesError for a file that is not parquet or lacks a column, naming both.
     """
@@ -127,14 +157,16 @@ def read_samples(directory: Path) -> dict[str, pd.DataFrame]:
 
     tables = {}
     for path in sorted(directory.glob("*.parquet")):
+        if names is not None and path.stem not in names:
+            continue
         try:
             table = pd.read_parquet(path)
         except (OSError, ValueError) as error:
             raise SamplesError(f"{path}: cannot be read as parquet ({error}); restore or delete it") from None
-        missing = [column for column in MEASUREMENT_COLUMNS if column not in table.columns]
-        if missing:
+        absent = [column for column in MEASUREMENT_COLUMNS if column not in table.columns]
+        if missing := [column for column in absent if column not in DEFAULTS]:
             raise SamplesError(f"{path}: lacks the columns {missing}; it is no sample table of this version")
-        tables[path.stem] = table
+        tables[path.stem] = table.assign(**{column: DEFAULTS[column] for column in absent})
     return tables
 
 
@@ -144,6 +176,7 @@ def iterate_samples(tables: Mapping[str, pd.DataFrame]) -> Iterator[Sample]:
         columns = [column for column in table.columns if column not in MEASUREMENT_COLUMNS]
         for row in table.to_dict("records"):
             measured = {str(key): _plain(row[key]) for key in MEASUREMENT_COLUMNS}
+            measured |= {key: None for key in MAY_BE_UNKNOWN if measured[key] is None or math.isnan(measured[key])}
             yield Sample(call=make_call(name, {column: _plain(row[column]) for column in columns}), **measured)
 
 
@@ -195,7 +228,12 @@ def _merge(old: list[Sample], new: list[Sample]) -> list[Sample]:
     return kept + new
 
 
-def _write_table(path: Path, samples: list[Sample]) -> None:
+def write_table(directory: Path, name: str, samples: Sequence[Sample]) -> None:
+    """Put these rows, all of a call name, in the place of those that the profile holds."""
+    _write_table(directory / f"{name}.parquet", samples)
+
+
+def _write_table(path: Path, samples: Sequence[Sample]) -> None:
     import pandas as pd
 
     rows = [

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from sampling.call import Phase, Workload
+from sampling.call import Phase, State, Workload
 from sampling.load import OTHERS_LIMIT, load_of_others, read_cpu_clock
-
-if TYPE_CHECKING:
-    import torch
+from sampling.stopwatch import Stopwatch, thread_stopwatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimerSettings:
     """How long a phase is timed: a batch of `seconds`, and more of them until the median is known to `median_error`
     (relative half-width, 95 %). A timing beside other processes' load is tried again, up to `attempts` times.
+
+    On a device: a warm-up of at most `most_warmups` runs, until they agree to `settle_error`; batches of `burst_repeats`
+    with a pause of `rest_seconds` or more before each; then `sustained_seconds` without a pause, and repeats after them.
     """
 
     warmup_repeats: int = 3
@@ -29,13 +28,18 @@ class TimerSettings:
     median_error: float = 0.05
     most_batches: int = 5
     attempts: int = 3
+    most_warmups: int = 30
+    settle_error: float = 0.05
+    burst_repeats: int = 20
+    rest_seconds: float = 0.01
+    sustained_seconds: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
     """Median, 10th and 90th percentile of the repeats, the share of the CPU that others took meanwhile,
-    whether the wall clock was read (else the thread's CPU time), and the half-width of the median's 95 % interval
-    relative to the median.
+    whether the wall clock was read (else the thread's CPU time, or a device's own clock), and the half-width of the
+    median's 95 % interval relative to the median. `state` and what follows it are those of `Sample`.
     """
 
     median_us: float
@@ -45,6 +49,10 @@ class Timing:
     other_load: float
     by_wall: bool
     median_error: float
+    state: State = "burst"
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    launch_us: float | None = None
 
 
 class Ranks(Protocol):
@@ -57,9 +65,6 @@ class Ranks(Protocol):
     def total(self, value: float) -> float: ...
 
     def gather(self, values: list[float]) -> list[list[float]]: ...
-
-
-Stopwatch = Callable[[Callable[[], None]], float]
 
 
 def time_phase(
@@ -105,65 +110,40 @@ def _attempt(
     pilot = [once() for _ in range(settings.warmup_repeats)]
     typical_s = ranks.largest(min(pilot)) / 1e6
     batch = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
-    combine = max if together else statistics.fmean
     times: list[float] = []
     before = read_cpu_clock()
     for _ in range(settings.most_batches):
         own_times = [once() for _ in range(batch)]
-        times += [combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True)]
-        if _median_error(sorted(times)) <= settings.median_error:
+        times += combined(own_times, ranks, together, done_per_run)
+        if uncertainty(sorted(times)) <= settings.median_error:
             break
     after = read_cpu_clock()
-    times.sort()
+    load = ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s)))
+    return summary(times, other_load=load, by_wall=stopwatch is not thread_stopwatch)
+
+
+def combined(own_times: list[float], ranks: Ranks, together: bool, done_per_run: int) -> list[float]:
+    """µs of the call in each repeat, from this rank's times and those of the others."""
+    combine = max if together else statistics.fmean
+    return [combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True)]
+
+
+def summary(times: list[float], *, other_load: float, by_wall: bool) -> Timing:
+    """Quantiles of the repeats (µs, at least one)."""
+    ordered = sorted(times)
     return Timing(
-        median_us=statistics.median(times),
-        low_us=times[round(0.1 * (len(times) - 1))],
-        high_us=times[round(0.9 * (len(times) - 1))],
-        repeats=len(times),
-        other_load=ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s))),
-        by_wall=stopwatch is not thread_stopwatch,
-        median_error=_median_error(times),
+        median_us=statistics.median(ordered),
+        low_us=ordered[round(0.1 * (len(ordered) - 1))],
+        high_us=ordered[round(0.9 * (len(ordered) - 1))],
+        repeats=len(ordered),
+        other_load=other_load,
+        by_wall=by_wall,
+        median_error=uncertainty(ordered),
     )
 
 
-def _median_error(times: list[float]) -> float:
+def uncertainty(times: list[float]) -> float:
     """Relative half-width of the median's 95 % interval, from order statistics: no shape of noise is assumed."""
     middle, reach = (len(times) - 1) / 2, 0.98 * math.sqrt(len(times))
     low, high = times[max(0, math.floor(middle - reach))], times[min(len(times) - 1, math.ceil(middle + reach))]
-    return (high - low) / 2 / statistics.median(times)
-
-
-def wall_stopwatch(run: Callable[[], None]) -> float:
-    """µs by the wall clock: for communication, and compute on several threads."""
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
-
-
-def thread_stopwatch(run: Callable[[], None]) -> float:
-    """µs of this thread's CPU time: compute on one thread, untouched by preemption."""
-    start = time.thread_time_ns()
-    run()
-    return (time.thread_time_ns() - start) / 1e3
-
-
-def device_stopwatch(device: torch.device) -> Stopwatch:
-    """µs between two events on the device's stream (CUDA or HIP)."""
-    import torch
-
-    def stopwatch(run: Callable[[], None]) -> float:
-        start, end = (torch.Event(device=device, enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(device)
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end) * 1e3)
-
-    return stopwatch
-
-
-def choose_stopwatch(device: torch.device, threads: int, together: bool) -> Stopwatch:
-    if device.type != "cpu":
-        return device_stopwatch(device)
-    return thread_stopwatch if threads == 1 and not together else wall_stopwatch
+    return (high - low) / 2 / max(statistics.median(times), 1e-9)

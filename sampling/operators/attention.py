@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Phase, register
-from sampling.operators.base import FORWARD_BACKWARD, Operator
+from sampling.errors import SkippedError
+from sampling.hardware import Cluster
+from sampling.operators.arrays import least, log2
+from sampling.operators.base import FORWARD_BACKWARD, Operator, physics_features
+from sampling.operators.precision import products_in
+from sampling.operators.tiles import wave_features
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from sampling.operators.workload import AutogradWorkload
@@ -19,13 +26,14 @@ if TYPE_CHECKING:
 class Attention(Operator):
     """softmax(Q·Kᵀ/√d)·V for Q [batch, heads, seq, head_dim], K and V [batch, kv_heads, seq, head_dim].
 
-    Forward is two products of 2·b·h·s²·d FLOPs; flash backward five of them, one to recompute the scores
+    Forward is two products of 2·b·h·s²·d FLOPs; flash backward five of them, the scores computed again among them
     (Dao et al., FlashAttention, arXiv 2205.14135).
     """
 
     NAME: ClassVar[str] = "attention"
     KIND: ClassVar[str] = "attention"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+    COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
 
     batch: int
     seq_len: int
@@ -33,42 +41,76 @@ class Attention(Operator):
     kv_heads: int
     head_dim: int
     causal: bool
+    window: int = 0
+    """Keys that a query sees, itself included, in sliding-window attention; 0 for all."""
+    value_dim: int = 0
+    """Size of a value head where it is not `head_dim` (multi-head latent attention: 128 beside 192); 0 where it is."""
+    kernel: str = ""
+    """The backend: `flash`, `cudnn`, `efficient` or `math` of torch, `flash_attn` of the package, or another that a
+    measurement names; empty for torch's own choice."""
+
+    @property
+    def value_head_dim(self) -> int:
+        return self.value_dim or self.head_dim
+
+    @property
+    def seen(self) -> float:
+        """Share of the query-key pairs that no mask rules out."""
+        window: int = least(self.window or self.seq_len, self.seq_len)
+        if not self.causal:
+            return window / self.seq_len
+        return window * (2 * self.seq_len - window + 1) / (2 * self.seq_len**2)
 
     def flops(self, phase: Phase) -> float:
-        one_product = 2.0 * self.batch * self.heads * self.seq_len**2 * self.head_dim
-        return one_product * (2 if phase == "forward" else 5)
+        one_wide = 2.0 * self.batch * self.heads * self.seq_len**2
+        scores, values = one_wide * self.head_dim, one_wide * self.value_head_dim
+        return scores + values if phase == "forward" else 3 * scores + 2 * values
 
     def executed_flops(self, phase: Phase) -> float:
-        seen = (self.seq_len + 1) / (2 * self.seq_len) if self.causal else 1.0
-        return self.flops(phase) * seen
+        return self.flops(phase) * self.seen
 
     def bytes_moved(self, phase: Phase) -> float:
-        query = self.batch * self.seq_len * self.heads * self.head_dim
-        key_value = self.batch * self.seq_len * self.kv_heads * self.head_dim
-        forward = 2 * query + 2 * key_value
+        widths = self.head_dim + self.value_head_dim
+        forward = self.batch * self.seq_len * widths * (self.heads + self.kv_heads)
         # backward reads q, k, v, out and its gradient, and writes dq, dk, dv
-        return float(self.item_bytes * (forward if phase == "forward" else 2 * forward))
+        return self.item_bytes * forward * (1.0 if phase == "forward" else 2.0)
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        # a block of a flash kernel holds a tile of one head's queries
+        waves = wave_features(self.seq_len, 1, self.batch * self.heads, cluster.gpu.multiprocessors)
+        return {
+            **physics_features(self, phase, cluster),
+            **waves,
+            "seen": self.seen,
+            "log2_heads_in_all": log2(self.batch * self.heads),
+            "log2_heads_per_key": log2(self.heads / self.kv_heads),
+        }
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn.functional import scaled_dot_product_attention
-
+        from sampling.operators.attention_kernels import attention_kernel
         from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
 
+        attend, note = attention_kernel(self, device)
+
         def copy() -> Copy:
-            # [batch, seq, heads, d] seen transposed, as a projection's output is
             query = leaf(device, self.dtype, self.batch, self.seq_len, self.heads, self.head_dim)
             key = leaf(device, self.dtype, self.batch, self.seq_len, self.kv_heads, self.head_dim)
-            value = leaf(device, self.dtype, self.batch, self.seq_len, self.kv_heads, self.head_dim)
+            value = leaf(device, self.dtype, self.batch, self.seq_len, self.kv_heads, self.value_head_dim)
+            return Copy(forward=lambda: attend(query, key, value), inputs=[query, key, value])
 
-            def forward() -> torch.Tensor:
-                return scaled_dot_product_attention(
-                    query.transpose(1, 2),
-                    key.transpose(1, 2),
-                    value.transpose(1, 2),
-                    is_causal=self.causal,
-                    enable_gqa=self.kv_heads != self.heads,
-                )
+        copies = [copy() for _ in range(COPIES)]
+        if self.kernel:
+            self._refuse_unless_it_runs(copies[0].forward)
+        return AutogradWorkload(copies, context=products_in(self.dtype), note=note)
 
-            return Copy(forward=forward, inputs=[query, key, value])
+    def _refuse_unless_it_runs(self, forward: Callable[[], torch.Tensor]) -> None:
+        """A named kernel has limits of its own, such as head sizes, and says so only when it is run."""
+        import torch
 
-        return AutogradWorkload([copy() for _ in range(COPIES)])
+        try:
+            forward()
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise SkippedError(f"{self.NAME}: the {self.kernel} kernel does not take {self}: {reason}") from None

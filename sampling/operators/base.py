@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.call import Call, Phase
 from sampling.hardware import DTYPE_BYTES, Cluster
+from sampling.operators.arrays import is_nothing, log2
 
 FORK_JOIN_ELEMENTS = 32_768
 """Elements from which torch shares an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).
@@ -34,6 +34,10 @@ class Operator(Call):
     def bytes_moved(self, phase: Phase) -> float:
         """Compulsory traffic: every tensor that the phase must read or write, once."""
 
+    def least_bytes(self, phase: Phase) -> float:
+        """The same where chance may spare some of it: what a bound may count on."""
+        return self.bytes_moved(phase)
+
     def executed_flops(self, phase: Phase) -> float:
         """FLOPs that the kernel really executes, where masking lets it skip some."""
         return self.flops(phase)
@@ -51,11 +55,11 @@ class Operator(Call):
         gpu = cluster.gpu
         terms = {f"{self.KIND}_memory": self.bytes_moved(phase) / gpu.bytes_per_us()}
         flops = self.executed_flops(phase)
-        if flops:
+        if not is_nothing(flops):
             terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.dtype)
-        if self.elements and gpu.threads > 1:
+        if gpu.threads > 1 and not is_nothing(self.elements):
             # a nominal microsecond: the fit finds what waking the threads costs
-            terms["fork_join"] = float(self.elements > FORK_JOIN_ELEMENTS)
+            terms["fork_join"] = 1.0 * (self.elements > FORK_JOIN_ELEMENTS)
         return terms
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
@@ -66,23 +70,25 @@ def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, fl
     """Log sizes, log roofline terms, arithmetic intensity, and how well the sizes fill whole tiles.
 
     The list is the one that won on public samples: FLOPs and bytes (as times at peak), intensity, alignment, log sizes.
+    A kind, such as the kernel's, is a column of its own, 1 where it applies.
     """
     features: dict[str, float] = {}
     for name, value in call.fields().items():
         if isinstance(value, bool):
             features[name] = float(value)
-        elif isinstance(value, int):
-            features[f"log2_{name}"] = math.log2(value + 1)
-            features[f"odd_tail_{name}"] = (-value % 64) / 64
+        elif name == "dtype":
+            features["dtype_width"] = float(DTYPE_BYTES[value])
+        elif isinstance(value, str):
+            if value:
+                features[f"{name}={value}"] = 1.0
         else:
-            features[f"{name}_width"] = float(DTYPE_BYTES.get(value, len(value)))
+            features[f"log2_{name}"] = log2(value + 1)
+            features[f"odd_tail_{name}"] = (-value % 64) / 64
     terms = call.terms(phase, cluster)
     for name, value in terms.items():
-        features[f"log2_{name}_us"] = math.log2(value + 1e-3)
+        features[f"log2_{name}_us"] = log2(value + 1e-3)
     compute = sum(value for name, value in terms.items() if name.endswith("_compute"))
     memory = sum(value for name, value in terms.items() if name.endswith("_memory"))
-    features["log2_intensity"] = math.log2((compute + 1e-6) / (memory + 1e-6))
-    features["log2_cache_fill"] = math.log2(
-        1e-6 + memory * cluster.gpu.bytes_per_us() / (cluster.gpu.cache_mib * 2**20)
-    )
+    features["log2_intensity"] = log2((compute + 1e-6) / (memory + 1e-6))
+    features["log2_cache_fill"] = log2(1e-6 + memory * cluster.gpu.bytes_per_us() / (cluster.gpu.cache_mib * 2**20))
     return features

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from sampling.call import Call, Counted, Phase
 from sampling.collectives import AllGather, AllReduce, ReduceScatter
@@ -49,13 +49,34 @@ def composite_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, 
     total = sum(terms.values())
     features = {f"log2_{name}_us": math.log2(value + 1e-3) for name, value in terms.items()}
     features |= {f"share_{name}": value / total for name, value in terms.items()}
-    features |= {name: float(value) for name, value in call.fields().items() if isinstance(value, bool)}
+    features |= {name: float(value) for name, value in said_bools(call).items()}
     features |= {
         f"log2_{name}": math.log2(call.fields()[name])
         for name in ("batch", "seq_len", "hidden")
         if name in call.fields()
     }
     return features
+
+
+def said_bools(call: Call) -> dict[str, bool]:
+    """The call's yes-or-no fields. One with a default is a column of a kind where it holds, and none where it does not:
+    it may be younger than what was fitted."""
+    said = {name: value for name, value in call.fields().items() if isinstance(value, bool)}
+    younger = {field.name for field in fields(call) if field.default is False}
+    return {
+        f"{name}=yes" if name in younger else name: value
+        for name, value in said.items()
+        if value or name not in younger
+    }
+
+
+def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
+    """The phase of a part that runs in `phase` of the whole; operators without weights have no backward halves."""
+    if phase in phases:
+        return phase
+    if phase == "backward_accumulate" or (phase == "backward_input" and "backward_weight" not in phases):
+        return "backward" if "backward" in phases else None
+    return None
 
 
 def add_terms(*many: Mapping[str, float]) -> dict[str, float]:

@@ -26,7 +26,7 @@ class _Elementwise(Operator):
         return 0.0
 
     def bytes_moved(self, phase: Phase) -> float:
-        return float(self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1])
+        return 1.0 * self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
 
 
 def _workload(
@@ -47,6 +47,7 @@ class SwiGLU(_Elementwise):
     """silu(gate) · up for two tensors [tokens, width] (Shazeer, arXiv 2002.05202)."""
 
     NAME: ClassVar[str] = "swiglu"
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (3, 5)
 
     tokens: int
@@ -69,6 +70,7 @@ class Gelu(_Elementwise):
     """x·Φ(x) over [tokens, width]."""
 
     NAME: ClassVar[str] = "gelu"
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (2, 3)
 
     tokens: int
@@ -90,6 +92,7 @@ class ResidualAdd(_Elementwise):
     """x + y over [tokens, hidden]. Its backward hands the gradient on, so it costs no pass of its own."""
 
     NAME: ClassVar[str] = "residual_add"
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "hidden")
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
     TENSORS: ClassVar[tuple[int, int]] = (3, 0)
 
@@ -110,6 +113,7 @@ class RoPE(_Elementwise):
     """Rotary position embedding of [batch, seq, heads, head_dim] (Su et al., arXiv 2104.09864)."""
 
     NAME: ClassVar[str] = "rope"
+    COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "seq_len", "heads", "head_dim")
     TENSORS: ClassVar[tuple[int, int]] = (2, 2)
 
     batch: int

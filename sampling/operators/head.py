@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
-from sampling.operators.composite import Composite, Group, entering_group, summed_over_group
+from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
 from sampling.operators.gemm import Gemm
-from sampling.operators.layer import CELL_PHASES, phase_of
+from sampling.operators.layer import CELL_PHASES
 from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.precision import products_in
 from sampling.operators.vocabulary import CrossEntropy
 
 if TYPE_CHECKING:
@@ -70,4 +71,5 @@ class OutputHead(Composite):
         from sampling.operators.workload import COPIES
 
         modules = [make_head(self, device) for _ in range(COPIES)]
-        return ModuleWorkload(modules, lambda: random_hidden_and_target(self, device), context=loss_context(self.tp))
+        context = loss_context(self.tp) if self.tp > 1 else products_in(self.dtype)
+        return ModuleWorkload(modules, lambda: random_hidden_and_target(self, device), context=context)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sampling.call import Counted, Phase, register
 from sampling.operators.attention import Attention
-from sampling.operators.composite import Composite, Group, entering_group, summed_over_group
+from sampling.operators.base import Operator
+from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.precision import products_in
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +57,8 @@ class LayerShape(Composite):
     """Nodes over which the cell's group is spread."""
     output_bias: str = ""
     """Whether attention's output projection has a bias: `with`, `without`, or empty for as `bias` says."""
+    compiled: bool = False
+    """Whether the layer runs under torch.compile, which fuses what lies between its products."""
 
     @property
     def has_output_bias(self) -> bool:
@@ -85,47 +89,61 @@ class LayerShape(Composite):
         return (*self._operators_of(phase), *self._collectives_of(phase))
 
     def _operators_of(self, phase: Phase) -> tuple[Counted, ...]:
-        calls: list[tuple[Gemm | Attention | RMSNorm | LayerNorm | SwiGLU | Gelu | RoPE | ResidualAdd, int]]
-        tokens, local = self.batch * self.seq_len, self.batch * self.seq_len // (self.tp if self.sp else 1)
-        heads, kv_heads, width = self.heads // self.tp, self.kv_heads // self.tp, self.ffn // self.tp
+        attention, rotations = self.attention_calls(), self.rotation_calls()
+        norm, *residual = self.frame_calls()
+        calls = (norm, *attention, *self.mlp_calls(), *residual, *rotations)
+        return counted_in(phase, calls)
+
+    def frame_calls(self) -> list[tuple[Operator, int]]:
+        """Norms and residual additions: what the two halves of the layer stand in."""
+        local = self.batch * self.seq_len // (self.tp if self.sp else 1)
         norm = RMSNorm if self.norm == "rms" else LayerNorm
-
-        def gemm(n: int, k: int) -> Gemm:
-            return Gemm(dtype=self.dtype, m=tokens, n=n, k=k)
-
-        calls = [
+        return [
             (norm(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
-            (gemm(heads * self.head_dim, self.hidden), 1),
-            (gemm(kv_heads * self.head_dim, self.hidden), 2),
-            (
-                Attention(
-                    dtype=self.dtype,
-                    batch=self.batch,
-                    seq_len=self.seq_len,
-                    heads=heads,
-                    kv_heads=kv_heads,
-                    head_dim=self.head_dim,
-                    causal=True,
-                ),
-                1,
-            ),
-            (gemm(self.hidden, heads * self.head_dim), 1),
-            (gemm(width, self.hidden), 2 if self.gated else 1),
-            ((SwiGLU if self.gated else Gelu)(dtype=self.dtype, tokens=tokens, width=width), 1),
-            (gemm(self.hidden, width), 1),
             (ResidualAdd(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
         ]
-        if self.rope:
-            shape: dict[str, Any] = {
-                "dtype": self.dtype,
-                "batch": self.batch,
-                "seq_len": self.seq_len,
-                "head_dim": self.head_dim,
-            }
-            calls += [(RoPE(**shape, heads=heads), 1), (RoPE(**shape, heads=kv_heads), 1)]
-        return tuple(
-            Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
+
+    def attention_calls(self) -> list[tuple[Operator, int]]:
+        """Projections and attention between them."""
+        heads, kv_heads = self.heads // self.tp, self.kv_heads // self.tp
+        attention = Attention(
+            dtype=self.dtype,
+            batch=self.batch,
+            seq_len=self.seq_len,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=self.head_dim,
+            causal=True,
         )
+        return [
+            (self._gemm(heads * self.head_dim, self.hidden), 1),
+            (self._gemm(kv_heads * self.head_dim, self.hidden), 2),
+            (attention, 1),
+            (self._gemm(self.hidden, heads * self.head_dim), 1),
+        ]
+
+    def rotation_calls(self) -> list[tuple[Operator, int]]:
+        if not self.rope:
+            return []
+        shape: dict[str, Any] = {
+            "dtype": self.dtype,
+            "batch": self.batch,
+            "seq_len": self.seq_len,
+            "head_dim": self.head_dim,
+        }
+        return [(RoPE(**shape, heads=heads // self.tp), 1) for heads in (self.heads, self.kv_heads)]
+
+    def mlp_calls(self) -> list[tuple[Operator, int]]:
+        tokens, width = self.batch * self.seq_len, self.ffn // self.tp
+        activation = (SwiGLU if self.gated else Gelu)(dtype=self.dtype, tokens=tokens, width=width)
+        return [
+            (self._gemm(width, self.hidden), 2 if self.gated else 1),
+            (activation, 1),
+            (self._gemm(self.hidden, width), 1),
+        ]
+
+    def _gemm(self, n: int, k: int) -> Gemm:
+        return Gemm(dtype=self.dtype, m=self.batch * self.seq_len, n=n, k=k)
 
     def _collectives_of(self, phase: Phase) -> tuple[Counted, ...]:
         if self.tp == 1 or phase == "backward_weight":
@@ -137,13 +155,11 @@ class LayerShape(Composite):
         return once * 2
 
 
-def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
-    """The phase of a part that runs in `phase` of the whole; operators without weights have no backward halves."""
-    if phase in phases:
-        return phase
-    if phase == "backward_accumulate" or (phase == "backward_input" and "backward_weight" not in phases):
-        return "backward" if "backward" in phases else None
-    return None
+def counted_in(phase: Phase, calls: Sequence[tuple[Operator, int]]) -> tuple[Counted, ...]:
+    """What of `calls`, each so many times, runs in a phase of the whole."""
+    return tuple(
+        Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
+    )
 
 
 @register
@@ -171,7 +187,12 @@ class DenseLayer(LayerShape):
         from sampling.operators.workload import COPIES
 
         modules = [make_layer(self, device) for _ in range(COPIES)]
-        return ModuleWorkload(modules, lambda: random_hidden(self, device))
+        return ModuleWorkload(
+            modules,
+            lambda: random_hidden(self, device),
+            compiled=self.compiled,
+            context=products_in(self.dtype),
+        )
 
 
 @register
@@ -212,4 +233,6 @@ class GradientCell(LayerShape):
         from sampling.operators.module_workload import ModuleWorkload
 
         stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
-        return ModuleWorkload([stack], lambda: random_hidden(self, device), keeps_graph=False)
+        return ModuleWorkload(
+            [stack], lambda: random_hidden(self, device), keeps_graph=False, context=products_in(self.dtype)
+        )

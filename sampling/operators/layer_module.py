@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from sampling.operators.compiling import compiled
 from sampling.operators.elementwise import rotary_table, rotate
+from sampling.operators.experts_module import Mixture
 from sampling.operators.tensor_parallel import parallelize_layer
 from sampling.operators.workload import leaf, torch_dtype
 
 if TYPE_CHECKING:
     from sampling.operators.layer import LayerShape
+    from sampling.operators.moe_layer import MoELayer
 
 
 class Attend(torch.nn.Module):
@@ -79,6 +82,28 @@ class Layer(torch.nn.Module):
         return y
 
 
+class MoELayerModule(torch.nn.Module):
+    """Pre-norm decoder layer whose MLP is a mixture, a shared expert beside it where the shape has one."""
+
+    def __init__(self, shape: MoELayer, device: torch.device) -> None:
+        super().__init__()
+        dense = shape.dense
+        self.attention_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.attend = Attend(dense, device)
+        self.mlp_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.mixture = Mixture(shape, device)
+        self.shared = Mlp(dense, device) if shape.shared_inter else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attend(self.attention_norm(x))
+        normed = self.mlp_norm(x)
+        mixed = self.mixture(normed)
+        if self.shared is not None:
+            mixed = mixed + self.shared(normed)
+        y: torch.Tensor = x + mixed
+        return y
+
+
 def make_norm(kind: str, hidden: int, dtype: str, device: torch.device) -> torch.nn.Module:
     norm = torch.nn.RMSNorm if kind == "rms" else torch.nn.LayerNorm
     return norm(hidden, eps=1e-5, device=device, dtype=torch_dtype(dtype))
@@ -86,7 +111,13 @@ def make_norm(kind: str, hidden: int, dtype: str, device: torch.device) -> torch
 
 def make_layer(shape: LayerShape, device: torch.device) -> torch.nn.Module:
     """A layer with random weights, spread over the default group if the shape is tensor-parallel."""
-    return parallelize_layer(Layer(shape, device), device, shape.tp, shape.sp)
+    layer = parallelize_layer(Layer(shape, device), device, shape.tp, shape.sp)
+    return compiled(layer) if shape.compiled else layer
+
+
+def make_moe_layer(shape: MoELayer, device: torch.device) -> torch.nn.Module:
+    layer = MoELayerModule(shape, device)
+    return compiled(layer) if shape.compiled else layer
 
 
 def random_hidden(shape: LayerShape, device: torch.device) -> tuple[torch.Tensor, ...]:

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from sampling.call import Phase
+from sampling.errors import SkippedError
 
 
 class _Slot:
@@ -38,6 +39,7 @@ class ModuleWorkload:
     """Times `modules` in turn: distinct weights, detached from one another.
 
     With `keeps_graph` one forward serves every backward; a module that must see each forward (DDP) sets it False.
+    A `compiled` module's backward is one piece, run once after each forward; it is compiled here, before anything is timed.
     `context` surrounds forward and backward (vocabulary-parallel loss needs one).
     """
 
@@ -47,19 +49,41 @@ class ModuleWorkload:
         make_inputs: Callable[[], tuple[torch.Tensor, ...]],
         *,
         keeps_graph: bool = True,
+        compiled: bool = False,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._slots = [_Slot(module, make_inputs()) for module in modules]
-        self._keeps_graph = keeps_graph
+        self._keeps_graph = keeps_graph and not compiled
+        self._compiled = compiled
         self._context = context
         self._turn = 0
         self._weight_groups: list[dict[str, Any]] = []
+        if compiled:
+            phases: tuple[Phase, ...] = ("forward", "backward")
+            for phase in phases * len(self._slots):
+                self.prepare(phase)
+                self.run(phase)
 
     @property
     def _slot(self) -> _Slot:
         return self._slots[self._turn % len(self._slots)]
 
+    def forget(self) -> None:
+        """Let go of every graph: the next backward follows a forward on the stream of its own time."""
+        for slot in self._slots:
+            slot.output = None
+            for weight in slot.module.parameters():
+                weight.grad = None
+
+    def rotates_through(self, cache_bytes: float) -> bool:
+        """Whether the modules between two turns of one displace its weights from a cache of this size."""
+        others = [sum(weight.nbytes for weight in slot.module.parameters()) for slot in self._slots[1:]]
+        return sum(others) >= 2 * cache_bytes
+
     def prepare(self, phase: Phase) -> None:
+        halves = phase in ("backward_input", "backward_weight")
+        if halves and self._compiled:
+            raise SkippedError("the backward of a compiled layer is one piece and has no halves to time")
         self._turn += 1
         slot = self._slot
         slot.hidden.grad = None
@@ -67,7 +91,6 @@ class ModuleWorkload:
             # the last graph is let go untimed, as a step lets its activations go in backward
             slot.output = None
             return
-        halves = phase in ("backward_input", "backward_weight")
         if slot.output is None or halves or not self._keeps_graph:
             with self._context():
                 slot.forward()

@@ -19,6 +19,7 @@ class _Norm(Operator):
     """x [tokens, hidden] → the same shape; memory-bound."""
 
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "hidden")
 
     tokens: int
     hidden: int
@@ -33,7 +34,7 @@ class _Norm(Operator):
     def bytes_moved(self, phase: Phase) -> float:
         # forward and backward-weight pass over two tensors of the input's size, the input's gradient over three
         passes = {"forward": 2, "backward_weight": 2}.get(phase, 3)
-        return float(self.item_bytes * passes * self.tokens * self.hidden)
+        return 1.0 * self.item_bytes * passes * self.tokens * self.hidden
 
 
 @register

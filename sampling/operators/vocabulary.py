@@ -46,9 +46,12 @@ class Embedding(Operator):
         return 0.0
 
     def bytes_moved(self, phase: Phase) -> float:
-        rows = 2 * self.batch * self.seq_len * self.hidden
-        table = self.vocab * self.hidden // self.tp
-        elements = {"forward": rows, "backward": rows + table, "backward_accumulate": rows + 4 * table}[phase]
+        tokens = self.batch * self.seq_len
+        table_rows = self.vocab // self.tp
+        rows, table = tokens * self.hidden, table_rows * self.hidden
+        # however many tokens, a row of the table that a cache keeps is read once
+        distinct = min(tokens, table_rows) * self.hidden
+        elements = {"forward": rows + distinct, "backward": rows + table, "backward_accumulate": rows + 4 * table}[phase]
         return float(self.item_bytes * elements)
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

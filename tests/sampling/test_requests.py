@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sampling.call import Call
-from sampling.collectives import AllReduce
 from sampling.compute import Request
 from sampling.errors import ConfigError
+from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.operators.layer import DenseLayer
-from sampling.requests import calls_file_content, missing, on_one_node, read_calls_file, space_filling
+from sampling.operators.moe_layer import MoELayer
+from sampling.requests import calls_file_content, missing, read_calls_file, space_filling
 from sampling.shapes import Ranges, draw_models
 from sampling.store import Sample
 
@@ -90,6 +90,56 @@ def test_what_a_good_row_answers_is_not_timed_again() -> None:
     assert missing([Request(call=GEMM, phases=("forward",))], [SAMPLE], 2, visits=1) == []
 
 
+def test_a_visit_is_counted_by_its_burst_alone() -> None:
+    request = Request(call=GEMM, phases=("forward",))
+    assert missing([request], [replace(SAMPLE, state="sustained")], 2, visits=1) == [request]
+    both = [SAMPLE, replace(SAMPLE, state="sustained")]
+    assert missing([request], both, 2, visits=2) == [request]
+
+
+VARIETY = {
+    "every": 4,
+    "experts": [8, 256],
+    "topk": [1, 8],
+    "skews": [0, 1.2],
+    "windows": [256, 4096],
+    "head_dims": [64, 128, 256],
+    "kernels": ["flash", "math"],
+    "dtypes": ["fp8"],
+    "compiled": True,
+}
+
+
+def test_varieties_leave_the_models_as_they_are_and_come_after_them() -> None:
+    models = draw_models(replace(RANGES, variety=VARIETY), 16)
+    assert [replace(model, variety=()) for model in models] == draw_models(RANGES, 16)
+    assert [bool(model.variety) for model in models] == [(index + 1) % 4 == 0 for index in range(16)]
+    calls = [request.call for request in space_filling(models[:4], 1)]
+    assert calls[-len(models[3].variety) :] == list(models[3].variety)
+
+
+def test_varieties_stay_in_their_box() -> None:
+    calls = [
+        call for model in draw_models(replace(RANGES, variety={**VARIETY, "every": 1}), 32) for call in model.variety
+    ]
+    mixtures = [call for call in calls if isinstance(call, MoELayer)]
+    assert {call.experts for call in mixtures} == {8, 16, 32, 64, 128, 256}
+    assert {call.topk for call in mixtures} == set(range(1, 9))
+    assert {call.distribution for call in mixtures} == {"balanced", "power_law_1.2"}
+    assert {call.compiled for call in mixtures} == {False, True}
+    attentions = [call for call in calls if isinstance(call, Attention)]
+    assert {call.head_dim for call in attentions if not call.value_dim} == {64, 128, 256}
+    assert {(call.head_dim, call.value_dim) for call in attentions if call.value_dim} == {(192, 128)}
+    assert {call.kernel for call in attentions} == {"", "flash", "math"}
+    assert any(0 < call.window < call.seq_len for call in attentions)
+
+
+def test_a_compiled_layer_has_no_halves_to_time() -> None:
+    for request in space_filling(draw_models(replace(RANGES, variety=VARIETY), 4), 1):
+        if request.call.fields().get("compiled"):
+            assert request.phases == ("forward", "backward", "backward_accumulate")
+
+
 def test_visits_of_one_call_lie_a_round_of_all_calls_apart() -> None:
     other = replace(GEMM, m=16)
     requests = [Request(call=call, phases=("forward",)) for call in (GEMM, other)]
@@ -115,27 +165,6 @@ def test_calls_of_other_hardware_are_refused_with_both_names(tmp_path: Path) -> 
     path.write_text(json.dumps(calls_file_content({1: [Request(call=GEMM, phases=("forward",))]}, "abacus")))
     with pytest.raises(ConfigError, match=r"calls\.json: hardware: .*'abacus'.*'slide rule'.*--hardware"):
         read_calls_file(path, "slide rule")
-
-
-LAYER = draw_models(RANGES, 1)[0].layer
-
-
-@pytest.mark.parametrize(
-    ("call", "ranks", "fits"),
-    [
-        (GEMM, 1, True),
-        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 2, True),
-        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=2), 4, True),
-        (AllReduce(size_bytes=64, ranks=2, ranks_per_node=1), 2, False),
-        (AllReduce(size_bytes=64, ranks=4, ranks_per_node=4), 2, False),
-        (LAYER, 1, True),
-        (replace(LAYER, tp=2), 2, True),
-        (replace(LAYER, tp=2, group_nodes=2), 2, False),
-        (replace(LAYER, tp=4), 2, False),
-    ],
-)
-def test_calls_that_span_nodes_cannot_be_timed_on_one(call: Call, ranks: int, fits: bool) -> None:
-    assert on_one_node(call, ranks) == fits
 
 
 ENTRY = {"ranks_per_node": 1, "call": "gemm", "fields": GEMM.fields(), "phases": ["forward"]}

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from sampling import store
@@ -51,6 +52,39 @@ def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
     assert fold_journal(tmp_path) == 2
     assert sorted(stored(tmp_path), key=lambda sample: sample.call.NAME) == [REDUCE, GEMM]
     assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_rows_of_both_states_of_a_device_are_kept_side_by_side(tmp_path: Path) -> None:
+    burst = replace(GEMM, clock_mhz=1980.0, power_w=310.5, launch_us=4.2)
+    sustained = replace(GEMM, state="sustained", time_us=1.7, clock_mhz=1650.0)
+    for sample in (burst, sustained):
+        append_to_journal(tmp_path, sample)
+    fold_journal(tmp_path)
+    assert stored(tmp_path) == [burst, sustained]
+    append_to_journal(tmp_path, GEMM)
+    fold_journal(tmp_path)
+    assert stored(tmp_path) == [burst, sustained, GEMM]
+
+
+def test_rows_from_before_the_states_are_bursts_of_an_unknown_clock(tmp_path: Path) -> None:
+    append_to_journal(tmp_path, GEMM)
+    fold_journal(tmp_path)
+    path = tmp_path / "gemm.parquet"
+    younger = ["state", "clock_mhz", "power_w", "launch_us"]
+    pd.read_parquet(path).drop(columns=younger).to_parquet(path)
+    assert stored(tmp_path) == [GEMM]
+    append_to_journal(tmp_path, replace(GEMM, state="sustained", power_w=700.0))
+    fold_journal(tmp_path)
+    assert stored(tmp_path) == [GEMM, replace(GEMM, state="sustained", power_w=700.0)]
+
+
+def test_a_good_burst_does_not_take_the_place_of_a_sustained_row(tmp_path: Path) -> None:
+    noisy = replace(GEMM, state="sustained", quarantine="noisy")
+    append_to_journal(tmp_path, noisy)
+    fold_journal(tmp_path)
+    append_to_journal(tmp_path, GEMM)
+    fold_journal(tmp_path)
+    assert stored(tmp_path) == [noisy, GEMM]
 
 
 def test_a_row_cut_short_by_a_kill_is_left_out_and_the_others_kept(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sampling.agreement import LoneRank
 from sampling.call import Phase
 from sampling.checks import quarantine_reason
 from sampling.hardware import Cluster
 from sampling.load import CpuClock, load_of_others
-from sampling.network import LoneRank
 from sampling.operators.gemm import Gemm
 from sampling.timer import TimerSettings, Timing, time_phase
 

@@ -1,0 +1,35 @@
+"""Arithmetic on a number, or on an array of them: one formula prices a call, or many calls of a kind at once.
+
+Of a single number it costs what `math` costs, and numpy is used only where arrays came in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def log2(value: Any) -> Any:
+    return np.log2(value) if isinstance(value, np.ndarray) else math.log2(value)
+
+
+def ceil(value: Any) -> Any:
+    return np.ceil(value) if isinstance(value, np.ndarray) else math.ceil(value)
+
+
+def least(value: Any, limit: Any) -> Any:
+    """The smaller of the two."""
+    if isinstance(value, np.ndarray) or isinstance(limit, np.ndarray):
+        return np.minimum(value, limit)
+    return min(value, limit)
+
+
+def common_divisor(value: Any, other: int) -> Any:
+    return np.gcd(value, other) if isinstance(value, np.ndarray) else math.gcd(value, other)
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether the number, or every one of them, is 0."""
+    return not (value.any() if isinstance(value, np.ndarray) else value)

@@ -1,0 +1,45 @@
+"""How a mixture's tokens fall on its experts: the rows that each of several groups gets."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from sampling.errors import SamplesError
+
+BALANCED = "balanced"
+POWER_LAW = "power_law_"
+
+
+@cache
+def rows_of_groups(rows: int, groups: int, distribution: str) -> tuple[int, ...]:
+    """Rows of each group, most first; they sum to `rows`.
+
+    `balanced` shares them evenly; `power_law_A` gives the r-th group a share that falls as r^-A. Raises SamplesError
+    for any other distribution.
+    """
+    shares = [rank ** -exponent_of(distribution) for rank in range(1, groups + 1)]
+    total = math.fsum(shares)
+    exact = [rows * (share / total) for share in shares]
+    whole = [math.floor(value) for value in exact]
+    by_remainder = sorted(range(groups), key=lambda group: whole[group] - exact[group])
+    for group in by_remainder[: rows - sum(whole)]:
+        whole[group] += 1
+    return tuple(whole)
+
+
+def exponent_of(distribution: str) -> float:
+    """A of `power_law_A`, 0 of `balanced`; SamplesError for any other."""
+    if distribution == BALANCED:
+        return 0.0
+    name, number = distribution[: len(POWER_LAW)], distribution[len(POWER_LAW) :]
+    try:
+        exponent = float(number) if name == POWER_LAW else math.nan
+    except ValueError:
+        exponent = math.nan
+    if not 0 <= exponent < math.inf:
+        raise SamplesError(
+            f"distribution: {distribution!r} is no way to share rows among experts; it is {BALANCED!r}, or "
+            f"'{POWER_LAW}A' with a number A of 0 or more, such as '{POWER_LAW}1.2'"
+        )
+    return exponent

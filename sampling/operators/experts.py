@@ -1,0 +1,182 @@
+"""A mixture's experts on one rank: grouped matrix products, and the MLP that they make up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.hardware import Cluster
+from sampling.operators.base import WITH_WEIGHTS, Operator, physics_features
+from sampling.operators.composite import Composite, phase_of
+from sampling.operators.distribution import POWER_LAW, exponent_of, rows_of_groups
+from sampling.operators.elementwise import Gelu, SwiGLU
+from sampling.operators.precision import products_in
+from sampling.operators.tiles import wave_features
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.operators.workload import AutogradWorkload
+
+
+@cache
+def experts_with_rows(groups: int, rows: int, distribution: str) -> float:
+    """How many of the experts get a row, and so need their weights read; the expected number where rows are shared unevenly."""
+    if not distribution.startswith(POWER_LAW):
+        return float(min(groups, rows))
+    exponent = exponent_of(distribution)
+    shares: list[float] = [rank**-exponent for rank in range(1, groups + 1)]
+    total = sum(shares)
+    return math.fsum(1 - (1 - share / total) ** rows for share in shares)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupedGemm(Operator):
+    """`groups` products, one an expert: its rows of x [rows, k] · W[expert] [k, n].
+
+    `rows` are shared out as `distribution` says: `balanced`, or `power_law_A` where the share of the r-th expert falls
+    as r^-A.
+    """
+
+    NAME: ClassVar[str] = "grouped_gemm"
+    KIND: ClassVar[str] = "gemm"
+    PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
+
+    groups: int
+    rows: int
+    n: int
+    k: int
+    distribution: str
+    kernel: str = ""
+    """The library or kernel family that computes it, where a measurement names one."""
+
+    def flops(self, phase: Phase) -> float:
+        return 2.0 * self.rows * self.n * self.k * (2 if phase == "backward" else 1)
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return self._bytes(phase, experts=min(self.groups, self.rows))
+
+    def least_bytes(self, phase: Phase) -> float:
+        return self._bytes(phase, experts=experts_with_rows(self.groups, self.rows, self.distribution))
+
+    def _bytes(self, phase: Phase, *, experts: float) -> float:
+        one_product = self.item_bytes * (self.rows * (self.k + self.n) + experts * self.n * self.k)
+        return one_product * (2 if phase == "backward" else 1)
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        busy = min(self.groups, self.rows)
+        rows_of_each = -(-self.rows // busy)
+        return {
+            **physics_features(self, phase, cluster),
+            **wave_features(rows_of_each, self.n, busy, cluster.gpu.multiprocessors),
+            "log2_rows_of_each": math.log2(rows_of_each),
+        }
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        from sampling.operators.grouped_product import describe, ends_of, grouped_product
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
+
+        refuse_named_kernel(self.NAME, self.kernel)
+        ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)
+        product = grouped_product(device, self.dtype, self.n, self.k)
+
+        def copy() -> Copy:
+            x = leaf(device, self.dtype, self.rows, self.k)
+            weight = leaf(device, self.dtype, self.groups, self.n, self.k)
+            return Copy(forward=lambda: product(x, weight, ends), inputs=[x], weights=[weight])
+
+        copies = [copy() for _ in range(COPIES)]
+        return AutogradWorkload(copies, context=products_in(self.dtype), note=describe(product))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertMLP(Composite):
+    """One rank's experts: grouped product up (and gate), activation, grouped product down.
+
+    `tokens` are those of all the `ep` ranks together, each sent to `topk` of `experts`; this rank has experts/ep of them,
+    each inter/tp wide. Routing, permutation and the exchange of tokens are calls of their own.
+    """
+
+    NAME: ClassVar[str] = "expert_mlp"
+    KIND: ClassVar[str] = "experts"
+    PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
+
+    tokens: int
+    hidden: int
+    inter: int
+    topk: int
+    experts: int
+    ep: int
+    tp: int
+    gated: bool
+    distribution: str
+    kernel: str = ""
+    """The library or kernel family that computes it, where a measurement names one."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of this rank: its even share of the tokens' copies."""
+        return max(1, self.tokens * self.topk // self.ep)
+
+    @property
+    def groups(self) -> int:
+        """Experts of this rank."""
+        return max(1, self.experts // self.ep)
+
+    @property
+    def width(self) -> int:
+        """Inner width of one of them on this rank."""
+        return max(1, self.inter // self.tp)
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        activation = SwiGLU if self.gated else Gelu
+
+        def grouped(n: int, k: int) -> GroupedGemm:
+            return GroupedGemm(
+                dtype=self.dtype, groups=self.groups, rows=self.rows, n=n, k=k, distribution=self.distribution
+            )
+
+        calls = (
+            grouped(self.width * (2 if self.gated else 1), self.hidden),
+            activation(dtype=self.dtype, tokens=self.rows, width=self.width),
+            grouped(self.hidden, self.width),
+        )
+        return tuple(Counted(call=call, phase=own) for call in calls if (own := phase_of(call.PHASES, phase)))
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        busy = min(self.groups, self.rows)
+        rows_of_each = -(-self.rows // busy)
+        waves = wave_features(rows_of_each, self.width, busy, cluster.gpu.multiprocessors)
+        return {
+            **physics_features(self, phase, cluster),
+            **waves,
+            "log2_experts_here": math.log2(self.groups),
+            "log2_experts_with_rows": math.log2(busy),
+            "log2_rows_of_each": math.log2(rows_of_each),
+            "log2_width": math.log2(self.width),
+        }
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        from sampling.operators.experts_module import Experts
+        from sampling.operators.grouped_product import describe, ends_of
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
+
+        refuse_named_kernel(self.NAME, self.kernel)
+        ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)
+        modules = [
+            Experts(self.groups, self.hidden, self.width, gated=self.gated, dtype=self.dtype, device=device)
+            for _ in range(COPIES)
+        ]
+
+        def copy(module: Experts) -> Copy:
+            x = leaf(device, self.dtype, self.rows, self.hidden)
+            return Copy(forward=lambda: module(x, ends), inputs=[x], weights=list(module.parameters()))
+
+        note = describe(modules[0].product)
+        return AutogradWorkload([copy(module) for module in modules], context=products_in(self.dtype), note=note)

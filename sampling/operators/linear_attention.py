@@ -1,0 +1,91 @@
+"""Linear attention with a state of fixed size: the Gated DeltaNet recurrence."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Phase, register
+from sampling.errors import SkippedError
+from sampling.operators.base import FORWARD_BACKWARD, Operator
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.operators.workload import AutogradWorkload
+
+GATE_BYTES = 4
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatedDelta(Operator):
+    """Sₜ = αₜ·Sₜ₋₁·(1 − βₜ·kₜ·kₜᵀ) + βₜ·vₜ·kₜᵀ, oₜ = Sₜ·qₜ (Yang et al., Gated Delta Networks, arXiv 2412.06464).
+
+    q and k are [batch, seq, heads, head_dim], v [batch, seq, value_heads, value_dim]; the gates α (log, fp32) and β are
+    [batch, seq, value_heads]. The kernel is that of flash-linear-attention, in chunks.
+
+    FLOPs are those of the recurrence, three products of head_dim × value_dim a token and value head, twice that backward;
+    the products within a chunk come on top.
+    """
+
+    NAME: ClassVar[str] = "gated_delta"
+    KIND: ClassVar[str] = "attention"
+    PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+
+    batch: int
+    seq_len: int
+    heads: int
+    value_heads: int
+    head_dim: int
+    value_dim: int
+
+    def flops(self, phase: Phase) -> float:
+        state = self.value_heads * self.head_dim * self.value_dim
+        return 6.0 * self.batch * self.seq_len * state * (1 if phase == "forward" else 2)
+
+    def bytes_moved(self, phase: Phase) -> float:
+        keys, values = 2 * self.heads * self.head_dim, self.value_heads * self.value_dim
+        gates = (GATE_BYTES + self.item_bytes) * self.value_heads
+        # backward reads q, k, v and the gradient of the output, and writes the gradients of the first three
+        of_token = (
+            self.item_bytes * (keys + 2 * values) + gates
+            if phase == "forward"
+            else self.item_bytes * (2 * keys + 3 * values) + 2 * gates
+        )
+        return float(self.batch * self.seq_len * of_token)
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        try:
+            chunk_gated_delta_rule = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+        except ImportError as error:
+            raise SkippedError(
+                f"{self.NAME}: needs flash-linear-attention (pip install it to time this): {error}"
+            ) from None
+        import torch
+        from torch.nn import functional
+
+        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+
+        def copy() -> Copy:
+            keys = (device, self.dtype, self.batch, self.seq_len, self.heads, self.head_dim)
+            query, key = leaf(*keys), leaf(*keys)
+            value = leaf(device, self.dtype, self.batch, self.seq_len, self.value_heads, self.value_dim)
+            gates = (self.batch, self.seq_len, self.value_heads)
+            decay = functional.logsigmoid(torch.randn(*gates, device=device)).requires_grad_()
+            beta = leaf(device, self.dtype, *gates)
+
+            def forward() -> torch.Tensor:
+                repeats = self.value_heads // self.heads
+                own_query, own_key = (
+                    one.repeat_interleave(repeats, dim=2) if repeats > 1 else one for one in (query, key)
+                )
+                output: torch.Tensor = chunk_gated_delta_rule(
+                    own_query, own_key, value, g=decay, beta=beta.sigmoid(), use_qk_l2norm_in_kernel=True
+                )[0]
+                return output
+
+            return Copy(forward=forward, inputs=[query, key, value, decay, beta])
+
+        return AutogradWorkload([copy() for _ in range(COPIES)])

@@ -12,8 +12,8 @@ from pathlib import Path
 from regressors.progress import progress_display
 from regressors.report import as_table, summary
 from regressors.train import Trained, train
-from sampling.errors import UserError
-from sampling.store import DATA, samples_directory
+from sampling.errors import ConfigError, UserError
+from sampling.store import DATA, home_of, samples_directory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 jobs=options.jobs,
                 progress=progress,
-                donor=options.data / "regressors" / options.donor if options.donor else None,
+                donor=_donor(options),
             )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -66,6 +66,14 @@ def _parser() -> argparse.ArgumentParser:
         help="processes to fit with (default: %(default)s, all cores)",
     )
     return parser
+
+
+def _donor(options: argparse.Namespace) -> Path | None:
+    if not options.donor:
+        return None
+    if options.donor == options.profile:
+        raise ConfigError(f"--donor: {options.donor!r} is the profile itself; name one of another device")
+    return home_of(options.donor, options.data) / "regressors" / str(options.donor)
 
 
 def _positive(text: str) -> int:

@@ -122,7 +122,11 @@ def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]], donor: Don
     samples = [sample for sample, _ in group]
     priced = [price(sample.call, sample.phase, cluster) for sample, cluster in group]
     if donor:
-        priced = donor.lend(priced)
+        try:
+            priced = donor.lend(priced)
+        except SamplesError:
+            # its samples lacked a kind of call that is among these: this operator stands by itself
+            donor = None
     schema = schema_of(priced)
     terms, features = schema.matrices(priced)
     if not (np.isfinite(terms).all() and np.isfinite(features).all() and (terms >= 0).all()):

@@ -194,6 +194,8 @@ def hardware_digest(cluster: Cluster) -> str:
         gpu.threads,
         [(link.latency_us, link.gb_per_s) for link in (cluster.intra_node, cluster.inter_node)],
     ]
+    if gpu.multiprocessors:
+        facts.append(gpu.multiprocessors)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

@@ -33,8 +33,9 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
     log time by their precisions: the sample's from its repeats' quantiles and the operator's noise between samplings, the
     model's from `model_half_width`. The interval spans the repeats' own spread and the noise between samplings.
     """
-    between = noise_between_samplings(data)
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
+    # rows that were timed once, by others, say nothing of their noise: then they are trusted as far as the model is
+    between = noise_between_samplings(data) or float(np.sqrt(model_variance))
     order = np.argsort(data.shape, kind="stable")
     shapes, starts = np.unique(data.shape[order], return_index=True)
     log_median, below, above = (np.zeros(len(shapes)) for _ in range(3))

@@ -76,6 +76,8 @@ class Novelty:
 
     def _of_field(self, field: int, column: Floats) -> Floats:
         known = self._values(field)
+        if not self.is_number[field]:
+            return np.where(np.isin(column, known), 0.0, self.between[field])
         distance = np.maximum(octaves_between(known[-1], column), octaves_between(column, known[0]))
         growth = np.sqrt(np.maximum(1.0, distance / self.octaves[field]))
         width: Floats = np.where(distance > 0, self.beyond[field] * growth, self.between[field])

@@ -9,12 +9,13 @@ from typing import Any
 
 from regressors import artifact
 from regressors.dataset import TrainingData, load_profile
-from regressors.donor import no_donor
+from regressors.donor import Donors, no_donor
 from regressors.fit import fit_operator
 from regressors.fitted import FittedOperator
 from regressors.progress import Progress
 from regressors.report import OperatorReport, as_json, as_markdown
-from sampling.store import write_atomically
+from sampling.errors import ConfigError
+from sampling.store import read_manifest, write_atomically
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,7 @@ def train(
     `donor` is the regressors' folder of another device, whose models lend their times. Raises SamplesError where there
     are no samples.
     """
-    profile = load_profile(samples, artifact.load(donor).donor if donor else no_donor)
+    profile = load_profile(samples, _donors(artifact.load(donor), samples) if donor else no_donor)
     fitted: list[FittedOperator] = []
     reports: list[OperatorReport] = []
     for operator, report in _fit_all(profile.operators, jobs):
@@ -47,6 +48,14 @@ def train(
     write_atomically(output / "report.json", as_json(reports, facts).encode())
     write_atomically(output / "report.md", as_markdown(reports, facts).encode())
     return Trained(path=path, reports=tuple(reports))
+
+
+def _donors(lender: artifact.Artifact, samples: Path) -> Donors:
+    """Rows of the same device would be learnt from and held out at once, and every error look small."""
+    lent, own = lender.facts["provenance"]["hardware"], read_manifest(samples).hardware
+    if lent == own:
+        raise ConfigError(f"--donor: {lender.path.parent.name!r} is of {own} too; name a profile of another device")
+    return lender.donor
 
 
 def _fit_all(operators: Sequence[TrainingData], jobs: int) -> Iterator[tuple[FittedOperator, OperatorReport]]:

@@ -250,9 +250,24 @@ def read_ranges(path: Path) -> tuple[Ranges, CollectiveGrid | None]:
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
         }
+        _check_ranges(values)
         return Ranges(**values), CollectiveGrid(**collectives) if collectives else None
-    except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: no box of shapes ({error}); see configs/sampling/cpu.yml for the keys") from None
+
+
+def _check_ranges(values: dict[str, Any]) -> None:
+    """Raises ValueError for what is no range of positive sizes, all of them at once."""
+    faults = [
+        f"{key}: {list(value)} is no pair of positive numbers, the smaller first"
+        for key, value in values.items()
+        if isinstance(value, tuple)
+        and key not in ("head_dims",)
+        and len(value) == 2
+        and not (all(isinstance(end, int | float) and end > 0 for end in value) and value[0] <= value[1])
+    ]
+    if faults:
+        raise ValueError("; ".join(faults))
 
 
 if __name__ == "__main__":

@@ -107,8 +107,6 @@ def report(outcomes: Sequence[Outcome], directory: Path) -> Iterator[str]:
         yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.notes))
     kept, bad = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kept", "quarantined"))
     yield f"kept {kept} rows ({bad} quarantined) in {directory}"
-    if not kept:
-        yield "nothing of it can be learnt from"
 
 
 def reasons(samples: Sequence[Sample]) -> Iterator[str]:

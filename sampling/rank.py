@@ -41,6 +41,12 @@ def rank_from(environment: Mapping[str, str]) -> Rank | None:
     world = int(environment.get("WORLD_SIZE", "1"))
     if world == 1:
         return None
+    lacking = [name for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in environment]
+    if lacking:
+        raise ConfigError(
+            f"WORLD_SIZE={world} says this is one rank of several, but {', '.join(lacking)} is not set; start it with "
+            "torchrun or srun, or unset WORLD_SIZE"
+        )
     rank, local_rank = int(environment["RANK"]), int(environment["LOCAL_RANK"])
     local_world = int(environment["LOCAL_WORLD_SIZE"])
     if world % local_world or rank % local_world != local_rank:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.call import Call, Phase, State, make_call
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +108,9 @@ class Manifest:
 
 
 def samples_directory(profile: str, data: Path = DATA) -> Path:
+    """ConfigError for a name that would lie elsewhere."""
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", profile):
+        raise ConfigError(f"profile: {profile!r} is no name of a folder; use letters, digits, dots and dashes")
     return data / "samples" / profile
 
 

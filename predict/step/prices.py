@@ -33,7 +33,7 @@ def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
     }
     if directory.is_dir():
         bank = Bank.load(directory)
-        _require_same_hardware(bank, cluster)
+        _require_like_hardware(bank, cluster)
         models.insert(0, bank)
         provenance["samples"] = dict(bank.facts)
     prices = PriceList(models, cluster, composition_error=composition_error(cluster.profile))
@@ -41,12 +41,13 @@ def open_prices(cluster: Cluster) -> tuple[PriceList, dict[str, Any]]:
     return prices, provenance
 
 
-def _require_same_hardware(bank: Bank, cluster: Cluster) -> None:
-    sampled = hardware_facts(bank.facts["provenance"]["hardware"])["name"]
-    if sampled != cluster.gpu.name:
+def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
+    """A GPU's models carry over to another GPU by its peaks, and say so; a CPU's and a GPU's have nothing in common."""
+    sampled = hardware_facts(bank.facts["provenance"]["hardware"])
+    if sampled["name"] != cluster.gpu.name and "cpu" in (sampled["kind"], cluster.gpu.kind):
         raise SamplesError(
-            f"cluster.profile: {cluster.profile!r} holds samples of {sampled}, not of {cluster.gpu.name}; name a profile "
-            f"of that hardware, or one that does not exist yet to be answered analytically"
+            f"cluster.profile: {cluster.profile!r} holds samples of {sampled['name']}, not of {cluster.gpu.name}; name a "
+            f"profile of that hardware, or one that does not exist yet to be answered analytically"
         )
 
 

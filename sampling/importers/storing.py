@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,12 +68,27 @@ def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> li
     with sole_session(directory), naming_the_disk(directory):
         manifest = _manifest(directory, tables[0].hardware)
         outcomes = [_outcome(table, _session(manifest, table)) for table in tables]
+        _refuse_useless(outcomes)
         old = _others(directory, manifest, {outcome.session for outcome in outcomes})
         outcomes += _filled(outcomes, old, manifest, directory, homes)
         _describe(manifest, outcomes)
         write_manifest(directory, manifest)
         _write(directory, outcomes, old)
     return outcomes
+
+
+def _refuse_useless(outcomes: Sequence[Outcome]) -> None:
+    """Before anything is written, so that good rows of an earlier import stay."""
+    if any(outcome.kept for outcome in outcomes):
+        return
+    reasons = Counter(sample.quarantine.partition(":")[0] for outcome in outcomes for sample in outcome.samples)
+    tables = ", ".join(outcome.table.name for outcome in outcomes)
+    why, count = reasons.most_common(1)[0] if reasons else ("no rows", 0)
+    example = next((s.quarantine for outcome in outcomes for s in outcome.samples if s.quarantine), "")
+    raise SamplesError(
+        f"{tables}: nothing of it can be learnt from, and nothing was changed: {count} rows are {why!r} (the first: {example}); "
+        "check the device (--system) and the unit of the times"
+    )
 
 
 def _manifest(directory: Path, hardware: str) -> Manifest:

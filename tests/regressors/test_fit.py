@@ -91,3 +91,15 @@ def test_the_interval_of_a_sample_spans_its_own_spread() -> None:
 def test_noise_between_samplings_is_that_of_repeated_shapes() -> None:
     repeated = sampled(random_products(40, seed=0) * 5, noise=0.04, seed=1)
     assert noise_between_samplings(repeated) == pytest.approx(0.04, rel=0.15)
+
+
+def test_a_row_timed_once_is_trusted_as_far_as_the_model() -> None:
+    """An imported row says nothing of its noise: it does not answer with an interval of no width."""
+    rows = [
+        (sample(call, roofline_time(call) * factor, spread=0.0, repeats=1), CLUSTER)
+        for call, factor in zip(
+            random_products(60, seed=0), np.random.default_rng(0).lognormal(0, 0.05, 60), strict=True
+        )
+    ]
+    table = fit_operator(training_data(rows)[0])[0].measured
+    assert (np.log(table.high_us / table.median_us) > 0.03).all()

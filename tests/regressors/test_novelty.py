@@ -92,7 +92,7 @@ def test_a_kernel_never_sampled_is_out_of_the_domain_and_none_named_is_the_usual
     assert none.median_us == pytest.approx(fast.median_us)  # type: ignore[attr-defined]
     assert slow.median_us == pytest.approx(1.5 * fast.median_us, rel=0.15)  # type: ignore[attr-defined]
     assert other.source == "extrapolated"  # type: ignore[attr-defined]
-    assert half_width(other) >= UNKNOWN_HALF_WIDTH
+    assert half_width(other) == pytest.approx(UNKNOWN_HALF_WIDTH)
 
 
 def test_few_rows_say_nothing_of_what_is_new() -> None:

@@ -93,3 +93,13 @@ def test_means_compare_like_with_like() -> None:
     assert means(reports)["largest"] == {"chosen": None, "raw": None, "ratio": None}
     assert len(summary(reports)) == 2
     assert "3.0× less error" in summary(reports)[0]
+
+
+def test_a_profile_is_no_donor_to_its_own_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows would be learnt from and held out at once."""
+    write_samples(tmp_path)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1"]) == 0
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1", "--donor", "toy"]) == 2
+    (tmp_path / "samples" / "again").symlink_to(tmp_path / "samples" / "toy")
+    assert main(["--profile", "again", "--data", str(tmp_path), "--jobs", "1", "--donor", "toy"]) == 2
+    assert "name a profile of another device" in capsys.readouterr().err

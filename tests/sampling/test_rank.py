@@ -66,3 +66,8 @@ def test_a_missing_scontrol_is_an_error_that_says_what_to_set(tmp_path: Path, mo
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="set MASTER_ADDR"):
         torchrun_variables({name: value for name, value in SLURM.items() if name != "MASTER_ADDR"})
+
+
+def test_a_lone_world_size_is_refused_with_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="RANK, LOCAL_RANK, LOCAL_WORLD_SIZE is not set"):
+        rank_from({"WORLD_SIZE": "2"})

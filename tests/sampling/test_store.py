@@ -12,7 +12,7 @@ import pytest
 from sampling import store
 from sampling.call import make_call
 from sampling.collectives import AllReduce
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 from sampling.operators.gemm import Gemm
 from sampling.store import (
     Manifest,
@@ -23,6 +23,7 @@ from sampling.store import (
     read_manifest,
     read_samples,
     replacing,
+    samples_directory,
     write_atomically,
     write_manifest,
 )
@@ -206,3 +207,9 @@ def test_an_unknown_call_names_the_nearest() -> None:
 def test_fields_that_do_not_match_are_named() -> None:
     with pytest.raises(SamplesError, match=r"unknown \['z'\], missing \['k', 'n'\]"):
         make_call("gemm", {"dtype": "fp32", "m": 1, "z": 2})
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "..", "."])
+def test_a_profile_is_the_name_of_a_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match="no name of a folder"):
+        samples_directory(name)

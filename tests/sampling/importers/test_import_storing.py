@@ -154,3 +154,11 @@ def test_a_profile_is_looked_for_among_ours_first(tmp_path: Path) -> None:
     assert home_of("unknown", tmp_path) == tmp_path
     (tmp_path / "samples" / "h100").mkdir(parents=True)
     assert home_of("h100", tmp_path) == tmp_path
+
+
+def test_an_import_of_which_nothing_is_kept_changes_nothing(tmp_path: Path) -> None:
+    """Times in milliseconds where µs were meant, over good rows of the same table."""
+    put(tmp_path, "gh200-test", table("gh200", [*forwards(), *backwards()]))
+    with pytest.raises(SamplesError, match=r"nothing was changed.*faster than the physical bound"):
+        put(tmp_path, "gh200-test", table("gh200", forwards(1e-3)))
+    assert len([sample for sample in samples(tmp_path, "gh200-test") if not sample.quarantine]) == 60

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import xgboost
 
 Array: TypeAlias = NDArray[Any]
-MANY_WALKS = 2**19
+MANY_WALKS = 2**17
 """Of a row through a tree: from here on, importing numba costs less than walking with numpy, level by level."""
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from sampling.call import Call, Phase
+from sampling.collectives import Collective
 from sampling.errors import ConfigError
 from sampling.hardware import Cluster
 from sampling.importers.table import Row, Table
@@ -18,6 +20,10 @@ SLOWEST = 1000.0
 """Times the bound beyond which a unit is wrong: tuned kernels reach some 10 % of a bound, naive ones some 1 %."""
 CONFLICT = 2.0
 """Times by which repeats of one call may differ; published repeats differ by some per cent."""
+NEIGHBOURS = 6
+"""On either side, by size, to which a message is compared."""
+LIKE_SIZE = 1.25
+"""Times by which messages may differ and still be alike."""
 IMPOSSIBLE_SHARE = 0.20
 """Share of impossible rows from which on the others of their table are no evidence either."""
 
@@ -26,8 +32,13 @@ def judge(table: Table, cluster: Cluster) -> tuple[str, ...]:
     """Why each row must not be learnt from; '' for a good one."""
     impossible = [row.flaw or impossible_reason(row.call, row.phase, row.time_us, cluster) for row in table.rows]
     share = sum(map(bool, impossible)) / max(1, len(impossible))
-    if share > IMPOSSIBLE_SHARE:
-        whole = f"its table is impossible: {share:.0%} of the rows are"
+    erratic = erratic_share(table.rows)
+    whole = f"its table is impossible: {share:.0%} of the rows are" if share > IMPOSSIBLE_SHARE else ""
+    if erratic > IMPOSSIBLE_SHARE:
+        whole = (
+            f"its table is erratic: {erratic:.0%} of the rows differ over {CONFLICT:g} times from messages of like size"
+        )
+    if whole:
         return tuple(f"{reason}; {whole}" if reason else whole for reason in impossible)
     return tuple(
         reason or conflict for reason, conflict in zip(impossible, _conflicts(table.rows, impossible), strict=True)
@@ -47,6 +58,31 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
     if time_us > SLOWEST * (bound_us + LAUNCH_US):
         return f"wrong unit?: {time_us:.3g} µs is over {SLOWEST:.0f} times the {bound_us:.3g} µs at peak"
     return ""
+
+
+def erratic_share(rows: Sequence[Row]) -> float:
+    """Share of the rows, of collectives alone, whose bandwidth is not that of their neighbours in size.
+
+    A message a little larger takes a little longer; where others' traffic decides, a time says nothing of the next one.
+    """
+    alike: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if isinstance(row.call, Collective) and row.time_us > 0:
+            fields = {**row.call.fields(), "size_bytes": 0}
+            alike.setdefault((row.call.NAME, *fields.values()), []).append(row)
+    return sum(map(_erratic_rows, alike.values())) / max(1, len(rows))
+
+
+def _erratic_rows(rows: Sequence[Row]) -> int:
+    by_size = sorted((row.call.fields()["size_bytes"], row.time_us) for row in rows)
+    rates = [size / time_us for size, time_us in by_size]
+    count = 0
+    for place, (size, _) in enumerate(by_size):
+        around = range(max(0, place - NEIGHBOURS), min(len(rates), place + NEIGHBOURS + 1))
+        near = [rates[other] for other in around if 1 / LIKE_SIZE <= by_size[other][0] / size <= LIKE_SIZE]
+        if len(near) > NEIGHBOURS:
+            count += not 1 / CONFLICT <= rates[place] / statistics.median(near) <= CONFLICT
+    return count
 
 
 def _conflicts(rows: Sequence[Row], impossible: Sequence[str]) -> list[str]:

@@ -51,7 +51,9 @@ class Embedding(Operator):
         rows, table = tokens * self.hidden, table_rows * self.hidden
         # however many tokens, a row of the table that a cache keeps is read once
         distinct = min(tokens, table_rows) * self.hidden
-        elements = {"forward": rows + distinct, "backward": rows + table, "backward_accumulate": rows + 4 * table}[phase]
+        elements = {"forward": rows + distinct, "backward": rows + table, "backward_accumulate": rows + 4 * table}[
+            phase
+        ]
         return float(self.item_bytes * elements)
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

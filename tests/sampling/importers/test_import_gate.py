@@ -95,3 +95,24 @@ def test_a_small_vocabulary_bounds_what_an_embedding_reads() -> None:
 
     assert look_up(1024).bytes_moved("forward") < look_up(32_768).bytes_moved("forward")
     assert look_up(32_768).bytes_moved("forward") == look_up(65_536).bytes_moved("forward")
+
+
+def messages(cluster: Cluster, slow_every: int) -> list[Row]:
+    """All-gathers a little larger each, every so many of them held up by others' traffic."""
+    calls = [AllGather(size_bytes=2**28 + 2**20 * step, ranks=4, ranks_per_node=4) for step in range(200)]
+    return [
+        Row(
+            call=call,
+            phase="forward",
+            time_us=1.5 * call.terms("forward", cluster)["wire"] * (1 if step % slow_every else 5),
+        )
+        for step, call in enumerate(calls)
+    ]
+
+
+@pytest.mark.parametrize(("slow_every", "refused"), [(3, True), (20, False)])
+def test_a_table_of_messages_that_say_nothing_of_the_next_is_refused(
+    h100: Cluster, slow_every: int, refused: bool
+) -> None:
+    reasons = judge(table(*messages(h100, slow_every)), h100)
+    assert all("erratic" in reason for reason in reasons) if refused else not any(reasons)

@@ -37,10 +37,10 @@ demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, an
 
 sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=file, BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
-	@$(BIN)/python -m regressors.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
+	@$(BIN)/python -m regressors.active.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
-	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator_files import PINNED; print(PINNED)')"
+	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator.files import PINNED; print(PINNED)')"
 	@$(BIN)/python -m sampling import aiconfigurator --system $(SYSTEM) --profile $(IMPORTED)
 	@$(BIN)/python -m regressors --data data/imported --profile $(IMPORTED)
 	@echo "Name it in a config: cluster.profile: $(IMPORTED)"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from predict.report.schedule_plot import save_plot
+from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 
@@ -37,7 +37,7 @@ SPLITS = ("random", "shape", "largest")
 
 
 def one_batch_output() -> str:
-    command = [sys.executable, "-m", "predict.cli", "one-batch", DEMO]
+    command = [sys.executable, "-m", "predict", "one-batch", DEMO]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [line.rstrip() for line in done.stdout.strip().splitlines()]
     return "\n".join(["    $ predict one-batch " + DEMO, "", *(f"    {line}".rstrip() for line in lines)])

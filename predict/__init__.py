@@ -18,8 +18,8 @@ def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measur
     Raises ConfigError listing every fault of the config; SamplesError for damaged regressors or, with
     `require_measured`, for work that no sample covers.
     """
-    from predict.config import load
-    from predict.step import prices
+    from predict.config.load import load
+    from predict.prices import open as prices
     from predict.step.estimate import estimate
 
     run = load(path, overrides)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from regressors.artifact import Artifact, load
+from regressors.artifact.artifact import Artifact, load
+from regressors.artifact.fitted import FittedOperator
 from regressors.features import ModelKey, hardware_digest, price_all, same_hardware, shape_digest
-from regressors.fitted import FittedOperator
-from regressors.intervals import half_width_elsewhere
+from regressors.models.intervals import half_width_elsewhere
 from regressors.times import Times
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 
 Asked: TypeAlias = tuple[Call, Phase]
 Answers: TypeAlias = dict[Asked, Times | None]

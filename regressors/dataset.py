@@ -15,8 +15,8 @@ from regressors.donor import Donor, Donors, no_donor
 from regressors.features import Floats, ModelKey, Schema, hardware_digest, price, schema_of, shape_digest
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster, load_cluster
-from sampling.store import Sample, iterate_samples, read_manifest, read_samples
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.session.store import Sample, iterate_samples, read_manifest, read_samples
 
 DECILE_DEVIATIONS = 1.2816
 """Standard deviations from a normal's median to its 10th or 90th percentile."""

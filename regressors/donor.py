@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from regressors.features import LENT, ModelKey, Priced, Schema
-from regressors.model import TimeModel
+from regressors.models.model import TimeModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

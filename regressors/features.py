@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sampling.call import Call, Phase, field_names
-from sampling.collectives import Collective
+from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.composite import Composite
 
 Floats: TypeAlias = NDArray[np.float64]

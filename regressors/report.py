@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regressors.candidates import RAW_TIME
 from regressors.dataset import TrainingData
 from regressors.features import Floats
-from regressors.intervals import half_width
-from regressors.selection import HeldOut, fit_rows, log_errors
-from regressors.splits import at_random, by_shape
+from regressors.models.candidates import RAW_TIME
+from regressors.models.intervals import half_width
+from regressors.models.selection import HeldOut, fit_rows, log_errors
+from regressors.models.splits import at_random, by_shape
 
 if TYPE_CHECKING:
     from rich.table import Table

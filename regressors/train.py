@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regressors import artifact
+from regressors.artifact import artifact
+from regressors.artifact.fitted import FittedOperator
 from regressors.dataset import TrainingData, load_profile
 from regressors.donor import Donors, no_donor
-from regressors.fit import fit_operator
-from regressors.fitted import FittedOperator
+from regressors.models.fit import fit_operator
 from regressors.progress import Progress
 from regressors.report import OperatorReport, as_json, as_markdown
 from sampling.errors import ConfigError
-from sampling.store import read_manifest, write_atomically
+from sampling.session.store import read_manifest, write_atomically
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

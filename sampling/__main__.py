@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from sampling.cluster_file import ClusterFile
-    from sampling.plan import CollectiveGrid
-    from sampling.session import Take, Wanted
-    from sampling.shapes import DrawnModel, Ranges
-    from sampling.topology import Machine
-    from sampling.world import World
+    from sampling.choosing.session_plan import CollectiveGrid
+    from sampling.choosing.shapes import DrawnModel, Ranges
+    from sampling.collectives.topology import Machine
+    from sampling.hardware.cluster_file import ClusterFile
+    from sampling.ranks.world import World
+    from sampling.session.session import Take, Wanted
 
 VISITS_OF_NAMED = 3
 """Moments at which a call that a named run needs is timed: a shared machine drifts by 5–15 % over minutes."""
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def main_of_process() -> int:
     """As `main`, for a process that torchrun or srun may have started as one rank of many."""
-    from sampling.rank import become_rank, rank_from
+    from sampling.ranks.rank import become_rank, rank_from
 
     options = parser().parse_args()
     try:
@@ -84,7 +84,7 @@ def main_of_process() -> int:
         return error.exit_code
     if rank is None:
         return told(lambda: run(options, None))
-    from sampling.world import as_rank
+    from sampling.ranks.world import as_rank
 
     return as_rank(rank, lambda world: told(lambda: run(options, world)), lambda: device_of(options))
 
@@ -112,14 +112,14 @@ class Site:
 
 
 def run(options: argparse.Namespace, world: World | None, take: Take | None = None) -> int:
-    """A whole session; `take` times the plan in its own order, `sampling.session.sample` by default."""
-    from sampling.communication import communication_facts
-    from sampling.hardware import CONFIGS, hardware_facts
-    from sampling.plan import memory_of_a_rank, plan_for
-    from sampling.progress import progress_display
-    from sampling.session import open_profile, sample, sole_session
-    from sampling.shapes import draw_models
-    from sampling.store import DATA, samples_directory
+    """A whole session; `take` times the plan in its own order, `sampling.session.session.sample` by default."""
+    from sampling.choosing.session_plan import memory_of_a_rank, plan_for
+    from sampling.choosing.shapes import draw_models
+    from sampling.hardware.cluster import CONFIGS, hardware_facts
+    from sampling.hardware.communication_library import communication_facts
+    from sampling.session.progress import progress_display
+    from sampling.session.session import open_profile, sample, sole_session
+    from sampling.session.store import DATA, samples_directory
 
     if not 0 < options.budget < math.inf:
         raise ConfigError(f"--budget: {options.budget:g} is not a positive, finite number of seconds")
@@ -159,9 +159,9 @@ def run(options: argparse.Namespace, world: World | None, take: Take | None = No
 
 def find_site(options: argparse.Namespace, world: World | None) -> Site:
     """What the options and the cluster file say, held against the ranks that are there."""
-    from sampling.device import detect_hardware, most_ranks, ranks_of_machine
-    from sampling.hardware import hardware_facts
-    from sampling.topology import Machine
+    from sampling.collectives.topology import Machine
+    from sampling.hardware.cluster import hardware_facts
+    from sampling.hardware.this_device import detect_hardware, most_ranks, ranks_of_machine
 
     cluster = read_cluster(options)
     hardware = options.hardware or (cluster.hardware if cluster else detect_hardware())
@@ -195,13 +195,13 @@ def find_site(options: argparse.Namespace, world: World | None) -> Site:
 
 
 def read_cluster(options: argparse.Namespace) -> ClusterFile | None:
-    from sampling.cluster_file import read_cluster_file
+    from sampling.hardware.cluster_file import read_cluster_file
 
     return read_cluster_file(options.cluster) if options.cluster else None
 
 
 def device_of(options: argparse.Namespace) -> dict[str, Any]:
-    from sampling.device import detect_hardware, identify
+    from sampling.hardware.this_device import detect_hardware, identify
 
     cluster = read_cluster(options)
     return identify(options.hardware or (cluster.hardware if cluster else detect_hardware()))
@@ -209,9 +209,9 @@ def device_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def named_calls(path: Path, site: Site) -> Iterator[Wanted]:
     """The calls that runs need, by how many ranks a node they run with. ConfigError if a node here has not so many."""
-    from sampling.hardware import hardware_facts
-    from sampling.requests import read_calls_file
-    from sampling.session import Wanted
+    from sampling.choosing.requests import read_calls_file
+    from sampling.hardware.cluster import hardware_facts
+    from sampling.session.session import Wanted
 
     most = site.machine.gpus_per_node
     for ranks, requests in sorted(read_calls_file(path, hardware_facts(site.hardware)["name"]).items()):
@@ -225,10 +225,10 @@ def named_calls(path: Path, site: Site) -> Iterator[Wanted]:
 
 def space(models: Sequence[DrawnModel], ranges: Ranges, grid: CollectiveGrid | None, site: Site) -> Iterator[Wanted]:
     """Shapes that fill the space: of operators and cells on a node, then of collectives on all that the site offers."""
-    from sampling.compute import Request
-    from sampling.plan import collective_grid
-    from sampling.requests import space_filling
-    from sampling.session import Wanted
+    from sampling.choosing.requests import space_filling
+    from sampling.choosing.session_plan import collective_grid
+    from sampling.session.session import Wanted
+    from sampling.timing.time_calls import Request
 
     for ranks in site.shares:
         yield Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1, fills=True)
@@ -243,8 +243,8 @@ def read_ranges(path: Path) -> tuple[Ranges, CollectiveGrid | None]:
     """The box of shapes, and the collectives if it has any; ConfigError names the file and what is wrong with it."""
     import yaml
 
-    from sampling.plan import CollectiveGrid
-    from sampling.shapes import Ranges
+    from sampling.choosing.session_plan import CollectiveGrid
+    from sampling.choosing.shapes import Ranges
 
     try:
         content = yaml.safe_load(path.read_text())
@@ -274,7 +274,7 @@ def _check_ranges(values: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["import"]:
-        from sampling.import_command import main as main_of_import
+        from sampling.importers.command import main as main_of_import
 
         sys.exit(main_of_import(sys.argv[2:]))
     sys.exit(main_of_process())

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 
 if TYPE_CHECKING:
     import torch

@@ -1,18 +1,21 @@
 """Importing this module registers every operator and collective."""
 
-from sampling import collectives, overlap  # noqa: F401
+from sampling.cells import (
+    head,  # noqa: F401
+    layer,  # noqa: F401
+    moe_layer,  # noqa: F401
+    pipeline_action,  # noqa: F401
+)
+from sampling.collectives import kinds as collectives  # noqa: F401
+from sampling.collectives import overlap  # noqa: F401
 from sampling.operators import (  # noqa: F401
     attention,
     elementwise,
     experts,
     gemm,
-    head,
-    layer,
     linear_attention,
-    moe_layer,
     norm,
     optimizer,
-    pipeline_action,
     routing,
     softmax,
     streaming,

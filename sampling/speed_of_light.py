@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sampling.call import Call, Phase
-from sampling.collectives import Collective
-from sampling.hardware import Cluster
+from sampling.collectives.kinds import Collective
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import Operator
 
 WIRE_SLACK = 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sampling.hardware import Cluster, load_cluster
+from sampling.hardware.cluster import Cluster, load_cluster
 
 
 @pytest.fixture(scope="session")

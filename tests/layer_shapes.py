@@ -1,7 +1,7 @@
 """Whole layers of small sizes, for the tests that need one and change a field or two of it with `replace`."""
 
-from sampling.operators.layer import DenseLayer
-from sampling.operators.moe_layer import MoELayer
+from sampling.cells.layer import DenseLayer
+from sampling.cells.moe_layer import MoELayer
 
 DENSE_LAYER = DenseLayer(
     dtype="fp32",

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from predict.workload.layer_kinds import LayerKind
-from predict.workload.model import ModelSpec
-from predict.workload.run import TrainingRun
+from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
+from predict.run.training_run import TrainingRun
 
 
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:

@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from predict.run.execution import WHOLE_LAYERS
+from predict.run.plan import BEST, Plan
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.execution import WHOLE_LAYERS
-from predict.workload.plan import BEST, Plan
-from predict.workload.run import TrainingRun
 from sampling.errors import UserError
 
 Implementation = Literal["torch", "transformers"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from predict.workload.run import TrainingRun
-from sampling.device import detect_hardware, most_ranks
+from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.hardware import hardware_facts
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.this_device import detect_hardware, most_ranks
 
 
 def require_hardware(run: TrainingRun, gpus: int) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sampling.load import OTHERS_LIMIT, PROC_STAT, busy_seconds
+from sampling.hardware.cpu_load import OTHERS_LIMIT, PROC_STAT, busy_seconds
 
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""

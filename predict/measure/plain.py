@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from predict.workload.run import TrainingRun
+from predict.run.training_run import TrainingRun
 
 T = TypeVar("T")
 

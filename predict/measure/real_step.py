@@ -18,8 +18,8 @@ from predict.measure.checks import Implementation, check
 from predict.measure.measurement import Measurement, pool
 from predict.measure.noise import StepUsage, others_shares
 from predict.measure.plain import dump_run
-from predict.workload.run import TrainingRun
-from sampling.launch import launch
+from predict.run.training_run import TrainingRun
+from sampling.ranks.launch import launch
 
 WARMUP = 3
 """Steps until the allocator has all its memory and torch's lazy set-up is done; measured on CPU, see rank_environment."""

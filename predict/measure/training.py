@@ -23,10 +23,11 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
-from predict.measure.real_model import Decoder, next_token_loss
-from predict.measure.tensor_parallel import parallelize
-from predict.schedules import registry, torch_csv
-from predict.workload.run import TrainingRun
+from predict.measure.models.real_model import Decoder, next_token_loss
+from predict.measure.models.tensor_parallel import parallelize
+from predict.run.training_run import TrainingRun
+from predict.schedules import registry
+from predict.schedules.files import torch_csv
 
 SEED = 0
 LEARNING_RATE = 1e-3

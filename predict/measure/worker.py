@@ -22,8 +22,8 @@ from predict.measure.checks import Implementation
 from predict.measure.noise import Usage
 from predict.measure.plain import load_run
 from predict.measure.training import Training, build_training
-from predict.workload.run import TrainingRun
-from sampling.launch import die_with_launcher, leave
+from predict.run.training_run import TrainingRun
+from sampling.ranks.launch import die_with_launcher, leave
 
 
 @dataclass(kw_only=True, slots=True)
@@ -57,7 +57,7 @@ def train(training: Training, steps: int) -> RankReport:
 def build(run: TrainingRun, implementation: Implementation) -> Training:
     if implementation == "torch":
         return build_training(run)
-    from predict.measure.transformers_model import build_transformers_training
+    from predict.measure.models.transformers_model import build_transformers_training
 
     return build_transformers_training(run)
 

@@ -23,8 +23,8 @@ from predict.memory.components.part import (
 from predict.memory.components.profile import PROFILES as TRAITS
 from predict.memory.components.profile import Share
 from predict.memory.unit_activations import SHARED_BY_LAYERS
+from predict.model.spec import LayerKind
 from predict.workload.layers.local import Local
-from predict.workload.model import LayerKind
 
 PROFILES = tuple(TRAITS)
 

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from predict import config_rules_parallel  # noqa: F401  (declares its rules)
-from predict.config_rules import broken_rules
-from predict.faults import config_error
+from predict.config import rules_parallel as config_rules_parallel  # noqa: F401
+from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.profile import DEEPSPEED, profile_of
 from predict.memory.unit_activations import Source
+from predict.prices.price_list import PriceList
+from predict.run.plan import Batch, Plan
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.step.costing import PriceList
 from predict.step.estimate import median_step_us
-from predict.workload.plan import Batch, Plan
-from predict.workload.run import TrainingRun
 from sampling.errors import InfeasibleError, UserError
+from sampling.files.faults import config_error
 
 DOUBLINGS = (2, 4, 8, 16)
 SCHEDULE = "schedule"

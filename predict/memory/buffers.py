@@ -16,8 +16,8 @@ from predict.memory.held import HeldChunk
 from predict.memory.linears import linear_shapes
 from predict.memory.profile import DEEPSPEED, TRANSFORMER_ENGINE
 from predict.memory.state import StateBytes, weight_bytes
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
-from predict.workload.run import TrainingRun
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048

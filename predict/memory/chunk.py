@@ -10,8 +10,8 @@ from predict.memory.held import HeldChunk, Unit
 from predict.memory.profile import makes_gradients_anew
 from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.unit_activations import ActivationsOfUnits, UnitActivations, without_shared
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.groups import groups_of
-from predict.workload.run import TrainingRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

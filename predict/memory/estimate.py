@@ -22,11 +22,11 @@ from predict.memory.profile import makes_gradients_anew, profile_of
 from predict.memory.rank import RankMemory, RankParts, When
 from predict.memory.state import state_of_rank, update_bytes
 from predict.memory.unit_activations import ActivationsOfUnits, Source, UnitActivations
+from predict.run.plan import BEST
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.plan import BEST
-from predict.workload.run import TrainingRun
 from sampling.errors import ConfigError
-from sampling.hardware import Gpu
+from sampling.hardware.cluster import Gpu
 
 if TYPE_CHECKING:
     from predict.schedules.timeline import Timeline

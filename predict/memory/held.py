@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from predict.model.spec import DENSE, LayerKind
+from predict.run.stage_layout import slices, split_layers
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Placement
 from predict.workload.chunks import Stage, layer_call
 from predict.workload.layers.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
-from predict.workload.layout import slices, split_layers
-from predict.workload.model import DENSE, LayerKind
-from predict.workload.run import TrainingRun
 
 Role = Literal["embedding", "layer", "joining", "head"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from predict.model.spec import LayerKind
 from predict.workload.layers.local import Local
-from predict.workload.model import LayerKind
 
 Shape = tuple[int, int]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from predict.frameworks import memory_profile
-from predict.workload.run import TrainingRun
+from predict.run.frameworks import memory_profile
+from predict.run.training_run import TrainingRun
 
 EAGER, TRANSFORMER_ENGINE, FSDP, COMPILED_FSDP, DEEPSPEED = (
     "eager",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from predict.memory.held import HeldChunk, Unit
 from predict.memory.profile import DEEPSPEED, TRANSFORMER_ENGINE, shards_parameters
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.groups import Groups, groups_of
 from predict.workload.layers.local import WIDER, Local
 from predict.workload.layers.weights import Weights, padded_vocabulary
-from predict.workload.run import TrainingRun
-from sampling.hardware import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES
 
 FP32 = DTYPE_BYTES["fp32"]
 FP8_COPIES_BYTES = 2

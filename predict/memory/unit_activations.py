@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from predict.memory.held import Unit
+from predict.model.spec import LayerKind
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
-from predict.workload.model import LayerKind
-from predict.workload.run import TrainingRun
 
 
 class Activations(Protocol):

@@ -7,9 +7,9 @@ from typing import Any
 
 from predict.memory.estimate import memory_of_step
 from predict.report.memory_json import verdict_json
+from predict.run.smallest_cluster import smallest_cluster
 from predict.step.estimate import StepEstimate
 from predict.step.interval import Interval
-from predict.workload.smallest import smallest_cluster
 
 VERSION = 1
 

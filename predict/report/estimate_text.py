@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from predict.memory.estimate import memory_of_step
 from predict.report.memory_text import summary
 from predict.report.units import duration
+from predict.run.plan import Plan
+from predict.run.smallest_cluster import smallest_cluster
 from predict.step.breakdown import NOT_COMPUTE
 from predict.step.estimate import StepEstimate
-from predict.workload.plan import Plan
-from predict.workload.smallest import smallest_cluster
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from predict.anchor.analytic_terms import unit_name
 from predict.memory.advice import Advice
-from predict.memory.analytic_terms import unit_name
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.rank import RankMemory
 

@@ -12,8 +12,8 @@ import numpy as np
 from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.over_time import STACK, RankCourse
 from predict.report.units import duration
-from predict.schedules.order_files import require_suffix
-from sampling.store import write_atomically
+from predict.schedules.files.order_files import require_suffix
+from sampling.session.store import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from predict.anchor.analytic_terms import unit_name
+from predict.anchor.restored_memory import Restored
 from predict.memory.advice import Advice
-from predict.memory.analytic_terms import unit_name
 from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.rank import When
-from predict.memory.restored import Restored
 from predict.report.memory_json import TERMS
 from predict.report.units import duration
 

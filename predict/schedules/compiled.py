@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sampling.machine_code import numba_is_there
+from sampling.files.machine_code import numba_is_there
 
 PATIENCE = 2**19
 """Turns of such loops that Python makes before numba is imported: some 0.15 s, where that takes 0.5 s."""

@@ -20,7 +20,7 @@ from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge
 from predict.schedules.order import Floats, Order
 from predict.schedules.program import Level, Program, compile_order, levels, lists
 from predict.schedules.timeline import Timeline
-from sampling.machine_code import compiled
+from sampling.files.machine_code import compiled
 
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]
 

@@ -14,7 +14,7 @@ from predict.schedules.compiled import pays
 from predict.schedules.order import CODE, KINDS, Order, Placement
 from predict.schedules.positions import Indices, Positions, locate
 from sampling.errors import InfeasibleError
-from sampling.machine_code import compiled
+from sampling.files.machine_code import compiled
 
 NONE = -1
 KEPT = 128

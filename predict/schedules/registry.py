@@ -12,8 +12,8 @@ from pathlib import Path
 
 from predict.schedules import families
 from predict.schedules.costs import ChunkTimes, TickTimes, in_ticks
+from predict.schedules.files.order_files import is_order_file, read_order
 from predict.schedules.order import CODE, KIND, Order, Placement, Rows
-from predict.schedules.order_files import is_order_file, read_order
 from sampling.errors import ConfigError, InfeasibleError
 
 Supports = Callable[[int, int, int], str | None]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from predict.step.costing import Priced, PriceList
+from predict.prices.price_list import Priced, PriceList
 from predict.step.priced_block import Bucket, PricedBlock
 from sampling.call import Call, Counted
-from sampling.collectives import Collective
+from sampling.collectives.kinds import Collective
 
 TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER = "tp", "p2p", "dp_exposed", "pp_bubble", "optimizer", "other"
 GLUE = "glue"

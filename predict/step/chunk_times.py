@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from predict.schedules.costs import ChunkTimes
 from predict.schedules.order import Placement
 from predict.step.priced_block import Bucket
-from predict.step.stage import PricedRank
+from predict.step.priced_rank import PricedRank
 
 Floats = NDArray[np.float64]
 Value = Callable[[Bucket], Floats]

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from predict.ledger.flops import mfu, tokens_per_step
+from predict.prices import composition_error
+from predict.prices.price_list import PriceList
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.compare import Outcome
 from predict.schedules.engine import simulate
 from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.timeline import Timeline
-from predict.step import composition_error
 from predict.step.breakdown import (
     BUBBLE,
     DP,
@@ -28,14 +30,12 @@ from predict.step.breakdown import (
     itemise_bucket,
 )
 from predict.step.chunk_times import chunk_times
-from predict.step.costing import PriceList
 from predict.step.interval import Interval, step_interval
 from predict.step.priced_block import PricedBlock, total_us
+from predict.step.priced_rank import PricedRank, price_ranks, step_time_us, with_windows
 from predict.step.schedule_choice import settled
-from predict.step.stage import PricedRank, price_ranks, step_time_us, with_windows
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls, decompose
-from predict.workload.run import TrainingRun
 from sampling.errors import InfeasibleError
 
 

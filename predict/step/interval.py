@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from predict.prices.price_list import Priced
 from predict.schedules.engine import rank_ends
 from predict.schedules.order import Order
 from predict.step.chunk_times import chunk_times
-from predict.step.costing import Priced
 from predict.step.priced_block import Bucket, PricedBlock, Units
-from predict.step.stage import PricedRank
+from predict.step.priced_rank import PricedRank
 
 Floats = NDArray[np.float64]
 Kind = tuple[str, str]

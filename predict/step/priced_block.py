@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.step.costing import Priced, PriceList
-from predict.step.kernels.norm import joined_us
+from predict.prices.kernels.norm import joined_us
+from predict.prices.price_list import Priced, PriceList
 from predict.step.overlap import Time, exposed_us
 from predict.workload.blocks import Block, Blocks, Calls, plain
 

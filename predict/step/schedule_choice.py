@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from predict.prices.price_list import PriceList
+from predict.run.plan import BEST
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.compare import Outcome, best, compare
 from predict.schedules.costs import ChunkTimes
 from predict.schedules.timeline import Timeline
 from predict.step.chunk_times import chunk_times
-from predict.step.costing import PriceList
-from predict.step.stage import price_ranks, step_time_us
+from predict.step.priced_rank import price_ranks, step_time_us
 from predict.workload.decompose import decompose
-from predict.workload.plan import BEST
-from predict.workload.run import TrainingRun
 
 
 def compare_schedules(

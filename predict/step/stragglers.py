@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from predict.workload.run import TrainingRun
+from predict.run.training_run import TrainingRun
 
 PER_DOUBLING = 0.006
 """Of the step, for each doubling of the ranks: published runs of one configuration at several sizes."""

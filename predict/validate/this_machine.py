@@ -13,7 +13,7 @@ from predict.measure.measurement import Measurement
 from predict.measure.real_step import measure_interleaved
 from predict.step.estimate import StepEstimate
 from predict.validate.hold_out import ValidationRow
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 
 STEPS_A_ROUND = 8
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from predict.model.spec import LayerKind
+from predict.run.training_run import TrainingRun
 from predict.schedules.order import Placement
 from predict.workload.blocks import Block, Blocks, Calls, Repeated, plain
 from predict.workload.layers.ends import embedding_blocks, head_blocks
 from predict.workload.layers.groups import group_of
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.local import Local
-from predict.workload.model import LayerKind
-from predict.workload.run import TrainingRun
 from sampling.call import Call, Counted
-from sampling.collectives import SendRecv
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer
+from sampling.cells.pipeline_action import PipelineAction
+from sampling.collectives.kinds import SendRecv
 from sampling.operators.elementwise import ResidualAdd
-from sampling.operators.head import OutputHead
-from sampling.operators.layer import DenseLayer
-from sampling.operators.pipeline_action import PipelineAction
 from sampling.operators.vocabulary import Embedding
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from predict.model.spec import LayerKind
+from predict.run.plan import BEST
+from predict.run.stage_layout import slices, split_layers
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Placement
 from predict.workload import once, sharded_step
 from predict.workload.blocks import Calls
 from predict.workload.chunks import ChunkCalls, Parts, Stage, chunk_of_operators, chunk_of_whole_layers, send_calls
-from predict.workload.layout import slices, split_layers
-from predict.workload.model import LayerKind
-from predict.workload.plan import BEST
-from predict.workload.run import TrainingRun
 from sampling.call import Call, Counted, Phase
-from sampling.compute import Request
+from sampling.timing.time_calls import Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from predict.run.training_run import TrainingRun
 from predict.workload.chunks import layer_call, pair_on_a_node
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.run import TrainingRun
 from sampling.call import Call, Counted, Phase
-from sampling.collectives import AllReduce
-from sampling.hardware import DTYPE_BYTES
-from sampling.operators.layer import GradientCell
+from sampling.cells.layer import GradientCell
+from sampling.collectives.kinds import AllReduce
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
 
 

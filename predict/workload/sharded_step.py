@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from predict.run.training_run import TrainingRun
 from predict.workload.blocks import Calls
 from predict.workload.chunks import Stage
 from predict.workload.layers.groups import Groups, RankGroup, groups_of
 from predict.workload.layers.local import WIDER
 from predict.workload.layers.weights import Weights, embedding_weights, head_weights, layer_weights, summed
-from predict.workload.run import TrainingRun
 from sampling.call import Counted
-from sampling.hardware import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import AdamW
 from sampling.operators.streaming import Stream

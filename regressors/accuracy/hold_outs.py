@@ -12,8 +12,8 @@ import numpy as np
 
 from regressors.dataset import TrainingData
 from regressors.features import Floats
-from regressors.novelty import digests
-from regressors.splits import HELD_OUT_SHARE, Mask, at_random, by_shape, largest
+from regressors.models.novelty import digests
+from regressors.models.splits import HELD_OUT_SHARE, Mask, at_random, by_shape, largest
 
 SPLITS = ("random", "shape", "extrapolation")
 UNSEEN_VALUES: Mapping[str, Mapping[str, tuple[int, ...]]] = {

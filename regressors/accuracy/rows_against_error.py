@@ -1,7 +1,7 @@
 """How many rows an error costs: `python -m regressors.accuracy.rows_against_error --data DIR`, DIR holding aiconfigurator/.
 
 A published table stands in for a device: a row is "timed" by looking it up. The product's model is fitted on ever more
-rows, chosen as `regressors.choice` would or drawn at random, and judged on a fifth of the table that neither may choose.
+rows, chosen as `regressors.active.choice` would or drawn at random, and judged on a fifth of the table that neither may choose.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.candidates import BLEND, fit_candidate
-from regressors.choice import Timed, Untimed, batch_rows, fill_space, next_rows
+from regressors.active.choice import Timed, Untimed, batch_rows, fill_space, next_rows
 from regressors.dataset import TrainingData, training_data
 from regressors.features import Floats
+from regressors.models.candidates import BLEND, fit_candidate
 from regressors.progress import progress_display
 from sampling.errors import SamplesError, UserError
 from sampling.importers import aiconfigurator

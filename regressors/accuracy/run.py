@@ -16,10 +16,10 @@ from regressors.accuracy.score import MANY_PREDICTIONS, Score, score
 from regressors.accuracy.transfer import Transfer
 from regressors.accuracy.units import Unit
 from regressors.dataset import TrainingData
+from regressors.models.splits import Mask
 from regressors.progress import Progress
-from regressors.splits import Mask
 from sampling.call import Call
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 
 VERSION = 1
 AVERAGED = ("mape", "median", "p90", "coverage", "half_width", "raw_forest", "raw_xgboost")

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regressors.candidates import FOREST, RAW_BOOSTED
+from regressors.artifact.fitted import FittedOperator
+from regressors.artifact.packing import Pools
 from regressors.dataset import TrainingData
 from regressors.features import Floats, price_all
-from regressors.fit import fit_chosen
-from regressors.fitted import FittedOperator
-from regressors.packing import Pools
-from regressors.selection import choose, compare, held_out_errors
-from regressors.splits import Mask
+from regressors.models.candidates import FOREST, RAW_BOOSTED
+from regressors.models.fit import fit_chosen
+from regressors.models.selection import choose, compare, held_out_errors
+from regressors.models.splits import Mask
 from sampling.call import Call
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 
 RAW = (FOREST, RAW_BOOSTED)
 MOST_FOR_A_FOREST = 12_000

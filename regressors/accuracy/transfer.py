@@ -9,13 +9,13 @@ import numpy as np
 
 from regressors.accuracy.score import fit_timed, subset
 from regressors.accuracy.units import Unit
+from regressors.artifact.fitted import Columns, FittedOperator
 from regressors.dataset import TrainingData, training_data
 from regressors.donor import Donor
 from regressors.features import price_all
-from regressors.fitted import Columns, FittedOperator
-from regressors.intervals import half_width_elsewhere
-from regressors.splits import Mask
-from sampling.hardware import Cluster
+from regressors.models.intervals import half_width_elsewhere
+from regressors.models.splits import Mask
+from sampling.hardware.cluster import Cluster
 
 DONOR_ROWS = 9_000
 """Of the one device; more would make a transfer no better."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from regressors.dataset import TrainingData, load_profile, training_data
 from sampling.call import Call
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
-from sampling.importers import aiconfigurator, aiconfigurator_files, estimate_train_time
+from sampling.hardware.cluster import Cluster
+from sampling.importers import aiconfigurator, estimate_train_time
+from sampling.importers.aiconfigurator import files as aiconfigurator_files
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of, timed_once
 from sampling.importers.table import Request, Row, Table
-from sampling.store import Sample
+from sampling.session.store import Sample
 
 FAMILIES = {
     "gemm": "gemm",

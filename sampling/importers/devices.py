@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sampling.hardware import device_names, known_hardware
+from sampling.hardware.cluster import device_names, known_hardware
 
 
 def hardware_of_device(device: str) -> str:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
-from sampling.hardware import hardware_facts
+from sampling.hardware.cluster import hardware_facts
 from sampling.importers.table import Row
-from sampling.store import Manifest, Sample, iterate_samples, read_manifest, read_samples
+from sampling.session.store import Manifest, Sample, iterate_samples, read_manifest, read_samples
 
 FEWEST_PAIRS = 20
 """Calls of a reference with both phases below which a ratio is an anecdote."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sampling.call import Call, Phase
-from sampling.collectives import Collective
+from sampling.collectives.kinds import Collective
 from sampling.errors import ConfigError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.importers.table import Row, Table
 from sampling.speed_of_light import physical_bound_us
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sampling.call import Call
-from sampling.collectives import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
 from sampling.errors import ConfigError, SamplesError
-from sampling.hardware import known_hardware
+from sampling.hardware.cluster import known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
 from sampling.importers.table import Request, Row, Table

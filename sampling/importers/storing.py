@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from sampling.call import Call, Phase
-from sampling.collectives import Collective
-from sampling.disk import naming_the_disk
+from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster, hardware_facts, load_cluster
+from sampling.files.disk import naming_the_disk
+from sampling.hardware.cluster import Cluster, hardware_facts, load_cluster
 from sampling.importers.fill import fill, gaps, references
 from sampling.importers.gate import judge
 from sampling.importers.table import Row, Table
-from sampling.session import sole_session
-from sampling.store import (
+from sampling.session.session import sole_session
+from sampling.session.store import (
     Manifest,
     Sample,
     iterate_samples,

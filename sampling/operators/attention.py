@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Phase, register
 from sampling.errors import SkippedError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.arrays import least, log2
 from sampling.operators.base import FORWARD_BACKWARD, Operator, physics_features
-from sampling.operators.precision import products_in
 from sampling.operators.tiles import wave_features
+from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -87,8 +87,8 @@ class Attention(Operator):
         }
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.attention_kernels import attention_kernel
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.attention_kernels import attention_kernel
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         attend, note = attention_kernel(self, device)
 

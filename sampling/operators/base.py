@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.call import Call, Phase
-from sampling.hardware import DTYPE_BYTES, Cluster
+from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 from sampling.operators.arrays import is_nothing, log2
 
 FORK_JOIN_ELEMENTS = 32_768

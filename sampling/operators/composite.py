@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from sampling.call import Call, Counted, Phase
-from sampling.collectives import AllGather, AllReduce, ReduceScatter
-from sampling.hardware import Cluster
+from sampling.collectives.kinds import AllGather, AllReduce, ReduceScatter
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import Operator
 
 

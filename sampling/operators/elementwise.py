@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class _Elementwise(Operator):
 def _workload(
     device: torch.device, dtype: str, shape: tuple[int, ...], inputs: int, apply: Callable[..., torch.Tensor]
 ) -> AutogradWorkload:
-    from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+    from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
     def copy() -> Copy:
         tensors = [leaf(device, dtype, *shape) for _ in range(inputs)]
@@ -135,7 +135,7 @@ def rotary_table(device: torch.device, dtype: str, seq_len: int, head_dim: int) 
     """Cosine and sine [seq, 1, head_dim] of the rotary angles, base 10,000."""
     import torch
 
-    from sampling.operators.workload import torch_dtype
+    from sampling.torch_work.workload import torch_dtype
 
     inverse = 10_000.0 ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim)
     angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), inverse)

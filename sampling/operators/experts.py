@@ -9,18 +9,18 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import WITH_WEIGHTS, Operator, physics_features
 from sampling.operators.composite import Composite, phase_of
 from sampling.operators.distribution import POWER_LAW, exponent_of, rows_of_groups
 from sampling.operators.elementwise import Gelu, SwiGLU
-from sampling.operators.precision import products_in
 from sampling.operators.tiles import wave_features
+from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @cache
@@ -78,8 +78,8 @@ class GroupedGemm(Operator):
         }
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.grouped_product import describe, ends_of, grouped_product
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
+        from sampling.torch_work.grouped_product import describe, ends_of, grouped_product
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
 
         refuse_named_kernel(self.NAME, self.kernel)
         ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)
@@ -163,9 +163,9 @@ class ExpertMLP(Composite):
         }
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.experts_module import Experts
-        from sampling.operators.grouped_product import describe, ends_of
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
+        from sampling.torch_work.experts_module import Experts
+        from sampling.torch_work.grouped_product import describe, ends_of
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
 
         refuse_named_kernel(self.NAME, self.kernel)
         ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)

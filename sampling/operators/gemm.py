@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Phase, register
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
-from sampling.operators.precision import products_in
 from sampling.operators.tiles import alignment_features, wave_features
+from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload, PhaseWorkload
+    from sampling.torch_work.workload import AutogradWorkload, PhaseWorkload
 
 LEAST_OUTPUT_BYTES = 2
 
@@ -60,11 +60,11 @@ class Gemm(Operator):
     def build(self, device: torch.device) -> AutogradWorkload | PhaseWorkload:
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
 
         refuse_named_kernel(self.NAME, self.kernel)
         if self.dtype == "fp8":
-            from sampling.operators.scaled_product import fp8_products
+            from sampling.torch_work.scaled_product import fp8_products
 
             return fp8_products(device, self.m, self.n, self.k)
 
@@ -110,7 +110,7 @@ class BatchedGemm(Operator):
     def build(self, device: torch.device) -> AutogradWorkload:
         import torch
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             left = leaf(device, self.dtype, self.batch, self.m, self.k)

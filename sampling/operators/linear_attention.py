@@ -13,7 +13,7 @@ from sampling.operators.base import FORWARD_BACKWARD, Operator
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 GATE_BYTES = 4
 
@@ -66,7 +66,7 @@ class GatedDelta(Operator):
         import torch
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             keys = (device, self.dtype, self.batch, self.seq_len, self.heads, self.head_dim)

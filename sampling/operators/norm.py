@@ -11,7 +11,7 @@ from sampling.operators.base import WITH_WEIGHTS, Operator
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class RMSNorm(_Norm):
     def build(self, device: torch.device) -> AutogradWorkload:
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)
@@ -67,7 +67,7 @@ class LayerNorm(_Norm):
     def build(self, device: torch.device) -> AutogradWorkload:
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
-from sampling.collectives import AllGather
-from sampling.hardware import Cluster
+from sampling.collectives.kinds import AllGather
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import Operator
 from sampling.operators.composite import Group, add_terms
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import StepWorkload
+    from sampling.torch_work.workload import StepWorkload
 
 STEP: tuple[Phase, ...] = ("step",)
 
@@ -52,11 +52,11 @@ class AdamW(Operator):
     def build(self, device: torch.device) -> StepWorkload:
         import torch
 
-        from sampling.operators.workload import StepWorkload
+        from sampling.torch_work.workload import StepWorkload
 
         weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
         if self.tp > 1:
-            from sampling.operators.tensor_parallel import as_shards
+            from sampling.torch_work.tensor_parallel import as_shards
 
             weights = as_shards(weights, device, self.tp)
         return StepWorkload(torch.optim.AdamW(weights, fused=True).step)
@@ -105,7 +105,7 @@ class ShardedAdamW(Operator):
         import torch
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        from sampling.operators.workload import StepWorkload
+        from sampling.torch_work.workload import StepWorkload
 
         weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
         optimizer = ZeroRedundancyOptimizer(weights, optimizer_class=torch.optim.AdamW, fused=True)
@@ -130,7 +130,7 @@ class GradientScale(Operator):
         return 2.0 * self.item_bytes * self.parameters
 
     def build(self, device: torch.device) -> StepWorkload:
-        from sampling.operators.workload import StepWorkload
+        from sampling.torch_work.workload import StepWorkload
 
         weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
 
@@ -146,7 +146,7 @@ def parameter_list(device: torch.device, dtype: str, parameters: int, tensors: i
     """Leaf tensors with gradients: a quarter as small as norm weights, the rest sharing the bulk."""
     import torch
 
-    from sampling.operators.workload import leaf
+    from sampling.torch_work.workload import leaf
 
     small = [min(256, parameters // tensors)] * (tensors // 4)
     large = tensors - len(small)

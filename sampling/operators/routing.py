@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Phase, register
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
 from sampling.operators.distribution import BALANCED, rows_of_groups
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 INDEX_BYTES = 8
 FP32_BYTES = 4
@@ -57,7 +57,7 @@ class Router(Operator):
         }
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             x = leaf(device, self.dtype, self.tokens, self.hidden)
@@ -99,7 +99,7 @@ class Permute(_Permutation):
         return float(self.item_bytes * (self.tokens * self.hidden + self.elements) + self.indices_bytes)
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         rows = rows_of_groups(self.tokens * self.topk, self.experts, BALANCED)
 
@@ -125,7 +125,7 @@ class Unpermute(_Permutation):
         return float(rows + weights + self.indices_bytes)
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         rows_of_each = rows_of_groups(self.tokens * self.topk, self.experts, BALANCED)
 

@@ -12,7 +12,7 @@ from sampling.operators.base import FORWARD_BACKWARD, Operator
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class _OverScores(Operator):
         return self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
 
     def _workload(self, device: torch.device, apply: Callable[[torch.Tensor], torch.Tensor]) -> AutogradWorkload:
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             scores = leaf(device, self.dtype, self.matrices, self.seq_len, self.seq_len)
@@ -88,7 +88,7 @@ def softmax_of(device: torch.device, seq_len: int, *, fused: bool) -> Callable[[
     """Causal softmax of scores [matrices, seq, seq]: scale, mask and softmax compiled into one, or two kernels."""
     import torch
 
-    from sampling.operators.compiling import compiled
+    from sampling.torch_work.compiling import compiled
 
     mask = causal_mask(device, seq_len)
 

@@ -11,7 +11,7 @@ from sampling.operators.base import FORWARD_BACKWARD, Operator
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -38,7 +38,7 @@ class Dropout(Operator):
     def build(self, device: torch.device) -> AutogradWorkload:
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             x = leaf(device, self.dtype, self.count)
@@ -66,7 +66,7 @@ class Stream(Operator):
         return 1.0 * self.size_bytes
 
     def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             x = leaf(device, self.dtype, max(1, self.size_bytes // (2 * self.item_bytes)))

@@ -10,13 +10,13 @@ from sampling.call import Counted, Phase, register
 from sampling.operators.base import FORWARD_BACKWARD
 from sampling.operators.composite import Composite
 from sampling.operators.gemm import BatchedGemm
-from sampling.operators.precision import products_in
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
+from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -57,7 +57,7 @@ class UnfusedAttention(Composite):
         import torch
 
         from sampling.operators.softmax import softmax_of
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         softmax = softmax_of(device, self.seq_len, fused=self.fused_softmax)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from sampling.call import Counted, Phase, register
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, Operator
 from sampling.operators.composite import Group, add_terms, entering_group, summed_over_group
 
 if TYPE_CHECKING:
     import torch
 
-    from sampling.operators.workload import AutogradWorkload
+    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -73,8 +73,8 @@ class Embedding(Operator):
     def build(self, device: torch.device) -> AutogradWorkload:
         import torch
 
-        from sampling.operators.tensor_parallel import parallel_embedding
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, torch_dtype
+        from sampling.torch_work.tensor_parallel import parallel_embedding
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, torch_dtype
 
         def copy() -> Copy:
             table = torch.nn.Embedding(self.vocab, self.hidden, device=device, dtype=torch_dtype(self.dtype))
@@ -106,7 +106,7 @@ class CrossEntropy(Operator):
         import torch
         from torch.nn import functional
 
-        from sampling.operators.workload import COPIES, AutogradWorkload, Copy, leaf
+        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
 
         def copy() -> Copy:
             logits = leaf(device, self.dtype, self.tokens, self.vocab)

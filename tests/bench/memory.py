@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from predict.config import build, load
+from predict.config.load import build, load
 from predict.memory.estimate import memory_of
-from predict.workload.model import ModelSpec
-from predict.workload.run import TrainingRun
+from predict.model.spec import ModelSpec
+from predict.run.training_run import TrainingRun
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 REPEATS = 15

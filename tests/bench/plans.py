@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from predict.config import build, load
+from predict.config.load import build, load
+from predict.model.spec import ModelSpec
+from predict.prices.open import open_prices
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import estimate, median_step_us
-from predict.step.prices import open_prices
-from predict.workload.model import ModelSpec
-from predict.workload.run import TrainingRun
 from sampling.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -14,8 +14,9 @@ import numpy as np
 from torch.distributed.pipelining import schedules as torch_schedules
 
 import predict.schedules
-from predict.schedules import program, registry, torch_csv
+from predict.schedules import program, registry
 from predict.schedules.engine import ChunkTimes, makespans
+from predict.schedules.files import torch_csv
 
 RANKS, CHUNKS, MICROBATCHES = 16, 4, 256
 F, B, W, P2P = 0.25, 0.25, 0.25, 0.01

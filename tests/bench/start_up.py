@@ -27,9 +27,9 @@ def seconds(command: Sequence[str]) -> float:
 def main() -> None:
     commands = {
         "numpy and yaml": [sys.executable, "-c", "import numpy, yaml"],
-        "predict --help": [sys.executable, "-m", "predict.cli", "--help"],
-        "predict one-batch": [sys.executable, "-m", "predict.cli", "one-batch", DEMO],
-        "predict one-batch --json": [sys.executable, "-m", "predict.cli", "one-batch", DEMO, "--json"],
+        "predict --help": [sys.executable, "-m", "predict", "--help"],
+        "predict one-batch": [sys.executable, "-m", "predict", "one-batch", DEMO],
+        "predict one-batch --json": [sys.executable, "-m", "predict", "one-batch", DEMO, "--json"],
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from predict.measure.training import build_training, to_local
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Batch, Plan
-from predict.workload.run import TrainingRun
-from sampling.hardware import load_cluster
+from predict.model.spec import ModelSpec
+from predict.run.plan import Batch, Plan
+from predict.run.training_run import TrainingRun
+from sampling.hardware.cluster import load_cluster
 
 STEPS = 3
 LLAMA = ModelSpec(
@@ -91,7 +91,7 @@ def trajectory(run: TrainingRun) -> dict[str, Any]:
 def main() -> None:
     import torch.distributed as dist
 
-    from sampling.launch import die_with_launcher, leave
+    from sampling.ranks.launch import die_with_launcher, leave
 
     die_with_launcher()
     dist.init_process_group("gloo")

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from predict.measure.memory_worker import count_bytes
-from predict.workload.memory_part import VERSION, memory_run, parameters_of, place_of
-from predict.workload.model import Experts, LayerKind, ModelSpec
-from predict.workload.plan import Batch, Plan
-from predict.workload.run import TrainingRun
-from sampling.hardware import load_cluster
+from predict.anchor.memory_part import VERSION, memory_run, parameters_of, place_of
+from predict.measure.benchmark.memory_worker import count_bytes
+from predict.model.spec import Experts, LayerKind, ModelSpec
+from predict.run.plan import Batch, Plan
+from predict.run.training_run import TrainingRun
+from sampling.hardware.cluster import load_cluster
 
 CPU = torch.device("cpu")
 DENSE = ModelSpec(

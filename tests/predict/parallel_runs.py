@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from predict.config import build
+from predict.config.load import build
+from predict.model.spec import ModelSpec
+from predict.prices.open import open_prices
+from predict.run.plan import Plan
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
-from predict.step.prices import open_prices
 from predict.workload.blocks import Block, Blocks
 from predict.workload.decompose import RankCalls, decompose
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Plan
-from predict.workload.run import TrainingRun
 from sampling.call import Counted
-from sampling.collectives import Collective
-from sampling.hardware import CONFIGS
+from sampling.collectives.kinds import Collective
+from sampling.hardware.cluster import CONFIGS
 from sampling.operators.base import Operator
 
 PER_NODE = 8

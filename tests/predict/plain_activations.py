@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from predict.model.spec import LayerKind
 from predict.workload.layers.local import Local
-from predict.workload.model import LayerKind
 
 
 @dataclass(frozen=True)

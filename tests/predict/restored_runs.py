@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from predict.step.analytic import SpeedOfLight
-from predict.step.costing import PriceList
+from predict.anchor.benchmark_file import Benchmark, Timed, benchmark_of
+from predict.anchor.reduced_run import reduced, timeable
+from predict.anchor.restore import estimate_restored
+from predict.anchor.unit_costs import unit_costs
+from predict.model.spec import Experts, LayerKind, ModelSpec
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.price_list import PriceList
+from predict.run.execution import Execution
+from predict.run.plan import Batch, Plan
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
-from predict.step.restore import estimate_restored
-from predict.step.unit_costs import unit_costs
-from predict.workload.benchmark import Benchmark, Timed, benchmark_of
-from predict.workload.execution import Execution
-from predict.workload.model import Experts, LayerKind, ModelSpec
-from predict.workload.plan import Batch, Plan
-from predict.workload.reduction import reduced, timeable
-from predict.workload.run import TrainingRun
 from regressors.times import Times
 from sampling.call import Call, Phase
-from sampling.collectives import Collective
-from sampling.hardware import Cluster, load_cluster
+from sampling.collectives.kinds import Collective
+from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.streaming import Stream
 
 DENSE = ModelSpec(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from predict.anchor.benchmark_file import load_benchmark
 from predict.cli import main
-from predict.config import load
-from predict.measure import layer_benchmark
-from predict.measure.layer_benchmark import benchmark_layers
-from predict.workload.benchmark import load_benchmark
-from sampling.device import detect_hardware
-from sampling.timer import TimerSettings
+from predict.config.load import load
+from predict.measure.benchmark import layer_benchmark
+from predict.measure.benchmark.layer_benchmark import benchmark_layers
+from sampling.hardware.this_device import detect_hardware
+from sampling.timing.timer import TimerSettings
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
 MODEL = {

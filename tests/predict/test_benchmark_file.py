@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from predict.workload.benchmark import load_benchmark, require_same
-from predict.workload.run import TrainingRun
+from predict.anchor.benchmark_file import load_benchmark, require_same
+from predict.run.training_run import TrainingRun
 from sampling.errors import SamplesError
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 from tests.predict.restored_runs import DENSE, MIXED, run, simulated
 
 

@@ -105,7 +105,7 @@ def test_bad_input_is_exit_code_2_with_its_place(
 
 
 def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from sampling.requests import read_calls_file
+    from sampling.choosing.requests import read_calls_file
 
     path = tmp_path / "calls.json"
     path.write_text(printed(capsys, "calls", DEMO))
@@ -145,14 +145,14 @@ def test_predicting_loads_no_training_library() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m predict.cli one-batch {DEMO} --json | head -c 1"
+    command = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 
 def test_colour_is_left_out_of_pipes() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "predict.cli", "one-batch", DEMO], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "predict", "one-batch", DEMO], capture_output=True, text=True, check=True
     )
     assert "\x1b[" not in done.stdout
 

@@ -354,7 +354,7 @@ def test_an_order_that_deadlocks_is_traced_to_its_file(
 
 @pytest.mark.parametrize(("stdout", "encoding"), [("/dev/full", "utf-8"), (None, "ascii")])
 def test_stdout_that_is_full_or_not_unicode(stdout: str | None, encoding: str) -> None:
-    command = [sys.executable, "-m", "predict.cli", "schedule", *EVEN, "--schedule", "1f1b"]
+    command = [sys.executable, "-m", "predict", "schedule", *EVEN, "--schedule", "1f1b"]
     with Path(stdout or os.devnull).open("w") as sink:
         done = subprocess.run(
             command,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.config import load
+from predict.config.load import load
 from sampling.errors import ConfigError
 
 MODEL = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from predict import config
+from predict.config import load as config
 from sampling.errors import ConfigError
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 
 DEMO = CONFIGS / "models" / "demo-llama.json"
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 from test_estimate import estimate, run
 
-from predict.step.analytic import SpeedOfLight
-from predict.step.costing import HALVES, PriceList
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.price_list import HALVES, PriceList
 from predict.workload.blocks import calls_of
 from predict.workload.decompose import decompose
 from regressors.times import Times
 from sampling.call import Call, Counted, Phase
-from sampling.hardware import Cluster
-from sampling.operators.layer import DenseLayer
+from sampling.cells.layer import DenseLayer
+from sampling.hardware.cluster import Cluster
 
 WHOLE_US = 3000.0
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from predict.step.analytic import SpeedOfLight
-from predict.step.costing import CostModel, PriceList
+from predict.model.spec import ModelSpec
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.price_list import CostModel, PriceList
+from predict.run.plan import Batch, Plan
+from predict.run.stage_layout import layers_of_stages
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
 from predict.workload.blocks import calls_of
 from predict.workload.decompose import decompose, requests_of_runs
-from predict.workload.layout import layers_of_stages
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Batch, Plan
-from predict.workload.run import TrainingRun
 from regressors.times import Times
 from sampling.call import Call, Phase
-from sampling.hardware import Cluster, Link, load_cluster
+from sampling.hardware.cluster import Cluster, Link, load_cluster
 
 MODEL = ModelSpec(
     name="little",

@@ -10,17 +10,17 @@ import pytest
 from test_estimate import predicted, run, step_us
 
 from predict.cli import main
-from predict.config import load
+from predict.config.load import load
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import open_prices
+from predict.prices.price_list import PriceList
+from predict.run.plan import BEST
 from predict.schedules import registry
-from predict.schedules.order_files import write_order
-from predict.step.analytic import SpeedOfLight
-from predict.step.costing import PriceList
+from predict.schedules.files.order_files import write_order
 from predict.step.estimate import action_counts, estimate
-from predict.step.prices import open_prices
 from predict.step.schedule_choice import compare_schedules
 from predict.workload.blocks import Blocks, calls_of
 from predict.workload.decompose import decompose, requests_of_runs
-from predict.workload.plan import BEST
 from regressors.times import Times
 from sampling.errors import InfeasibleError
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from predict.step.analytic import SpeedOfLight
-from predict.step.kernels import operator_us
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.kernels import operator_us
 from sampling.call import Call, Phase, registry
-from sampling.hardware import Gpu, known_hardware, load_cluster
+from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
@@ -26,7 +27,6 @@ from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
-from sampling.shapes import Ranges, calls_of, draw_models
 
 if TYPE_CHECKING:
     import pandas as pd

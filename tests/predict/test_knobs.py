@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from predict.config_keys import BATCH, CLUSTER, EXECUTION, PLAN
+from predict.config.sections import BATCH, CLUSTER, EXECUTION, PLAN
+from predict.run.execution import ATTENTION_KERNELS, RECIPES, Execution
+from predict.run.plan import Batch, Plan
 from predict.step.estimate import StepEstimate
-from predict.workload.execution import ATTENTION_KERNELS, RECIPES, Execution
-from predict.workload.plan import Batch, Plan
 from sampling.errors import InfeasibleError
-from sampling.hardware import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES
 from tests.predict.parallel_runs import estimated, made
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"

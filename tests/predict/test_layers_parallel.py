@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from predict.ledger.flops import model_flops_per_token
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.blocks import Block, once
 from predict.workload.chunks import ChunkCalls, send_calls
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.local import Local
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.run import TrainingRun
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Router

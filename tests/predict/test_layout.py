@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predict.workload.layout import layers_of_stages, slices, split_layers
-from predict.workload.plan import Plan
+from predict.run.plan import Plan
+from predict.run.stage_layout import layers_of_stages, slices, split_layers
 from sampling.errors import ConfigError
 
 DEEPSEEK = "Et*4|(t*4|)*14tmL"

@@ -12,9 +12,9 @@ import pytest
 from measure_variants import GPT, LLAMA, VARIANTS, tiny_run, trajectory
 
 from predict.measure.training import build_training
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Plan
-from sampling.launch import launch
+from predict.model.spec import ModelSpec
+from predict.run.plan import Plan
+from sampling.ranks.launch import launch
 
 CASES = [(model, name) for model in (LLAMA, GPT) for name, plan in VARIANTS.items() if not (model.tied and plan.pp > 1)]
 

@@ -6,7 +6,7 @@ import pytest
 from measure_variants import tiny_run
 
 from predict.measure.real_step import measure, measure_interleaved
-from predict.workload.plan import Plan
+from predict.run.plan import Plan
 from sampling.errors import UserError
 
 

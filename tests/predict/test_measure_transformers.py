@@ -9,7 +9,7 @@ import torch
 from measure_variants import LLAMA, tiny_run
 
 from predict.measure.training import build_training, random_batch
-from predict.workload.plan import Plan
+from predict.run.plan import Plan
 
 pytest.importorskip("transformers")
 
@@ -36,7 +36,7 @@ def library_name(name: str) -> str:
 def test_logits_are_the_librarys_with_the_same_weights() -> None:
     from transformers import LlamaForCausalLM
 
-    from predict.measure.transformers_model import llama_config
+    from predict.measure.models.transformers_model import llama_config
 
     run = tiny_run(Plan())
     ours = build_training(run).module
@@ -49,7 +49,7 @@ def test_logits_are_the_librarys_with_the_same_weights() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_library_trains_as_many_parameters_and_learns(tied: bool) -> None:
-    from predict.measure.transformers_model import build_transformers_training
+    from predict.measure.models.transformers_model import build_transformers_training
 
     run = tiny_run(Plan(), replace(LLAMA, tied=tied))
     training = build_transformers_training(run)

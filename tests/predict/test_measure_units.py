@@ -14,9 +14,9 @@ from predict.measure.measurement import Measurement, pool
 from predict.measure.noise import StepUsage, others_shares, quiet_steps
 from predict.measure.plain import dump_run, load_run
 from predict.measure.real_step import summarize
-from predict.workload.plan import Plan
+from predict.run.plan import Plan
 from sampling.errors import UserError
-from sampling.load import busy_seconds
+from sampling.hardware.cpu_load import busy_seconds
 
 QUIET = StepUsage(wall_s=1.0, machine_s=1.9, ranks_s=1.85)
 NOISY = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.5)

@@ -22,10 +22,10 @@ from predict.memory.activations import (
     layer_activations,
 )
 from predict.memory.components.profile import PROFILES as TRAITS
+from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.workload.layers.feed_forward import busiest_rank
 from predict.workload.layers.local import Local
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.model import DENSE, LayerKind, ModelSpec
 from tests.predict.parallel_runs import made, spec
 
 SPARSE = LayerKind(sparse=True)

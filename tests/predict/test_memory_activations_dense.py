@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from predict.memory.activations import Activations, embedding_activations, head_activations, layer_activations
+from predict.model.spec import DENSE, ModelSpec
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
-from predict.workload.model import DENSE, ModelSpec
-from predict.workload.run import TrainingRun
 from tests.predict.parallel_runs import made
 from tests.predict.test_memory_activations_hooks import BF16, FP32, peaks, saved_bytes
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from predict.memory.activations import layer_activations
-from predict.workload.model import DENSE, LayerKind
+from predict.model.spec import DENSE, LayerKind
 from tests.predict.parallel_runs import spec
 from tests.predict.test_memory_activations import SPARSE, TOKENS, layer, local_of, own
 

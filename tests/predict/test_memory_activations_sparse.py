@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from predict.memory.activations import Activations, layer_activations
+from predict.model.spec import ModelSpec
 from predict.workload.layers.local import Local
-from predict.workload.model import ModelSpec
 from tests.predict.parallel_runs import made
 from tests.predict.test_memory_activations_hooks import BF16, FP32, saved_bytes
 

@@ -9,9 +9,9 @@ import pytest
 
 from predict.memory.advice import Advice, advise, changed
 from predict.memory.estimate import memory_of
+from predict.prices.open import open_prices
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import median_step_us
-from predict.step.prices import open_prices
-from predict.workload.run import TrainingRun
 from sampling.errors import ConfigError
 from tests.predict.parallel_runs import made
 

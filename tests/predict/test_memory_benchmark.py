@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from predict.measure import memory_benchmark
+from predict.anchor.memory_part import memory_faults, memory_run, parameters_of, run_measured
+from predict.measure.benchmark import memory_benchmark
+from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, with_memory
+from predict.measure.benchmark.memory_worker import TENSORS, count_bytes, expandable_segments
+from predict.measure.benchmark.reduced_training import ReducedTraining
 from predict.measure.live_tensors import LiveTensors, storage_bytes
-from predict.measure.memory_benchmark import run_memory_benchmark, with_memory
-from predict.measure.memory_worker import TENSORS, count_bytes, expandable_segments
 from predict.measure.plain import dump_run, load_run
-from predict.measure.reduced_training import ReducedTraining
-from predict.workload.memory_part import memory_faults, memory_run, parameters_of, run_measured
-from predict.workload.plan import Batch, Plan
+from predict.run.plan import Batch, Plan
 from sampling.errors import UserError
 from tests.predict.memory_runs import CPU, DENSE, MIXED, MODELS, artifact_of, counted, run
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from predict.cli import main
-from predict.config import load
+from predict.config.load import load
 from predict.memory.estimate import memory_of_step
 from predict.report.memory_json import TERMS
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 from tests.predict.parallel_runs import estimated
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")

@@ -17,9 +17,9 @@ from predict.memory.over_time import memory_over_time
 from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
 from predict.memory.profile import profile_of
 from predict.memory.unit_activations import ActivationsOfUnits
+from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Order
-from predict.workload.run import TrainingRun
 from sampling.errors import ConfigError
 from tests.predict.parallel_runs import estimated, made
 from tests.predict.plain_activations import PLAIN

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from predict.measure.memory_benchmark import restore
-from predict.measure.memory_restore import comm_bytes
-from predict.workload.benchmark import load_benchmark
-from predict.workload.memory_part import memory_run
-from predict.workload.run import TrainingRun
+from predict.anchor.benchmark_file import load_benchmark
+from predict.anchor.memory_part import memory_run
+from predict.anchor.restore_memory import comm_bytes
+from predict.measure.benchmark.memory_benchmark import restore
+from predict.run.training_run import TrainingRun
 from sampling.errors import SamplesError
 from tests.predict import restored_runs
 from tests.predict.memory_runs import DENSE, MIXED, artifact_of, run

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from predict.memory.seed.components import SeedComponent, SeedLayer
-from predict.memory.seed_formula import GIB, SeedMemory, seed_formula
-from predict.workload.layer_kinds import Experts, LatentAttention, LayerKind
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Batch, Plan
-from predict.workload.run import TrainingRun
+from predict.memory.seed.formula import GIB, SeedMemory, seed_formula
+from predict.model.layer_kinds import Experts, LatentAttention, LayerKind
+from predict.model.spec import ModelSpec
+from predict.run.plan import Batch, Plan
+from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 
 SPARSE = LayerKind(sparse=True)
 MIXTRAL_8X22B = ModelSpec(

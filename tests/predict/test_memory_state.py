@@ -13,9 +13,9 @@ from predict.memory.estimate import memory_of
 from predict.memory.held import held_by_ranks, weights_of_rank
 from predict.memory.profile import profile_of
 from predict.memory.state import bytes_a_parameter, state_of_rank
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.run import TrainingRun
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 from tests.predict.parallel_runs import made, spec
 from tests.predict.plain_activations import PLAIN
 

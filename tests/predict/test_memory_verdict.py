@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from predict.memory.buffers import communicators_of
 from predict.memory.estimate import GIB, MemoryEstimate, capacity_bytes, memory_of, verdict_of
 from predict.memory.profile import profile_of
-from predict.workload.run import TrainingRun
+from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 from tests.predict.parallel_runs import made, spec
 from tests.predict.plain_activations import PLAIN
 

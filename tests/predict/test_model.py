@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from predict.workload.model import ModelSpec
+from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 
 MODELS = CONFIGS / "models"
 LLAMA_405B = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from predict.workload.families import FAMILIES
-from predict.workload.huggingface import override, own_key
-from predict.workload.model import DENSE, Experts, LatentAttention, LayerKind, LinearAttention, ModelSpec
+from predict.model.families import FAMILIES
+from predict.model.huggingface import override, own_key
+from predict.model.spec import DENSE, Experts, LatentAttention, LayerKind, LinearAttention, ModelSpec
 from sampling.errors import ConfigError
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 
 MODELS = CONFIGS / "models"
 SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from predict.ledger.flops import attention_flops_per_token, model_flops_per_token
-from predict.workload.families import FAMILIES
-from predict.workload.model import ModelSpec
-from sampling.hardware import CONFIGS
+from predict.model.families import FAMILIES
+from predict.model.spec import ModelSpec
+from sampling.hardware.cluster import CONFIGS
 
 ORACLES = Path(__file__).resolve().parents[2].parent / "shared" / "oracles" / "flops"
 MODELS = CONFIGS / "models"

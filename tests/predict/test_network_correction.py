@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from predict.step.network import collective_us
-from predict.step.network_correction import NetworkCorrection
-from predict.step.sampled import WithinSamples
+from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.collective_priors import collective_us
+from predict.prices.sampled import WithinSamples
 from regressors.times import Source, Times
 from sampling.call import Call, Phase
-from sampling.collectives import AllGather, AllReduce, Collective
-from sampling.hardware import Cluster, load_cluster
+from sampling.collectives.kinds import AllGather, AllReduce, Collective
+from sampling.hardware.cluster import Cluster, load_cluster
 
 CLUSTER = load_cluster(hardware="a100-80gb", nodes=4, gpus_per_node=8, profile="none")
 SLOWER = 3.0

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predict.step.analytic import SpeedOfLight
-from predict.step.network import HALF_WIDTH, algorithms_us, collective_us, half_width
-from sampling.collectives import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.hardware import Cluster, Link, load_cluster
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.hardware.cluster import Cluster, Link, load_cluster
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 TABLES = SHARED / "data" / "aiconfigurator"

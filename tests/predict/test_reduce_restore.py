@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from predict.anchor.benchmark_file import Timed
+from predict.anchor.reduced_run import ranks_of, reduced, timeable
+from predict.model.spec import ModelSpec
 from predict.step.estimate import StepEstimate
-from predict.workload.benchmark import Timed
 from predict.workload.layers.groups import groups_of
-from predict.workload.model import ModelSpec
-from predict.workload.reduction import ranks_of, reduced, timeable
 from sampling.errors import SamplesError
-from sampling.hardware import Link
+from sampling.hardware.cluster import Link
 from tests.predict.restored_runs import DENSE, MIXED, direct, prices, restored, run, simulated
 
 MODELS = Path(__file__).resolve().parents[2] / "configs" / "models"

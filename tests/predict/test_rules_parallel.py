@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from predict import config_rules_parallel
-from predict.config_rules import RULES
-from predict.workload.execution import Execution
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Plan
+from predict.config import rules_parallel as config_rules_parallel
+from predict.config.rules import RULES
+from predict.model.spec import ModelSpec
+from predict.run.execution import Execution
+from predict.run.plan import Plan
 from sampling.errors import ConfigError
 from tests.predict.parallel_runs import estimated, made
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from predict.report import schedule_plot
-from predict.report.schedule_palette import fill
-from predict.report.schedule_plot import save_plot
+from predict.report.schedules import plot as schedule_plot
+from predict.report.schedules.palette import fill
+from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.order import Action, Order, loop

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from predict.report import schedule_palette
-from predict.report.schedule_text import IDLE_CODE, busiest, timeline_text
+from predict.report.schedules import palette as schedule_palette
+from predict.report.schedules.text import IDLE_CODE, busiest, timeline_text
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.order import KINDS, Action, Order, loop

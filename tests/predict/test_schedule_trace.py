@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from predict.report.schedule_trace import chrome_trace, save_trace
+from predict.report.schedules.trace import chrome_trace, save_trace
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, simulate
 from predict.schedules.order import Action, Order, Placement

@@ -14,11 +14,11 @@ pytest.importorskip("ortools", reason="the solver is for these tests only")
 
 from optimal_pipeline import Case, optimal_makespan
 
+from predict.schedules.building.order_search import peak
 from predict.schedules.costs import in_ticks
 from predict.schedules.engine import ChunkTimes, makespan
 from predict.schedules.families.zb_auto import zb_auto
 from predict.schedules.order import Order, loop
-from predict.schedules.trials import peak
 
 
 def makespan_of_zb_auto(case: Case) -> float:

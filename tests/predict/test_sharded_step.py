@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from predict.model.spec import LayerKind, ModelSpec
+from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.model import LayerKind, ModelSpec
-from predict.workload.run import TrainingRun
 from sampling.operators.optimizer import AdamW
 from tests.predict.parallel_runs import collectives, communication, made, ranks, spec
 

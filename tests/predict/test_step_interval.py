@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from predict.frameworks import framework_names, framework_spread
-from predict.step import composition_error
-from predict.step.composition_error import published_spread
+from predict.prices import composition_error
+from predict.prices.composition_error import published_spread
+from predict.run.execution import WHOLE_LAYERS
+from predict.run.frameworks import framework_names, framework_spread
 from predict.step.estimate import StepEstimate
-from predict.workload.execution import WHOLE_LAYERS
 from tests.predict.parallel_runs import estimated, made
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"

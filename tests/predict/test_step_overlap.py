@@ -16,7 +16,7 @@ from predict.schedules.engine import simulate
 from predict.schedules.registry import order as order_of
 from predict.step.overlap import SLOW_DOWN, exposed_us
 from predict.step.priced_block import Bucket, launched_us
-from predict.step.stage import PricedRank, windows_of
+from predict.step.priced_rank import PricedRank, windows_of
 from tests.predict.parallel_runs import estimated, made, step_us
 
 TIME = st.floats(0, 1e6)

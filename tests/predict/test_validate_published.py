@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.step.calibration import BOUNDS, Calibration, calibrated, read_calibration
+from predict.prices.calibration import BOUNDS, Calibration, calibrated, read_calibration
 from predict.validate.published.judge import as_json, judge
 from predict.validate.published.memory import judge_memory
 from predict.validate.published.memory import summary as memory_summary

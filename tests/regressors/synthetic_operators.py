@@ -12,8 +12,8 @@ import torch
 
 from regressors.dataset import TrainingData, training_data
 from sampling.call import Call, Counted, Phase, Workload
-from sampling.hardware import Cluster, Gpu, Link
-from sampling.store import Sample
+from sampling.hardware.cluster import Cluster, Gpu, Link
+from sampling.session.store import Sample
 
 GPU = Gpu(
     name="synthetic",

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from synthetic_operators import CLUSTER, Product, SpreadProduct, random_products, roofline_time, sample, sampled
 
-from regressors import artifact
+from regressors.artifact import artifact
+from regressors.artifact.fitted import FittedOperator
 from regressors.bank import Bank
 from regressors.dataset import TrainingData, training_data
 from regressors.features import ModelKey, hardware_digest, shape_digest
-from regressors.fit import fit_operator
-from regressors.fitted import FittedOperator
-from regressors.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
+from regressors.models.fit import fit_operator
+from regressors.models.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
 from sampling.call import Phase
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
-from sampling.store import DATA, iterate_samples, read_samples, samples_directory
+from sampling.hardware.cluster import Cluster
+from sampling.session.store import DATA, iterate_samples, read_samples, samples_directory
 
 SAMPLED = random_products(40, seed=0)
 FRESH = random_products(50, seed=1)

@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 from synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
-from regressors.candidates import BLENDED, CANDIDATES, FOREST, MANY, RAW_TIME, ROOFLINE, fit_candidate, fit_candidates
 from regressors.dataset import TrainingData, training_data
 from regressors.features import price
-from regressors.fit import fit_operator
-from regressors.selection import choose, compare
+from regressors.models.candidates import (
+    BLENDED,
+    CANDIDATES,
+    FOREST,
+    MANY,
+    RAW_TIME,
+    ROOFLINE,
+    fit_candidate,
+    fit_candidates,
+)
+from regressors.models.fit import fit_operator
+from regressors.models.selection import choose, compare
 from sampling.call import Call
 
 HYBRIDS = [*BLENDED, "hybrid-blend"]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
-from regressors import artifact
+from regressors.artifact import artifact
+from regressors.artifact.fitted import FittedOperator
 from regressors.bank import Bank
 from regressors.dataset import training_data
 from regressors.donor import Donor
 from regressors.features import LENT, hardware_digest, price
-from regressors.fit import fit_operator
-from regressors.fitted import FittedOperator
+from regressors.models.fit import fit_operator
 
 NEW = replace(CLUSTER, gpu=replace(CLUSTER.gpu, name="new", memory_gb_per_s=2 * CLUSTER.gpu.memory_gb_per_s))
 FACTS = {"profile": "new", "architecture": "synthetic", "hardware": {"0": hardware_digest(NEW)}}

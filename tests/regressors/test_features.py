@@ -6,8 +6,8 @@ import pytest
 
 from regressors.features import MANY_CALLS, price, price_all
 from sampling.call import Call, Phase
-from sampling.collectives import AllGather, AllReduce
-from sampling.hardware import load_cluster
+from sampling.collectives.kinds import AllGather, AllReduce
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.experts import ExpertMLP

@@ -4,9 +4,9 @@ from synthetic_operators import CLUSTER, Product, random_products, roofline_time
 
 from regressors.dataset import training_data
 from regressors.features import price
-from regressors.fit import fit_operator
-from regressors.measured import noise_between_samplings, tabulate
-from regressors.splits import at_random, by_shape, largest
+from regressors.models.fit import fit_operator
+from regressors.models.measured import noise_between_samplings, tabulate
+from regressors.models.splits import at_random, by_shape, largest
 from sampling.errors import SamplesError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from synthetic_operators import random_products, sampled
 
-from regressors.intervals import UNKNOWN_HALF_WIDTH, Intervals, calibrate, half_width, learn_domain
+from regressors.models.intervals import UNKNOWN_HALF_WIDTH, Intervals, calibrate, half_width, learn_domain
 
 
 @pytest.mark.parametrize("count", [3, 9, 20, 100])

@@ -10,11 +10,11 @@ from synthetic_operators import CLUSTER, Product, sample
 
 from regressors.dataset import TrainingData, training_data
 from regressors.features import codes, price
-from regressors.fit import fit_operator
-from regressors.intervals import UNKNOWN_HALF_WIDTH
-from regressors.novelty import FEWEST_ROWS, digests, is_new, octaves_between
+from regressors.models.fit import fit_operator
+from regressors.models.intervals import UNKNOWN_HALF_WIDTH
+from regressors.models.novelty import FEWEST_ROWS, digests, is_new, octaves_between
 from sampling.call import Phase
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 
 WIDTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_operators import random_products, roofline_time, sampled
 
-from regressors.roofline_fit import fit_roofline
+from regressors.models.roofline_fit import fit_roofline
 
 
 def test_recovers_the_coefficients_of_a_clean_roofline() -> None:

@@ -9,7 +9,7 @@ from layer_shapes import DENSE_LAYER
 
 from regressors.features import shape_digest
 from sampling.call import Call
-from sampling.collectives import AllReduce
+from sampling.collectives.kinds import AllReduce
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 

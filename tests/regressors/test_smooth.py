@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from regressors.smooth import MAX_CENTRES, fit_smooth, spread_subset
+from regressors.models.smooth import MAX_CENTRES, fit_smooth, spread_subset
 
 
 def test_learns_a_smooth_curve_from_few_rows() -> None:

@@ -6,9 +6,9 @@ import pytest
 from regressors.__main__ import main
 from regressors.bank import Bank
 from regressors.report import Mape, OperatorReport, means, summary
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.store import Manifest, Sample, append_to_journal, fold_journal, samples_directory, write_manifest
+from sampling.session.store import Manifest, Sample, append_to_journal, fold_journal, samples_directory, write_manifest
 
 
 def write_samples(data: Path) -> None:

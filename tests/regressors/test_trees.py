@@ -3,7 +3,7 @@ import pytest
 import xgboost
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-from regressors.trees import from_forest, from_xgboost
+from regressors.models.trees import from_forest, from_xgboost
 
 
 def problem(rows: int = 300, columns: int = 5) -> tuple[np.ndarray, np.ndarray]:

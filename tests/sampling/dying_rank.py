@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import Any
 
-from sampling.collectives import AllToAll, Buffers
-from sampling.network import main
+from sampling.collectives.kinds import AllToAll, Buffers
+from sampling.ranks.worker import main
 
 VICTIM = sys.argv.pop(1)
 

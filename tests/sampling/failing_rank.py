@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sampling.launch import die_with_launcher
+from sampling.ranks.launch import die_with_launcher
 
 
 def main() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sampling import device
 from sampling.__main__ import main
-from sampling.cluster_file import read_cluster_file
+from sampling.collectives.topology import Machine
 from sampling.errors import ConfigError
-from sampling.hardware import CONFIGS, known_hardware
-from sampling.topology import Machine
+from sampling.hardware import this_device as device
+from sampling.hardware.cluster import CONFIGS, known_hardware
+from sampling.hardware.cluster_file import read_cluster_file
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
 GOOD = "{hardware: cpu, nodes: 1, gpus_per_node: 2, profile: test}"

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sampling.call import make_call
-from sampling.collectives import AllGather, AllReduce, AllToAll, Buffers, Collective, ReduceScatter
-from sampling.hardware import Cluster, load_cluster
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Buffers, Collective, ReduceScatter
+from sampling.hardware.cluster import Cluster, load_cluster
 
 PAIR = AllReduce(size_bytes=4096, ranks=2, ranks_per_node=2)
 

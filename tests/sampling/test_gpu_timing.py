@@ -8,20 +8,20 @@ import pytest
 import torch
 from layer_shapes import MOE_LAYER
 
-from sampling.agreement import LoneRank
 from sampling.call import Call
-from sampling.compute import Request, time_requests
-from sampling.device import detect_hardware
+from sampling.choosing.requests import phases_worth_timing
+from sampling.choosing.shapes import Ranges, draw_models
 from sampling.errors import SamplesError, SkippedError
-from sampling.hardware import Cluster, load_cluster
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.hardware.this_device import detect_hardware
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import Gemm
-from sampling.operators.grouped_product import by_loop, grouped_product
-from sampling.requests import phases_worth_timing
-from sampling.shapes import Ranges, draw_models
-from sampling.store import Sample
-from sampling.timer import TimerSettings
+from sampling.ranks.agreement import LoneRank
+from sampling.session.store import Sample
+from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.timer import TimerSettings
+from sampling.torch_work.grouped_product import by_loop, grouped_product
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -129,7 +129,7 @@ def test_every_drawn_call_runs_or_says_why(call: Call, device: torch.device) -> 
 
 @pytest.mark.parametrize("kernel", ["flash", "cudnn", "efficient", "math"])
 def test_torchs_backends_compute_the_same(kernel: str, device: torch.device) -> None:
-    from sampling.operators.attention_kernels import attention_kernel
+    from sampling.torch_work.attention_kernels import attention_kernel
 
     call = Attention(dtype="bf16", batch=2, seq_len=256, heads=4, kv_heads=4, head_dim=64, causal=True, kernel=kernel)
     query, key, value = (torch.randn(2, 256, 4, 64, device=device, dtype=torch.bfloat16) for _ in range(3))

@@ -13,10 +13,10 @@ import torch
 import yaml
 
 from regressors.features import hardware_digest
-from sampling.device import detect_hardware
 from sampling.errors import ConfigError, SamplesError
-from sampling.hardware import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
-from sampling.hardware_file import FIGURES, read_hardware
+from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
+from sampling.hardware.hardware_file import FIGURES, read_hardware
+from sampling.hardware.this_device import detect_hardware
 
 PEERS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "aiconfigurator" / "hardware_specs.csv"
 """A published table of the same devices; it lies beside the repository where it is there at all."""

@@ -11,13 +11,13 @@ from layer_shapes import DENSE_LAYER
 
 from sampling.errors import SkippedError
 from sampling.operators.attention import Attention
-from sampling.operators.attention_kernels import attention_kernel
-from sampling.operators.compiling import compiled
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.operators.module_workload import ModuleWorkload
-from sampling.operators.precision import products_in
-from sampling.operators.scaled_product import fp8_products
+from sampling.torch_work.attention_kernels import attention_kernel
+from sampling.torch_work.compiling import compiled
+from sampling.torch_work.module_workload import ModuleWorkload
+from sampling.torch_work.precision import products_in
+from sampling.torch_work.scaled_product import fp8_products
 
 CPU = torch.device("cpu")
 SHAPE = Attention(dtype="fp32", batch=2, seq_len=12, heads=4, kv_heads=2, head_dim=8, causal=True)
@@ -62,9 +62,9 @@ def test_every_kernel_computes_the_attention_that_the_call_says(changes: dict[st
 
 
 def test_flex_attention_sees_what_the_mask_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sampling.operators.attention_kernels import _flex
+    from sampling.torch_work.attention_kernels import _flex
 
-    monkeypatch.setattr("sampling.operators.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
     call = replace(SHAPE, window=5)
     torch.manual_seed(0)
     query, key, value = torch.randn(2, 12, 4, 8), torch.randn(2, 12, 2, 8), torch.randn(2, 12, 2, 8)
@@ -127,7 +127,7 @@ def test_tf32_is_allowed_while_its_products_run_and_not_after() -> None:
 
 
 def test_a_compiled_layer_has_no_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sampling.operators.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
     module = compiled(torch.nn.Linear(4, 4))
     workload = ModuleWorkload([module], lambda: (torch.randn(2, 4, requires_grad=True),), compiled=True)
     with pytest.raises(SkippedError, match="compiled"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sampling.environment import rank_environment
 from sampling.errors import UserError
-from sampling.launch import environment, launch
+from sampling.ranks.environment import rank_environment
+from sampling.ranks.launch import environment, launch
 
 SCRIPT = str(Path(__file__).with_name("failing_rank.py"))
 

@@ -11,18 +11,18 @@ import pytest
 import torch
 from layer_shapes import DENSE_LAYER
 
-from sampling.agreement import LoneRank
 from sampling.call import Phase
-from sampling.compute import Request, time_requests
+from sampling.cells.layer import DenseLayer
 from sampling.errors import SkippedError
-from sampling.hardware import Cluster, load_cluster
-from sampling.memory import fits, resident_bytes
+from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.operators.layer import DenseLayer
 from sampling.operators.linear_attention import GatedDelta
-from sampling.operators.workload import AutogradWorkload, Copy, leaf
-from sampling.store import Sample
-from sampling.timer import TimerSettings
+from sampling.ranks.agreement import LoneRank
+from sampling.session.store import Sample
+from sampling.timing.call_memory import fits, resident_bytes
+from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.timer import TimerSettings
+from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 
 CPU = torch.device("cpu")
 SETTINGS = TimerSettings(warmup_repeats=1, least_repeats=2, most_repeats=3, seconds=0.0, attempts=1, most_batches=1)

@@ -10,13 +10,13 @@ from layer_shapes import MOE_LAYER
 from torch.nn import functional
 
 from sampling.errors import SamplesError
-from sampling.hardware import Cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.distribution import rows_of_groups
 from sampling.operators.experts import ExpertMLP, GroupedGemm
-from sampling.operators.experts_module import Experts, Mixture
-from sampling.operators.grouped_product import by_loop, ends_of, grouped_product
-from sampling.operators.layer_module import make_moe_layer
 from sampling.operators.routing import assignment, permute, route, unpermute
+from sampling.torch_work.experts_module import Experts, Mixture
+from sampling.torch_work.grouped_product import by_loop, ends_of, grouped_product
+from sampling.torch_work.layer_module import make_moe_layer
 
 CPU = torch.device("cpu")
 ROWS, GROUPS = st.integers(0, 10_000), st.integers(1, 300)

@@ -15,16 +15,16 @@ import pandas
 import pytest
 from rank_jobs import free_port, job_of, kept
 
-from sampling.collectives import AllReduce, AllToAll, SendRecv
-from sampling.device import identify
-from sampling.environment import rank_environment
+from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
+from sampling.collectives.overlap import Overlap, slow_down
 from sampling.errors import UserError
-from sampling.launch import ROOT, launch
-from sampling.network import ALONE, run_job
+from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
-from sampling.overlap import Overlap, slow_down
-from sampling.session import open_profile, run_in_own_processes
-from sampling.store import Manifest, iterate_samples, read_samples, write_manifest
+from sampling.ranks.environment import rank_environment
+from sampling.ranks.launch import ROOT, launch
+from sampling.ranks.worker import ALONE, run_job
+from sampling.session.session import open_profile, run_in_own_processes
+from sampling.session.store import Manifest, iterate_samples, read_samples, write_manifest
 
 DYING = str(Path(__file__).with_name("dying_rank.py"))
 REDUCE = AllReduce(size_bytes=4096, ranks=2, ranks_per_node=2)

@@ -13,19 +13,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sampling.call import Call, make_call, registry
-from sampling.collectives import AllGather, AllReduce, Collective
-from sampling.hardware import Cluster, load_cluster
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer, GradientCell
+from sampling.choosing.requests import phases_worth_timing
+from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.collectives.kinds import AllGather, AllReduce, Collective
+from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
-from sampling.operators.head import OutputHead
-from sampling.operators.layer import DenseLayer, GradientCell
-from sampling.operators.layer_module import make_layer
-from sampling.operators.module_workload import ModuleWorkload
-from sampling.requests import phases_worth_timing
-from sampling.shapes import Ranges, calls_of, draw_models
 from sampling.speed_of_light import physical_bound_us
+from sampling.torch_work.layer_module import make_layer
+from sampling.torch_work.module_workload import ModuleWorkload
 
 RANGES = Ranges(
     dtype="fp32",
@@ -60,7 +60,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, and run as it is: a compiler takes seconds for each function."""
-    monkeypatch.setattr("sampling.operators.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
 
 
 def identity(call: Call) -> str:
@@ -116,7 +116,7 @@ def test_every_phase_runs_on_one_device(call: Operator) -> None:
 )
 def test_forward_flops_are_those_that_torch_counts(call: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     # nor does it know torch's grouped product
-    monkeypatch.setattr("sampling.operators.grouped_product.GROUPED", ())
+    monkeypatch.setattr("sampling.torch_work.grouped_product.GROUPED", ())
     workload = call.build(CPU)
     workload.prepare("forward")
     # only the unfused backend's products are visible to torch's counter on a CPU
@@ -144,7 +144,7 @@ def layer(**changes: object) -> DenseLayer:
     "changes", [{}, {"gated": False, "norm": "layer", "rope": False, "qkv_bias": True, "bias": True}]
 )
 def test_a_layers_weight_shapes_are_those_of_the_module_it_builds(changes: dict[str, object]) -> None:
-    from sampling.operators.layer_module import make_layer
+    from sampling.torch_work.layer_module import make_layer
 
     shape = layer(**changes)
     built = sorted(tuple(weight.shape) for weight in make_layer(shape, CPU).parameters())
@@ -158,7 +158,7 @@ def test_tensor_parallelism_divides_matrices_and_leaves_norms_whole() -> None:
 
 
 def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
-    from sampling.operators.layer_module import make_layer, random_hidden
+    from sampling.torch_work.layer_module import make_layer, random_hidden
 
     shape = layer()
     torch.manual_seed(0)
@@ -177,7 +177,7 @@ def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
 
 
 def test_accumulating_adds_to_the_gradients_that_are_there() -> None:
-    from sampling.operators.layer_module import make_layer, random_hidden
+    from sampling.torch_work.layer_module import make_layer, random_hidden
 
     shape = layer()
     module = make_layer(shape, CPU)

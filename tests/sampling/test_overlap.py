@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from sampling.call import Call, Phase
-from sampling.collectives import AllGather
-from sampling.hardware import Cluster
+from sampling.collectives.kinds import AllGather
+from sampling.collectives.overlap import KINDS, Overlap, slow_down
+from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
-from sampling.overlap import KINDS, Overlap, slow_down
-from sampling.overlap_workload import Background
+from sampling.torch_work.overlap_workload import Background
 
 CALL = Overlap(dtype="fp32", m=64, n=128, k=256, collective="all_gather", size_bytes=4096, ranks=4, ranks_per_node=2)
 GEMM = Gemm(dtype="fp32", m=64, n=128, k=256)

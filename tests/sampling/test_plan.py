@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from sampling.call import Call
-from sampling.collectives import AllReduce, AllToAll, SendRecv
-from sampling.compute import Request
+from sampling.choosing.session_plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
+from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
+from sampling.collectives.overlap import Overlap
+from sampling.collectives.topology import Machine, Placement, groups_of, placement_of
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import ShardedAdamW
-from sampling.overlap import Overlap
-from sampling.plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
-from sampling.session import Wanted
-from sampling.topology import Machine, Placement, groups_of, placement_of
+from sampling.session.session import Wanted
+from sampling.timing.time_calls import Request
 
 NODES = Machine(nodes=2, gpus_per_node=8)
 GRID = list(collective_grid(NODES, (2**10, 2**32), CollectiveGrid(sizes=12)))

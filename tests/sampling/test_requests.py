@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sampling.compute import Request
+from sampling.cells.layer import DenseLayer
+from sampling.cells.moe_layer import MoELayer
+from sampling.choosing.requests import calls_file_content, missing, read_calls_file, space_filling
+from sampling.choosing.shapes import Ranges, draw_models
 from sampling.errors import ConfigError
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
-from sampling.operators.layer import DenseLayer
-from sampling.operators.moe_layer import MoELayer
-from sampling.requests import calls_file_content, missing, read_calls_file, space_filling
-from sampling.shapes import Ranges, draw_models
-from sampling.store import Sample
+from sampling.session.store import Sample
+from sampling.timing.time_calls import Request
 
 RANGES = Ranges(
     dtype="fp32",

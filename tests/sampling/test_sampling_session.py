@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from sampling.__main__ import main
-from sampling.device import identify
+from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
-from sampling.session import sole_session
-from sampling.store import (
+from sampling.session.session import sole_session
+from sampling.session.store import (
     Manifest,
     Sample,
     append_to_journal,
@@ -118,7 +118,7 @@ def test_a_second_session_of_a_profile_is_turned_away(tmp_path: Path, capsys: py
 
 
 def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path) -> None:
-    from sampling.session import open_profile
+    from sampling.session.session import open_profile
 
     directory = tmp_path / "samples" / "test"
     write_manifest(directory, Manifest(profile="test", hardware="cpu", device=identify("cpu")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sampling.call import Call
-from sampling.collectives import AllReduce, Collective
-from sampling.hardware import Cluster, load_cluster
+from sampling.collectives.kinds import AllReduce, Collective
+from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.speed_of_light import physical_bound_us

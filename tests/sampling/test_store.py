@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sampling import store
 from sampling.call import make_call
-from sampling.collectives import AllReduce
+from sampling.collectives.kinds import AllReduce
 from sampling.errors import ConfigError, SamplesError
 from sampling.operators.gemm import Gemm
-from sampling.store import (
+from sampling.session import store
+from sampling.session.store import (
     Manifest,
     Sample,
     append_to_journal,

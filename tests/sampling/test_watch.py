@@ -8,10 +8,10 @@ import os
 import pytest
 import torch.distributed as dist
 
-from sampling import watch
-from sampling.rank import Rank
-from sampling.topology import Machine
-from sampling.watch import Watch
+from sampling.collectives.topology import Machine
+from sampling.ranks import liveness as watch
+from sampling.ranks.liveness import Watch
+from sampling.ranks.rank import Rank
 
 
 def test_a_node_that_falls_silent_is_named_by_its_first_rank(

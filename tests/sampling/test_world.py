@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rank_jobs import free_port, job_of, kept
 
-from sampling.collectives import AllReduce
-from sampling.launch import ROOT
+from sampling.collectives.kinds import AllReduce
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import ShardedAdamW
-from sampling.store import read_manifest
+from sampling.ranks.launch import ROOT
+from sampling.session.store import read_manifest
 
 LEADING = str(Path(__file__).with_name("leading_ranks.py"))
 BOX = """

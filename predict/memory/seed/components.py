@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from predict.workload.layer_kinds import LayerKind
+from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.weights import padded_vocabulary
-from predict.workload.model import ModelSpec
-from predict.workload.run import TrainingRun
 
 ITEM_BYTES = 2
 FP32_BYTES = 4

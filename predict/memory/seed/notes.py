@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.workload.run import TrainingRun
+from predict.run.training_run import TrainingRun
 
 NOTES: Mapping[str, str] = {
     "parameters": (

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from predict.schedules.building.list_scheduling import list_orders, numbered
+from predict.schedules.building.order_search import Budget, Setting, each_setting, peak, shortest
 from predict.schedules.costs import TickTimes
 from predict.schedules.families.zero_bubble import ZERO_BUBBLE, zb_h1, zb_h2
 from predict.schedules.order import B, F, Rows, W, loop
 from predict.schedules.registry import one_chunk, solved
-from predict.schedules.trials import Budget, Setting, each_setting, peak, shortest
-from predict.schedules.zb_list import list_orders, numbered
 from sampling.errors import InfeasibleError
 
 RELEASED_BY_B = 0.5

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 
-from predict.step.calibration import BOUNDS, Calibration, calibrated
+from predict.prices.calibration import BOUNDS, Calibration, calibrated
+from predict.prices.open import open_prices
+from predict.run.training_run import TrainingRun
 from predict.step.estimate import median_step_us
-from predict.step.prices import open_prices
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
-from predict.workload.run import TrainingRun
 from sampling.errors import InfeasibleError, SamplesError
 
 MOST_ROWS = 120

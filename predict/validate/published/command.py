@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from predict.step.calibration import Calibration, calibration_json, read_calibration
+from predict.prices.calibration import Calibration, calibration_json, read_calibration
 from predict.validate.published.calibrate import fit
 from predict.validate.published.judge import Verdict, judge
 from predict.validate.published.row import read_rows
 from regressors.progress import progress_display
 from sampling.errors import UserError
-from sampling.store import DATA, write_atomically
+from sampling.session.store import DATA, write_atomically
 
 PAPERS = DATA / "published" / "papers.csv"
 """Runs printed in papers, typed from them, with their citations."""

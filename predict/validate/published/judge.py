@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from predict.step.calibration import Calibration, calibrated
+from predict.prices.calibration import Calibration, calibrated
+from predict.prices.open import open_prices
 from predict.step.estimate import StepEstimate, estimate
 from predict.step.interval import Interval
-from predict.step.prices import open_prices
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
 from regressors.progress import Progress

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from predict.model.spec import DENSE, Experts, LatentAttention, LayerKind, ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.workload.model import DENSE, Experts, LatentAttention, LayerKind, ModelSpec
-from sampling.hardware import CONFIGS
+from sampling.hardware.cluster import CONFIGS
 
 USUAL_VOCABULARY = 50_257
 """GPT-2's, where a table of GPT-like models states none."""

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from predict.config import build
+from predict.config.load import build
+from predict.model.spec import ModelSpec
+from predict.run.training_run import TrainingRun
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.workload.model import ModelSpec
-from predict.workload.run import TrainingRun
 from sampling.errors import ConfigError
-from sampling.hardware import hardware_facts, known_hardware
+from sampling.hardware.cluster import hardware_facts, known_hardware
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ def profile_of(hardware: str) -> str:
 
     Of samples with a network of their own, which is no other cluster's, none is taken unasked.
     """
-    from sampling.store import DATA, home_of
+    from sampling.session.store import DATA, home_of
 
     profile = f"{hardware}-aiconfigurator"
     return profile if (home_of(profile, DATA) / "regressors" / profile).is_dir() else f"{hardware}-published"

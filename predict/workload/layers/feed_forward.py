@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from predict.model.spec import Experts, LayerKind
 from predict.workload.layers.local import Local
 from predict.workload.layers.module import Exchange, Module, Works
 from predict.workload.layers.tensor_parallel import entering, leaving
-from predict.workload.model import Experts, LayerKind
 from sampling.operators.distribution import BALANCED, exponent_of
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
 from sampling.operators.experts import GroupedGemm

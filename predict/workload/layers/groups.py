@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.workload.run import TrainingRun
+from predict.run.training_run import TrainingRun
 from sampling.call import Counted
-from sampling.collectives import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from predict.model.spec import DENSE, LayerKind
 from predict.workload.blocks import Beside, Block, Calls
 from predict.workload.layers.feed_forward import feed_forward_modules
 from predict.workload.layers.local import Local
 from predict.workload.layers.mixers import mixer_modules
 from predict.workload.layers.module import Module, Work, work_of
 from predict.workload.layers.weights import Weights, layer_weights
-from predict.workload.model import DENSE, LayerKind
 from sampling.call import Counted, Phase
-from sampling.hardware import DTYPE_BYTES
-from sampling.operators.layer import DenseLayer
+from sampling.cells.layer import DenseLayer
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.streaming import Stream
 
 RECOMPUTE, ACCUMULATION = "recompute", "gradient_accumulation"

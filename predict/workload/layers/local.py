@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from predict.workload.execution import Execution
+from predict.model.spec import ModelSpec
+from predict.run.execution import Execution
+from predict.run.plan import Plan
+from predict.run.training_run import TrainingRun
 from predict.workload.layers.groups import Groups, groups_of
-from predict.workload.model import ModelSpec
-from predict.workload.plan import Plan
-from predict.workload.run import TrainingRun
-from sampling.hardware import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm

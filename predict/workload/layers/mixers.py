@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from predict.model.spec import LatentAttention, LayerKind, LinearAttention
 from predict.workload.layers.context_parallel import exchange_of_keys
 from predict.workload.layers.local import Local
 from predict.workload.layers.module import Module, Works
 from predict.workload.layers.tensor_parallel import entering, leaving
-from predict.workload.model import LatentAttention, LayerKind, LinearAttention
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm

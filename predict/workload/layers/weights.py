@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from predict.workload.model import LayerKind, ModelSpec
-from predict.workload.plan import Plan
+from predict.model.spec import LayerKind, ModelSpec
+from predict.run.plan import Plan
 
 VOCABULARY_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this times tp (`make_vocab_size_divisible_by`, arguments.py)."""

@@ -4,12 +4,12 @@ import pytest
 from regressors.accuracy.hold_outs import SPLITS, hold_outs
 from regressors.dataset import TrainingData, training_data
 from sampling.call import Call
-from sampling.collectives import AllReduce
-from sampling.hardware import load_cluster
+from sampling.collectives.kinds import AllReduce
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
-from sampling.store import Sample
+from sampling.session.store import Sample
 
 CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
 WIDTHS = (768, 1024, 2560, 4096, 12288, 65536)

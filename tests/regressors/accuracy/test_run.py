@@ -10,7 +10,7 @@ from predict.report.accuracy import accuracy_markdown
 from regressors.accuracy.run import as_json, judge_units
 from regressors.accuracy.units import own_units, published_units
 from sampling.errors import SamplesError
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 
 CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")

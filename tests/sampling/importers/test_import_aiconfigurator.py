@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sampling.collectives import AllGather
+from sampling.collectives.kinds import AllGather
 from sampling.errors import ConfigError, SamplesError
-from sampling.hardware import load_cluster
-from sampling.importers import aiconfigurator_files
+from sampling.hardware.cluster import load_cluster
+from sampling.importers.aiconfigurator import files as aiconfigurator_files
 from sampling.importers.aiconfigurator import read
-from sampling.importers.aiconfigurator_files import PINNED, version_key
+from sampling.importers.aiconfigurator.files import PINNED, version_key
 from sampling.importers.gate import judge
 from sampling.importers.table import Request, Table
 from sampling.operators.attention import Attention

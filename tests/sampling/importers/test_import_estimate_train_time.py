@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sampling.call import Call
-from sampling.collectives import AllGather
+from sampling.collectives.kinds import AllGather
 from sampling.errors import SamplesError
-from sampling.hardware import load_cluster
+from sampling.hardware.cluster import load_cluster
 from sampling.importers.estimate_train_time import read
-from sampling.importers.estimate_train_time_calls import OPERATORS, Shape
+from sampling.importers.estimate_train_time.calls import OPERATORS, Shape
 from sampling.importers.gate import judge
 from sampling.importers.table import Request, Table
 from sampling.operators.gemm import Gemm

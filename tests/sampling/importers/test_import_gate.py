@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from sampling.collectives import AllGather
-from sampling.hardware import Cluster, load_cluster
+from sampling.collectives.kinds import AllGather
+from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.importers.gate import judge
 from sampling.importers.table import Row, Table
 from sampling.operators.gemm import Gemm

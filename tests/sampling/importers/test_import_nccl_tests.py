@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sampling.collectives import AllGather, AllReduce, AllToAll, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, SendRecv
 from sampling.errors import SamplesError
 from sampling.importers.nccl_tests import read
 from sampling.importers.table import Request

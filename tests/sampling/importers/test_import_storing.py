@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from sampling.errors import SamplesError, UserError
-from sampling.import_command import main
 from sampling.importers import importers
+from sampling.importers.command import main
 from sampling.importers.fill import gaps
 from sampling.importers.storing import Outcome, store
 from sampling.importers.table import Row, Table
 from sampling.operators.attention import Attention
-from sampling.store import Sample, home_of, iterate_samples, read_manifest, read_samples
+from sampling.session.store import Sample, home_of, iterate_samples, read_manifest, read_samples
 
 
 def attention(seq_len: int) -> Attention:

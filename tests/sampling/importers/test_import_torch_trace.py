@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sampling.collectives import AllReduce
+from sampling.collectives.kinds import AllReduce
 from sampling.errors import SamplesError
 from sampling.importers.table import Request, Table
 from sampling.importers.torch_trace import read

@@ -1,0 +1,131 @@
+"""Megatron-LM's argument names, accepted for the keys that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sampling.files.faults import Fault, join, shown
+
+SECTIONS = ("model", "cluster", "plan", "batch")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alias:
+    """The key path that a name stands for, and how its value reads there."""
+
+    section: str
+    key: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+def _stage(distributed: Any) -> Any:
+    """A switch as the number that it stands for: `use_distributed_optimizer` is ZeRO stage 1 (arXiv 1910.02054), an end that
+    is accounted for in the split of layers counts as one."""
+    return int(distributed) if isinstance(distributed, bool) else distributed
+
+
+def _chunks(stages: Any) -> Any:
+    return 1 if stages is None else stages
+
+
+def _recompute(granularity: Any) -> Any:
+    return "none" if granularity is None else granularity
+
+
+METHODS: Mapping[str, str] = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
+
+
+def _method(name: Any) -> Any:
+    """Transformer Engine's names of how context parallelism communicates."""
+    return METHODS.get(name, name) if isinstance(name, str) else name
+
+
+def _chosen(method: Any) -> Any:
+    return "uniform" if method is None else method
+
+
+def _joined(names: Any) -> Any:
+    return ",".join(map(str, names)) if isinstance(names, list) else names
+
+
+ALIASES: Mapping[str, Alias] = {
+    "tensor_model_parallel_size": Alias(section="plan", key="tp"),
+    "sequence_parallel": Alias(section="plan", key="sp"),
+    "pipeline_model_parallel_size": Alias(section="plan", key="pp"),
+    "num_virtual_stages_per_pipeline_rank": Alias(section="plan", key="vpp", convert=_chunks),
+    "data_parallel_size": Alias(section="plan", key="dp"),
+    "context_parallel_size": Alias(section="plan", key="cp"),
+    "expert_model_parallel_size": Alias(section="plan", key="ep"),
+    "expert_tensor_parallel_size": Alias(section="plan", key="etp"),
+    "use_distributed_optimizer": Alias(section="plan", key="zero", convert=_stage),
+    "recompute_granularity": Alias(section="plan", key="recompute", convert=_recompute),
+    "cp_comm_type": Alias(section="plan", key="cp_method", convert=_method),
+    "recompute_method": Alias(section="plan", key="recompute_method", convert=_chosen),
+    "recompute_num_layers": Alias(section="plan", key="recompute_layers"),
+    "recompute_modules": Alias(section="plan", key="recompute_modules", convert=_joined),
+    "pipeline_model_parallel_layout": Alias(section="plan", key="layout"),
+    "decoder_first_pipeline_num_layers": Alias(section="plan", key="first_stage_layers"),
+    "decoder_last_pipeline_num_layers": Alias(section="plan", key="last_stage_layers"),
+    "account_for_embedding_in_pipeline_split": Alias(section="plan", key="count_embedding", convert=_stage),
+    "account_for_loss_in_pipeline_split": Alias(section="plan", key="count_loss", convert=_stage),
+    "global_batch_size": Alias(section="batch", key="global"),
+    "micro_batch_size": Alias(section="batch", key="micro"),
+    "seq_length": Alias(section="batch", key="seq_len"),
+    **{
+        name: Alias(section="model", key=name)
+        for name in ("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size")
+    },
+}
+"""Names of Megatron-LM's arguments.py. Those of the model keep theirs here: what they stand for depends on its type."""
+
+
+def alias_of(name: Any) -> Alias | None:
+    """The alias of a name written with dashes or underscores."""
+    return ALIASES.get(name.replace("-", "_")) if isinstance(name, str) else None
+
+
+def names_for(section: str) -> list[str]:
+    """The aliases that a section accepts."""
+    return [name for name, alias in ALIASES.items() if alias.section == section]
+
+
+def resolve(document: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[str, Any], list[Fault]]:
+    """The document with aliases replaced, the model keys given at its top level, and the faults.
+
+    An alias that disagrees with the name it stands for is a fault, and the name's value stays.
+    """
+    resolved = {
+        key: dict(value) if key in SECTIONS and isinstance(value, dict) else value for key, value in document.items()
+    }
+    model_keys: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for name, value in document.items():
+        alias = alias_of(name)
+        if alias is None:
+            continue
+        del resolved[name]
+        target = model_keys if alias.section == "model" else resolved.setdefault(alias.section, {})
+        if isinstance(target, dict):
+            faults += _put(target, alias, value, path=name)
+    for section in ("plan", "batch"):
+        given = resolved.get(section)
+        if not isinstance(given, dict):
+            continue
+        for name, value in list(given.items()):
+            alias = alias_of(name)
+            if alias is not None and alias.section == section:
+                del given[name]
+                faults += _put(given, alias, value, path=join(section, name))
+    return resolved, model_keys, faults
+
+
+def _put(target: dict[Any, Any], alias: Alias, value: Any, *, path: str) -> list[Fault]:
+    reads = alias.convert(value)
+    there = target.setdefault(alias.key, reads)
+    if there == reads:
+        return []
+    stands_for = join(alias.section, alias.key)
+    problem = f"{shown(value)}, but {stands_for} (the same thing) is {shown(there)}; keep one of the two"
+    return [Fault(path=path, problem=problem)]

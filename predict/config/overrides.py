@@ -1,0 +1,58 @@
+"""`plan.tp=2`-like settings from a command line, which replace what a run's files say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from predict.config.aliases import alias_of
+from sampling.files.documents import parse_yaml
+from sampling.files.faults import Fault, join, shown
+
+OPTION = "--set"
+"""The option that gives them, and so the name of where their values come from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Override:
+    """A value for one key of a section, or for the whole section where `key` is empty."""
+
+    section: str
+    key: str
+    value: Any
+
+    @property
+    def path(self) -> str:
+        return join(self.section, self.key)
+
+
+def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
+    """The settings, aliases replaced, and a fault for each text that is none. Values are read as YAML."""
+    settings, faults = [], []
+    for text in texts:
+        path, equals, written = text.partition("=")
+        path = path.strip()
+        if not equals or not all(path.split(".")):
+            problem = f"{shown(text)} is no setting; write KEY=VALUE, as in plan.tp=2"
+            faults.append(Fault(path=OPTION, problem=problem))
+            continue
+        try:
+            value, duplicates = parse_yaml(written)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            problem = f"{shown(text)} has a value that is not YAML; quote it, as in 'plan.schedule=\"1f1b\"'"
+            faults.append(Fault(path=OPTION, problem=problem))
+            continue
+        faults += [fault.under(path) for fault in duplicates]
+        settings.append(_setting(path, value))
+    return settings, faults
+
+
+def _setting(path: str, value: Any) -> Override:
+    section, _, key = path.partition(".")
+    alias = alias_of(key or section)
+    if alias is None or (key and alias.section != section):
+        return Override(section=section, key=key, value=value)
+    return Override(section=alias.section, key=alias.key, value=alias.convert(value))

@@ -1,0 +1,151 @@
+"""What an architecture is described by: the keys of its `config.json`, and which of its layers differ.
+
+A field that a key sets is one of ModelSpec, or of a part of it (`experts.topk`), or of how its layers are laid out
+(`layout.interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from predict.model.layer_kinds import Mixer
+from sampling.files.keys import LARGEST, Key, Scalar
+
+GATED_ACTIVATIONS = ("silu", "swish")
+PLAIN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_10", "quick_gelu", "mish", "laplace", "tanh", "sigmoid")
+MOST_LAYERS = 100_000
+"""Far beyond any model; each layer may be of a kind of its own, and is written down."""
+
+LAYER_TYPES = "layer_types"
+DENSE_LAYERS = "mlp_only_layers"
+FULL_ATTENTION = "full_attention"
+MIXERS: Mapping[str, Mixer] = {
+    FULL_ATTENTION: "full",
+    "sliding_attention": "sliding",
+    "linear_attention": "linear",
+}
+"""Names of the types in `layer_types`."""
+Choice = Callable[[int, Mapping[str, Any]], bool]
+"""Whether the layer of an index (from 0) is chosen, given the family's fields."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Which layers differ from full attention with a dense MLP."""
+
+    mixer: Mixer = "full"
+    """The mixer of the layers that are not full attention."""
+    full: Choice = lambda index, fields: True
+    """Whether a layer is full attention all the same, where the config does not name each layer's type."""
+    typed: bool = False
+    """The config may name each layer's type."""
+    sparse: Choice = lambda index, fields: False
+    """Whether a layer is a mixture of experts."""
+    dense_named: bool = False
+    """The config may name layers that are dense although `sparse` chooses them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Number:
+    """A value that is no whole number, under the names that configs give it."""
+
+    names: tuple[str, ...]
+    default: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """One `model_type`: the keys that set a field, and the fields that the architecture settles itself."""
+
+    keys: Mapping[str, Key]
+    """Field (or `activation`) → the key that sets it."""
+    fixed: Mapping[str, Scalar]
+    """Fields that no key sets."""
+    layout: Layout = field(default_factory=Layout)
+    rotary: Number | None = None
+    """The rotated share of a head's width; None where it is always the whole head."""
+    caps: Mapping[str, Number] = field(default_factory=dict)
+    """Field of ModelSpec → the bound that switches it on."""
+    neutral: frozenset[str] = frozenset()
+    """Keys of this family's configs that change no cost, although they may elsewhere."""
+    nested: bool = False
+    """Configs of the whole vision-language model hold these keys under `text_config`."""
+
+    def names(self) -> list[str]:
+        return [key.name for key in self.keys.values()]
+
+    def reads(self) -> Iterable[str]:
+        """Every key that is read, or known to change nothing."""
+        yield from self.names()
+        yield from self.neutral
+        for number in (*self.caps.values(), *filter(None, [self.rotary])):
+            yield from number.names
+        if self.layout.typed:
+            yield LAYER_TYPES
+        if self.layout.dense_named:
+            yield DENSE_LAYERS
+
+    def has(self, part: str) -> bool:
+        """Whether the family has the fields of a part (`experts`, `latent`, `linear`)."""
+        return any(name.startswith(f"{part}.") for name in self.keys)
+
+
+def size(
+    name: str,
+    *,
+    required: bool = True,
+    nullable: bool = False,
+    default: int | None = None,
+    minimum: int = 1,
+    maximum: int = LARGEST,
+) -> Key:
+    return Key(
+        name=name,
+        kind="integer",
+        required=required and default is None,
+        nullable=nullable,
+        default=default,
+        minimum=minimum,
+        maximum=maximum,
+    )
+
+
+def switch(name: str, default: bool) -> Key:
+    return Key(name=name, kind="boolean", default=default)
+
+
+def activation(name: str, allowed: tuple[str, ...], default: str) -> Key:
+    others = (*GATED_ACTIVATIONS, *PLAIN_ACTIVATIONS, *OTHER_ACTIVATIONS)
+    unmodelled = tuple(other for other in others if other not in allowed)
+    return Key(name=name, kind="string", default=default, choices=lambda: allowed, unmodelled=unmodelled)
+
+
+def never(index: int, fields: Mapping[str, Any]) -> bool:
+    return False
+
+
+def always(index: int, fields: Mapping[str, Any]) -> bool:
+    return True
+
+
+def last_of_interval(index: int, fields: Mapping[str, Any]) -> bool:
+    return (index + 1) % int(fields["layout.interval"]) == 0
+
+
+def before_windows(index: int, fields: Mapping[str, Any]) -> bool:
+    return index < int(fields["layout.full_before"])
+
+
+def second_or_beyond_windows(index: int, fields: Mapping[str, Any]) -> bool:
+    return index % 2 == 1 or index >= int(fields["layout.full_from"])
+
+
+def last_of_step(index: int, fields: Mapping[str, Any]) -> bool:
+    return (index + 1) % int(fields["layout.step"]) == 0
+
+
+def after_dense(index: int, fields: Mapping[str, Any]) -> bool:
+    return index >= int(fields["layout.dense_before"])

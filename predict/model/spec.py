@@ -1,0 +1,224 @@
+"""A decoder model by its shape, read from a Hugging Face `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from predict.model.layer_kinds import DENSE, Experts, LatentAttention, LayerKind, LinearAttention, Mixer
+
+__all__ = ["DENSE", "Experts", "LatentAttention", "LayerKind", "LinearAttention", "Mixer", "ModelSpec"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """What of a model decides its cost. Every projection's shape follows from these fields.
+
+    Linear weights are [out, in]: query [q_width, hidden], key and value [kv_width, hidden], output [hidden, q_width],
+    up (and gate) [ffn, hidden], down [hidden, ffn], embedding and head [vocab, hidden]. Layers that are not full attention
+    with a dense MLP are told by `layer_kinds`, and their shapes by `latent`, `linear` and `experts`.
+    """
+
+    name: str
+    layers: int
+    """Transformer layers."""
+    hidden: int
+    """Width of the residual stream."""
+    heads: int
+    """Query heads of attention."""
+    kv_heads: int
+    """Key and value heads; fewer than `heads` with grouped queries."""
+    head_dim: int
+    """Width of one attention head; of its queries and keys in latent attention."""
+    ffn: int
+    """Inner width of the dense MLP; unused, and 0 where the config gives none, if every layer is sparse."""
+    vocab: int
+    """Rows of the embedding and of the output head; never padded here."""
+    gated: bool
+    """SwiGLU-like MLP of three matrices, else GELU-like of two."""
+    norm: str
+    """rms or layer."""
+    rope: bool
+    """Rotary position embedding; False means learnt positions added to the embedding."""
+    attention_bias: bool
+    """Bias on the query, key and value projections, and on the output's unless `qkv_bias_only`."""
+    qkv_bias_only: bool = False
+    """The output projection has no bias although query, key and value do, as in Qwen2."""
+    mlp_bias: bool
+    """Bias on every matrix of the MLP."""
+    tied: bool
+    """Output head shares the embedding's weight."""
+    max_positions: int
+    """Rows of the learnt position table; unused with rope."""
+    layer_kinds: tuple[LayerKind, ...] = ()
+    """One a layer; () means that all are full attention with a dense MLP."""
+    window: int = 0
+    """Keys that a query of a sliding layer sees, its own included; 0 without such layers."""
+    qk_norm: bool = False
+    """A norm of `head_dim` on each head's queries, and one on its keys."""
+    query_gate: bool = False
+    """The query projection is twice as wide: its other half gates attention's output, as in Qwen3-Next."""
+    sinks: bool = False
+    """A learnt logit a head joins the softmax, as in GPT-OSS."""
+    norms_a_layer: int = 2
+    """4 in Gemma 2 and 3, which norm the outputs of attention and MLP as well."""
+    rotary_dim: int = 0
+    """Width of a head that is rotated; 0 for the whole head."""
+    attention_cap: bool = False
+    """A tanh bounds the logits of attention, as in Gemma 2."""
+    logit_cap: bool = False
+    """A tanh bounds the output logits."""
+    parallel_residual: bool = False
+    """Attention and MLP both read the layer's input, and their outputs are added to it together."""
+    mtp_layers: int = 0
+    """Layers of multi-token prediction after the last; in `mtp_parameters`, not in `parameters`."""
+    latent: LatentAttention | None = None
+    """Shape of attention where it is latent: that of the full layers."""
+    linear: LinearAttention | None = None
+    """Shape of the linear layers."""
+    experts: Experts | None = None
+    """Shape of the sparse layers' mixture."""
+
+    def __post_init__(self) -> None:
+        if len(self.layer_kinds) not in (0, self.layers):
+            raise ValueError(
+                f"{self.name}: {len(self.layer_kinds)} layer_kinds for {self.layers} layers; give one a layer"
+            )
+        lacking = {
+            "window": any(kind.mixer == "sliding" for kind in self.layer_kinds) and not self.window,
+            "linear": any(kind.mixer == "linear" for kind in self.layer_kinds) and self.linear is None,
+            "experts": any(kind.sparse for kind in self.layer_kinds) and self.experts is None,
+        }
+        if any(lacking.values()):
+            named = ", ".join(field for field, lacks in lacking.items() if lacks)
+            raise ValueError(f"{self.name}: layer_kinds need {named}, which is not given")
+
+    @classmethod
+    def from_hf_config(cls, source: Path | str | Mapping[str, Any]) -> ModelSpec:
+        """Read a `config.json`, or its keys as a mapping.
+
+        Raises ConfigError, listing every fault, for a file or value that is wrong or an architecture not modelled yet.
+        """
+        from predict.model.huggingface import load_model
+
+        return load_model(source)
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of each layer, first to last."""
+        return self.layer_kinds or (DENSE,) * self.layers
+
+    @property
+    def q_width(self) -> int:
+        """Output features of the query projection, its gate not counted."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Output features of the key projection, and of the value's."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def query_gate_width(self) -> int:
+        """Output features that the query projection has for the gate."""
+        return self.q_width * self.query_gate
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether attention's output projection has a bias."""
+        return self.attention_bias and not self.qkv_bias_only
+
+    @property
+    def norm_parameters(self) -> int:
+        """One norm: a scale, and in LayerNorm a shift."""
+        return self.hidden * (2 if self.norm == "layer" else 1)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Attention of one full (or sliding) layer: its projections and biases, the norms of its heads, its sinks."""
+        if self.latent is not None:
+            return self.latent.parameters(self.hidden, self.heads, bias=self.attention_bias)
+        into = self.q_width + self.query_gate_width + 2 * self.kv_width
+        weights = self.hidden * (into + self.q_width)
+        biases = into * self.attention_bias + self.hidden * self.output_bias
+        return weights + biases + 2 * self.head_dim * self.qk_norm + self.heads * self.sinks
+
+    @property
+    def mlp_parameters(self) -> int:
+        """The two or three matrices of one dense MLP, with their biases."""
+        into_ffn = 2 if self.gated else 1
+        weights = (into_ffn + 1) * self.hidden * self.ffn
+        return weights + (into_ffn * self.ffn + self.hidden) * self.mlp_bias
+
+    def mixer_parameters(self, kind: LayerKind) -> int:
+        """What mixes tokens in one layer of a kind: attention or the linear recurrence."""
+        if kind.mixer != "linear":
+            return self.attention_parameters
+        return self._linear.parameters(self.hidden)
+
+    def mlp_parameters_of(self, kind: LayerKind) -> int:
+        """The MLP of one layer of a kind, or its whole mixture of experts."""
+        return self._experts.parameters(self.hidden) if kind.sparse else self.mlp_parameters
+
+    def layer_parameters_of(self, kind: LayerKind) -> int:
+        """One whole layer of a kind: mixer, MLP and norms."""
+        norms = self.norms_a_layer * self.norm_parameters
+        return self.mixer_parameters(kind) + self.mlp_parameters_of(kind) + norms
+
+    @property
+    def layer_parameters(self) -> int:
+        """The first layer. Where kinds differ, `layer_parameters_of` tells each."""
+        return self.layer_parameters_of(self.kinds()[0])
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Token embedding and, without rope, the learnt positions."""
+        positions = 0 if self.rope else self.max_positions
+        return (self.vocab + positions) * self.hidden
+
+    @property
+    def final_norm_parameters(self) -> int:
+        """The norm before the output head."""
+        return self.norm_parameters
+
+    @property
+    def head_parameters(self) -> int:
+        """The output head's own matrix; 0 where it shares the embedding's."""
+        return 0 if self.tied else self.vocab * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Trainable parameters of the whole model, shared ones once, without multi-token prediction."""
+        layers = sum(self.layer_parameters_of(kind) for kind in self.kinds())
+        return self.embedding_parameters + layers + self.final_norm_parameters + self.head_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """`parameters` without the routed experts that one token is not sent to."""
+        sparse = sum(kind.sparse for kind in self.kinds())
+        return self.parameters - (sparse * self._experts.idle_parameters(self.hidden) if sparse else 0)
+
+    @property
+    def mtp_kind(self) -> LayerKind:
+        """A layer of multi-token prediction: full attention, and an MLP like the last layer's."""
+        return LayerKind(mixer="full", sparse=self.kinds()[-1].sparse)
+
+    @property
+    def mtp_parameters(self) -> int:
+        """All modules of multi-token prediction: each a layer, a projection of hidden state and embedding [hidden, 2 · hidden]
+        with a norm for either, and a norm of its own before the shared head."""
+        module = self.layer_parameters_of(self.mtp_kind) + 2 * self.hidden**2 + 3 * self.norm_parameters
+        return self.mtp_layers * module
+
+    @property
+    def _linear(self) -> LinearAttention:
+        if self.linear is None:
+            raise ValueError(f"{self.name} has no linear layers")
+        return self.linear
+
+    @property
+    def _experts(self) -> Experts:
+        if self.experts is None:
+            raise ValueError(f"{self.name} has no mixture of experts")
+        return self.experts

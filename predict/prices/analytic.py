@@ -1,0 +1,62 @@
+"""The speed of light with stated efficiencies: what a call costs where nothing was sampled.
+
+The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`. What a GPU's kernels make of
+them by shape is told in `predict.prices.kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from predict.prices.collective_priors import collective_us, half_width
+from predict.prices.kernels import operator_us
+from regressors.times import Times
+from sampling.call import Call, Phase
+from sampling.collectives.kinds import Collective
+from sampling.hardware.cluster import Cluster, Gpu
+from sampling.operators.base import Operator
+
+SPREAD = 2.0
+"""Factor either way that a 90 % interval takes: on published tables the efficiency of single operators, a shape at a
+time, ranges over 0.3–0.9 of peak about a flat 0.6."""
+
+
+class SpeedOfLight:
+    """A CostModel that knows every atomic call: its slowest resource at the stated efficiency, plus message latencies."""
+
+    def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+        return [_time(call, phase, cluster) for call, phase in calls]
+
+
+def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
+    if call.OVERHEAD:
+        return Times(median_us=0.0, low_us=0.0, high_us=0.0, source="analytic")
+    if isinstance(call, Operator) and cluster.gpu.kind != "cpu" and not call.parts(phase):
+        return _kernel_time(call, phase, cluster.gpu)
+    if isinstance(call, Collective) and cluster.gpu.kind != "cpu":
+        return _collective_time(call, cluster)
+    terms = call.terms(phase, cluster)
+    latency_us = terms.pop("latency", 0.0) + terms.pop("fork_join", 0.0)
+    efficiency = cluster.gpu.efficiency
+    resources = [value / efficiency[_kind(name)] for name, value in terms.items()]
+    median_us = latency_us + max(resources, default=0.0)
+    return Times(median_us=median_us, low_us=median_us / SPREAD, high_us=median_us * SPREAD, source="analytic")
+
+
+def _kernel_time(call: Operator, phase: Phase, gpu: Gpu) -> Times:
+    median_us, width = operator_us(call, phase, gpu)
+    factor = math.exp(width)
+    return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="analytic")
+
+
+def _collective_time(call: Collective, cluster: Cluster) -> Times:
+    median_us, factor = collective_us(call, cluster), math.exp(half_width(call))
+    return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="analytic")
+
+
+def _kind(term: str) -> str:
+    """The efficiency that governs a term: memory traffic is the elementwise one, whoever causes it."""
+    if term.endswith("_memory"):
+        return "elementwise"
+    return "wire" if term.startswith("wire") else term.removesuffix("_compute")

@@ -1,0 +1,68 @@
+"""Groups that nobody sampled, by the two tiers of the network and what sampled groups take beside those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from predict.prices.collective_priors import collective_us, half_width
+from predict.prices.price_list import Asked, CostModel
+from regressors.times import Times
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.hardware.cluster import Cluster
+
+KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
+RANKS = (2, 4, 8, 16, 32)
+"""Of groups that samplers time."""
+SMALLEST, LARGEST = 2**16, 2**27
+"""Of messages that they time; the ratio of one beyond is that of the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCorrection:
+    """Ratios of a profile's samples over the two tiers, inside a node and between nodes, by size."""
+
+    fitted: CostModel
+    _ratios: dict[tuple[type[Collective], bool, int], float | None] = field(default_factory=dict)
+
+    def time(self, call: Collective, cluster: Cluster) -> Times | None:
+        """The network's time of a group, times the ratio for groups on the same tier; None where none of those was sampled."""
+        ratio = self._ratio(call, cluster)
+        if ratio is None:
+            return None
+        median_us, factor = ratio * collective_us(call, cluster), math.exp(half_width(call))
+        return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="extrapolated")
+
+    def _ratio(self, call: Collective, cluster: Cluster) -> float | None:
+        between = call.ranks > call.ranks_per_node
+        size_bytes = 2 ** round(math.log2(min(LARGEST, max(SMALLEST, call.size_bytes))))
+        key = type(call), between, size_bytes
+        if key not in self._ratios:
+            self._ratios[key] = self._found(call, between, size_bytes, cluster)
+        return self._ratios[key]
+
+    def _found(self, call: Collective, between: bool, size_bytes: int, cluster: Cluster) -> float | None:
+        """Of the same kind of collective where any of it was sampled, else of all kinds."""
+        for kinds in ((type(call),), KINDS):
+            probes = [probe for kind in kinds for probe in _groups(kind, between, size_bytes)]
+            asked: list[Asked] = [(probe, "forward") for probe in probes]
+            answers = self.fitted.times(asked, cluster)
+            ratios = [
+                time.median_us / collective_us(probe, cluster)
+                for probe, time in zip(probes, answers, strict=True)
+                if time and time.source == "measured"
+            ]
+            if ratios:
+                return median(ratios)
+        return None
+
+
+def _groups(kind: type[Collective], between: bool, size_bytes: int) -> Iterator[Collective]:
+    for ranks in (2,) if kind is SendRecv else RANKS:
+        whole = kind(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks)
+        if not between:
+            yield whole
+            continue
+        yield from (replace(whole, ranks_per_node=a_node) for a_node in (1, 2, 4, 8) if a_node < ranks)

@@ -1,0 +1,153 @@
+"""Times of collectives between ranks that nobody sampled: a latency and a bandwidth for each of two tiers (α–β).
+
+t = α_start + α_hop·hops + max over tiers of (W + 2κ·√(α·W)),  W = bytes on the busiest link ÷ (peak · efficiency)
+
+Hops and bytes are the textbook's (Thakur, Rabenseifner and Gropp 2005) and NCCL's own model's (src/graph/tuning.cc). The
+square root is what chunks cost: k of them take (k + p) · (α/p + W/k) through p hops of latency α together, (√α + √W)² with the
+best k. It makes bandwidth grow with size over decades, as the tables show. The efficiency is `efficiency.wire` of the hardware
+file, times FILLED. Of the algorithms that NCCL has for a collective, the fastest counts:
+
+- ring: all ranks in one ring, which enters and leaves a node once, through one network card;
+- hierarchical: the ranks of a node work together, between nodes on a card each at once, and the tiers overlap. For a
+  reduction or gathering this is a ring a card, which are NCCL's channels; for an all-to-all, messages to one node's ranks
+  are collected first (PXN);
+- tree: chains inside nodes, and between them double binary trees, or recursive doubling for a gathering or scattering among
+  ranks that are alone on their nodes (PAT);
+- direct: every rank writes to its peers.
+
+`groups` that run at once leave each other alone: a Link is one rank's own, the network card of it included. That is why a
+group moves between nodes at as many cards as it has ranks a node, and one of distant ranks at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil, sqrt
+
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.hardware.cluster import Cluster, Link
+
+# Five numbers for all three GPUs, fitted to AIConfigurator 0.11's NCCL tables inside a node (A100 NCCL 2.27.3, H100 and
+# H200 2.29.2; 2-8 ranks, 512 B-512 MiB), with latencies of 10 µs on the A100 and 6.5 µs on the other two.
+HOP_IN_NODE = 0.09
+"""Share of a link's latency that each hop costs; the rest, once, starts the kernels. So one message takes the latency."""
+MESSAGE = 0.05
+"""Share of a link's latency that every further message of an all-to-all costs: they are sent without waiting."""
+OWN_SHARD = 0.3
+"""Bytes on the link that moving a rank's own shard to where the result lies is worth, as a share of that shard."""
+FILLED = 1.2
+"""What a link reaches in the limit, over `efficiency.wire`, which is that of an all-reduce of 128 MiB: 0.80 of the peak in
+these tables, and 0.8 on InfiniBand in published training runs."""
+CHUNKING = 0.65
+"""κ: how much of the latency of chunks is left."""
+
+HOP_BETWEEN_NODES = 0.2
+"""As in a node, by NCCL's own figures: 2.7–5 µs a hop of a network beside 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
+TREE_FILLED = 0.9
+"""Bandwidth of trees over that of rings, in NCCL's own model (src/graph/tuning.cc)."""
+
+HALF_WIDTH: Mapping[str, float] = {"intra_node": 0.3, "inter_node": 0.6}
+"""Of a 90 % interval, in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
+0.24, and the largest all-reduces of 8 Hopper ranks, which their switches add up, 0.3 faster. Between nodes there is no public
+table to judge by."""
+
+Algorithms = dict[str, float]
+
+
+def collective_us(call: Collective, cluster: Cluster) -> float:
+    """Median time of a collective with the best algorithm for it; 0 for a group of one."""
+    return min(algorithms_us(call, cluster).values())
+
+
+def algorithms_us(call: Collective, cluster: Cluster) -> Algorithms:
+    """Time of each algorithm that could do it, by its name."""
+    if call.ranks <= 1:
+        return {"none": 0.0}
+    return _ALGORITHMS[type(call)](call, cluster)
+
+
+def half_width(call: Collective) -> float:
+    """Half-width in log time of the 90 % interval about `collective_us`."""
+    return HALF_WIDTH["intra_node" if call.ranks <= call.ranks_per_node else "inter_node"]
+
+
+def _around_ring(call: Collective, cluster: Cluster) -> Algorithms:
+    """Reductions, gatherings and scatterings: the busiest rank sends size · wire factor."""
+    ranks, in_node = call.ranks, min(call.ranks, call.ranks_per_node)
+    nodes = ceil(ranks / in_node)
+    # the last node may have fewer of the ranks than the others, and all rings pass it
+    cards = ranks - (nodes - 1) * in_node
+    inside, between = cluster.intra_node, cluster.inter_node
+    passes = call.steps() / (ranks - 1)
+    sent = call.bytes_on_wire()
+    wire_us = _filling_us(sent + OWN_SHARD * call.size_bytes / ranks, inside, cluster)
+    if nodes == 1:
+        return {"ring": _start_us(inside) + HOP_IN_NODE * inside.latency_us * call.steps() + wire_us}
+    if in_node == 1:
+        wire_us = 0.0
+    start_us = _start_across_us(in_node, cluster)
+    hop_in_node_us, hop_us = HOP_IN_NODE * inside.latency_us, HOP_BETWEEN_NODES * between.latency_us
+    around_us = start_us + passes * ((ranks - nodes) * hop_in_node_us + (nodes - 1) * hop_us)
+    times = {"ring": around_us + max(wire_us, _filling_us(sent, between, cluster))}
+    if in_node > 1:
+        times["hierarchical"] = around_us + max(wire_us, _filling_us(sent / cards, between, cluster))
+    if in_node == 1 or passes == 2:
+        # bit_length counts the levels of a tree over the nodes
+        down_us = start_us + passes * ((in_node - 1) * hop_in_node_us + (nodes - 1).bit_length() * hop_us)
+        times["tree"] = down_us + max(wire_us, _filling_us(sent / cards / TREE_FILLED, between, cluster))
+    return times
+
+
+def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
+    """Every rank keeps or sends in its node what stays there, and the rest through its own network card."""
+    ranks, in_node = call.ranks, min(call.ranks, call.ranks_per_node)
+    inside, between = cluster.intra_node, cluster.inter_node
+    share = call.size_bytes / ranks
+    stays_us = _filling_us(share * (in_node - 1 + OWN_SHARD), inside, cluster)
+    messages_us = MESSAGE * inside.latency_us * (in_node - 1)
+    if ranks <= in_node:
+        first_us = (1 - MESSAGE) * inside.latency_us
+        return {"direct": first_us + messages_us + stays_us}
+    nodes = ceil(ranks / in_node)
+    away = share * min((nodes - 1) * in_node, ranks - 1)
+    away_us = _filling_us(away, between, cluster)
+    start_us = _start_across_us(in_node, cluster) + HOP_BETWEEN_NODES * between.latency_us + messages_us
+    message_us = MESSAGE * between.latency_us
+    times = {"direct": start_us + message_us * (ranks - in_node - 1) + max(stays_us, away_us)}
+    if in_node > 1:
+        collected = away * (in_node - 1) / in_node
+        inside_us = _filling_us(share * (in_node - 1 + OWN_SHARD) + collected, inside, cluster)
+        # one more hop and round of messages in the node, so that a card sends one message a node
+        collect_us = HOP_IN_NODE * inside.latency_us + messages_us
+        times["hierarchical"] = start_us + collect_us + message_us * (nodes - 2) + max(inside_us, away_us)
+    return times
+
+
+def _message(call: Collective, cluster: Cluster) -> Algorithms:
+    link = cluster.link(call.ranks, call.ranks_per_node)
+    return {"direct": link.latency_us + _filling_us(call.size_bytes, link, cluster)}
+
+
+def _filling_us(sent_bytes: float, link: Link, cluster: Cluster) -> float:
+    """Time of bytes on a link, with that while it fills."""
+    wire_us = sent_bytes / (link.bytes_per_us() * min(1.0, FILLED * cluster.gpu.efficiency["wire"]))
+    return wire_us + 2 * CHUNKING * sqrt(link.latency_us * wire_us)
+
+
+def _start_us(link: Link) -> float:
+    return (1 - HOP_IN_NODE) * link.latency_us
+
+
+def _start_across_us(in_node: int, cluster: Cluster) -> float:
+    """Start of a collective between nodes, no sooner than one inside them where it has such a part."""
+    start_us = (1 - HOP_BETWEEN_NODES) * cluster.inter_node.latency_us
+    return start_us if in_node == 1 else max(start_us, _start_us(cluster.intra_node))
+
+
+_ALGORITHMS: Mapping[type[Collective], Callable[[Collective, Cluster], Algorithms]] = {
+    AllReduce: _around_ring,
+    AllGather: _around_ring,
+    ReduceScatter: _around_ring,
+    AllToAll: _all_to_all,
+    SendRecv: _message,
+}

@@ -1,0 +1,126 @@
+"""Fused attention: blocks of queries, each over the keys that its mask leaves, in parallel over the multiprocessors.
+
+A block of 128 queries takes 4·128·(d + EXPONENTIAL)·keys FLOPs of a multiprocessor at the device's best share, and a
+fixed time; the longest block of a causal mask, twice the mean, bounds the kernel from below (Dao, FlashAttention-2, arXiv
+2307.08691, section 3.2; Shah et al., FlashAttention-3, arXiv 2407.08608, section 3.2, on the cost of exponentials).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from predict.prices.kernels.norm import joined_us
+from sampling.call import Phase
+from sampling.hardware.cluster import Gpu
+from sampling.operators.attention import Attention
+from sampling.operators.linear_attention import GatedDelta
+
+BLOCK = 128
+"""Queries, and about as many keys, that a block of the kernel takes at once; what hangs over a mask's edge is computed."""
+EXPONENTIAL = 40.0
+"""Size of a head whose products cost as much as a score's exponential. This and the next four are one fit to
+AIConfigurator's causal attention of 512 tokens and more (vLLM and SGLang; A100, H100, H200): median errors 7–11 %."""
+BLOCK_US = 1.5
+MEMORY_SHARE = 0.4
+"""Of the stated bandwidth, by q, k, v and output read and written once."""
+OVERLAP = 1.4
+BALANCE = 2.0
+"""Exponents of the norms in which memory and compute, and mean work and longest block, add."""
+START_US = 10.0
+"""Of the kernel with what prepares its schedule."""
+STATED_HEAD = 128
+"""`efficiency.attention` is the share of peak on long sequences with heads of so many."""
+
+BACKWARD = {"ampere": 2.87, "hopper": 3.2, "blackwell": 2.9}
+"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); published H100 runs
+(3.3 ± 0.4, taken to be at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more)."""
+BACKWARD_ELSEWHERE = 3.0
+BACKWARD_SHORT = 215.0
+"""Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
+BACKWARD_PRODUCTS = 2.5
+"""FLOPs of the backward over the forward's where key and value heads are alike."""
+
+SLOWDOWN = {
+    "ampere": {"triton": 1.5},
+    "hopper": {"fa2": 1.7, "triton": 2.8},
+    "blackwell": {"fa2": 1.7, "triton": 2.8},
+}
+"""Time of a kernel family over the best's, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
+Blackwell figures are Hopper's by analogy: FlashAttention-2 uses neither generation's tensor-core instructions."""
+SLOWDOWN_ELSEWHERE = {"triton": 1.5}
+FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
+"""Names of kernels of FlashAttention-2's generation: torch's flash and efficient backends, and the package flash_attn."""
+
+WIDTH = 0.3
+"""Log half-width at 90 %: 0.23–0.44 by source and GPU on AIConfigurator."""
+BACKWARD_WIDTH = 0.1
+"""Added: the ratio's own ± 0.4 of 3.3."""
+UNLIKE_WIDTH = 0.2
+"""Added on Blackwell (SimuMax: 1.0–2.1× at 4k by number of heads), and for a kernel other than the best."""
+MATH_SLOWDOWN = 6.0
+"""Unfused in one call, scores in memory: of the order of FlashAttention's own comparisons (arXiv 2307.08691, figure 4)."""
+
+DELTA_SHARE = 0.4
+"""Of `efficiency.attention`, so about 0.25 of peak, and of memory bandwidth: no samples; by analogy with kernels that keep
+a state in registers. The products within a chunk double the recurrence's FLOPs at a chunk of one head's size."""
+DELTA_CHUNK_PRODUCTS = 2.0
+DELTA_START_US = 40.0
+"""Several kernels: within chunks, between chunks, output."""
+DELTA_WIDTH = 0.9
+
+
+def attention_us(call: Attention, phase: Phase, gpu: Gpu) -> tuple[float, float]:
+    slowdown = slowdown_of(call.kernel, gpu.architecture)
+    us = slowdown * _forward_us(call, gpu)
+    width = WIDTH
+    if slowdown > 1 or gpu.architecture == "blackwell":
+        width += UNLIKE_WIDTH
+    if phase != "forward":
+        us *= _backward_ratio(call, gpu.architecture)
+        width += BACKWARD_WIDTH
+    return us, width
+
+
+def _forward_us(call: Attention, gpu: Gpu) -> float:
+    seq_len = call.seq_len
+    window = min(call.window or seq_len, seq_len)
+    edge = BLOCK if window < seq_len else (BLOCK / 2 if call.causal else 0)
+    mean_keys = min(call.seen * seq_len + edge, seq_len)
+    longest_keys = min(window + BLOCK, seq_len)
+    head = (call.head_dim + call.value_head_dim) / 2
+    multiprocessors = gpu.multiprocessors or 1
+    best = gpu.efficiency["attention"] * (1 + EXPONENTIAL / STATED_HEAD)
+    speed = min(best, 1.0) * gpu.peak_flops_per_us(call.dtype) / multiprocessors
+    us_of_key = 4 * BLOCK * (head + EXPONENTIAL) / speed
+    blocks = -(-seq_len // BLOCK) * call.batch * call.heads / multiprocessors
+    mean_us = blocks * (us_of_key * mean_keys + BLOCK_US)
+    longest_us = us_of_key * longest_keys + BLOCK_US
+    compute_us = joined_us(mean_us, longest_us, BALANCE)
+    memory_us = call.bytes_moved("forward") / (MEMORY_SHARE * gpu.bytes_per_us())
+    return START_US + joined_us(compute_us, memory_us, OVERLAP)
+
+
+def _backward_ratio(call: Attention, architecture: str) -> float:
+    scores, values = call.head_dim, call.value_head_dim
+    products = (3 * scores + 2 * values) / (scores + values) / BACKWARD_PRODUCTS
+    keys = min(call.window or call.seq_len, call.seq_len)
+    return BACKWARD.get(architecture, BACKWARD_ELSEWHERE) * products * (1 + BACKWARD_SHORT / keys)
+
+
+@cache
+def slowdown_of(kernel: str, architecture: str) -> float:
+    """Time of a kernel by name over the best one's of an architecture."""
+    slower = SLOWDOWN.get(architecture, SLOWDOWN_ELSEWHERE)
+    if kernel == "math":
+        return MATH_SLOWDOWN
+    if kernel in FLASH_2:
+        return slower.get("fa2", 1.0)
+    return slower["triton"] if "triton" in kernel else 1.0
+
+
+def gated_delta_us(call: GatedDelta, phase: Phase, gpu: Gpu) -> tuple[float, float]:
+    speed = DELTA_SHARE * gpu.efficiency["attention"] * gpu.peak_flops_per_us(call.dtype)
+    compute_us = DELTA_CHUNK_PRODUCTS * call.flops(phase) / speed
+    memory_us = call.bytes_moved(phase) / (DELTA_SHARE * gpu.bytes_per_us())
+    start_us = DELTA_START_US * (1 if phase == "forward" else 2)
+    return start_us + joined_us(compute_us, memory_us, OVERLAP), DELTA_WIDTH

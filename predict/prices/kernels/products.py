@@ -1,0 +1,141 @@
+"""Matrix products: whole tiles in waves over the multiprocessors, and never faster than their tensors cross memory.
+
+A wave of h×w tiles takes 2·h·w·(k + RAMP) FLOPs of a multiprocessor at the device's best share of its peak; the quickest
+of a few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2023, sections 3 and 4).
+"""
+
+from __future__ import annotations
+
+import math
+
+from predict.prices.kernels.norm import joined_us
+from sampling.call import Phase
+from sampling.hardware.cluster import Gpu
+from sampling.operators.gemm import BatchedGemm, Gemm
+
+TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
+TILE_EDGE_COST = 0.083
+"""Relative time that a tile's operand traffic adds, per 64·(1/h + 1/w) beyond a 256×128 tile's: small tiles load more
+bytes a FLOP. This and the next four are one fit to AIConfigurator's bf16 GEMMs (vLLM, TensorRT-LLM, SGLang; A100, H100,
+H200) and the forward linears of Estimating training time (A100, GH200): median errors 3–8 %."""
+WAVE_SHARPNESS = 0.6
+"""1 where a last wave costs as much as a full one, 0 where it costs its share: libraries split k and reorder tiles."""
+RAMP = 140.0
+"""Elements of k whose time a tile spends on filling its pipeline and on writing its result."""
+MEMORY_SHARE = 0.86
+"""Of the stated bandwidth, by operands and result read and written once."""
+START_US = 3.7
+"""Of a kernel until its first tile and after its last."""
+OVERLAP = 4.0
+"""Exponent of the norm in which memory and compute time add: the slower of two that are alike is not fully overlapped."""
+
+FP8_SHARE = 0.77
+"""Best share of the fp8 peak over that of bf16: 0.67 of 1979 beside 0.87 of 989 TFLOP/s on Hopper, with which products of
+whole runs reach the 0.625 on average that published ones imply. AIConfigurator's serving kernels reach 0.72, their pass of
+quantisation apart: training stacks quantise in the kernels that write the operands, so none is added. Taken over to
+Blackwell, where no fp8 product was in the samples."""
+
+BACKWARD_SHARE = 0.95
+"""Time of the backward's two products over that of permuted forward ones: Estimating training time measures 0.92 on the
+A100 and 0.97 on the GH200 (linears), SimuMax 1.02 and 1.03 on A100 PCIe and B200, weight gradients added up in fp32."""
+
+WIDTH = 0.22
+"""Log half-width at 90 % for products of 512 and more a side: 0.16–0.22 by source and GPU on AIConfigurator, and 0.11
+between burst and sustained clocks (published H100 runs) within it."""
+SMALL_WIDTH = 0.25
+"""Added as far as the start is what the time is made of (0.35–0.5 below 512 a side)."""
+FP8_WIDTH = 0.35
+"""Added for fp8, from the share that training stacks reach: 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5× among themselves."""
+BATCHED_WIDTH = 0.15
+"""Added for batches of products: 0.3–0.5 on Estimating training time, whose two GPUs differ by as much."""
+BLACKWELL_WIDTH = 0.2
+"""Added on Blackwell: one stack's samples have 0.485 of the bf16 peak, what NVIDIA's ratios imply is 0.77."""
+
+SHAPES = tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 3 / 256))) for h, w in TILES)
+
+
+def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
+    """y[m, n] = x[m, k]·Wᵀ; backward-input has k products [m, n]·[n, k], backward-weight [n, m]·[m, k]."""
+    m, n, k, dtype = call.m, call.n, call.k, call.dtype
+    if phase == "forward":
+        us = product_us(m, n, k, 1, dtype, call.item_bytes, gpu)
+        return us, product_width(us, dtype, gpu)
+    us = 0.0
+    if phase != "backward_weight":
+        us += product_us(m, k, n, 1, dtype, call.item_bytes, gpu, BACKWARD_SHARE)
+    if phase != "backward_input":
+        us += product_us(n, k, m, 1, dtype, call.item_bytes, gpu, BACKWARD_SHARE)
+    return us, product_width(us, dtype, gpu)
+
+
+def batched_us(call: BatchedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
+    """The same with `batch` times the tiles; gradients of the left factor [m, k] and of the right one [k, n]."""
+    m, n, k, many, dtype, size = call.m, call.n, call.k, call.batch, call.dtype, call.item_bytes
+    if phase == "forward":
+        us = product_us(m, n, k, many, dtype, size, gpu)
+    else:
+        us = product_us(m, k, n, many, dtype, size, gpu) + product_us(k, n, m, many, dtype, size, gpu)
+    return us, product_width(us, dtype, gpu) + BATCHED_WIDTH
+
+
+def product_us(
+    rows: int,
+    columns: int,
+    inner: int,
+    products: int,
+    dtype: str,
+    item_bytes: int,
+    gpu: Gpu,
+    slowdown: float = 1.0,
+) -> float:
+    """One kernel of `products` products [rows, inner]·[inner, columns]; `slowdown` is of its compute time."""
+    speed = min(best_flops_per_us(dtype, gpu) / slowdown, gpu.peak_flops_per_us(dtype))
+    compute_us = waves_us(rows, columns, inner, products, speed, gpu)
+    operands = inner * (rows + columns)
+    moved = products * (item_bytes * operands + max(2, item_bytes) * rows * columns)
+    memory_us = moved / (MEMORY_SHARE * gpu.bytes_per_us())
+    return START_US + overlapped_us(compute_us, memory_us)
+
+
+def waves_us(
+    rows: float,
+    columns: int,
+    inner: int,
+    products: int,
+    flops_per_us: float,
+    gpu: Gpu,
+    *,
+    uneven: bool = False,
+) -> float:
+    """Time of all tiles by the quickest tile shape; `uneven`: `rows` is a mean, so half a tile a product hangs over."""
+    multiprocessors = gpu.multiprocessors or 1
+    least = math.inf
+    for height, width, flops in SHAPES:
+        across = -(-columns // width) * products
+        if uneven:
+            tiles = across * max(1.0, rows / height + 0.5) / multiprocessors
+        else:
+            tiles = across * -(-rows // height) / multiprocessors
+        waves = tiles + WAVE_SHARPNESS * (-(-tiles // 1) - tiles) if tiles > 1.0 else 1.0
+        time = waves * flops
+        least = min(least, time)
+    return least * (inner + RAMP) * multiprocessors / flops_per_us
+
+
+def product_width(us: float, dtype: str, gpu: Gpu) -> float:
+    return WIDTH + SMALL_WIDTH * START_US / us + stack_width(dtype, gpu)
+
+
+def stack_width(dtype: str, gpu: Gpu) -> float:
+    """What the choice of a kernel adds, where stacks differ most."""
+    width = FP8_WIDTH if dtype == "fp8" else 0.0
+    return width + BLACKWELL_WIDTH if gpu.architecture == "blackwell" else width
+
+
+def best_flops_per_us(dtype: str, gpu: Gpu) -> float:
+    share = gpu.efficiency["gemm"] * (FP8_SHARE if dtype == "fp8" else 1.0)
+    return gpu.peak_flops_per_us(dtype) * share
+
+
+def overlapped_us(compute_us: float, memory_us: float) -> float:
+    return joined_us(compute_us, memory_us, OVERLAP)

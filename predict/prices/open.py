@@ -1,0 +1,81 @@
+"""The price list of a cluster: its profile's regressors where they exist, the speed of light for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.composition_error import composition_error
+from predict.prices.conditions import Conditions, conditions_of
+from predict.prices.price_list import CostModel, PriceList
+from predict.prices.sampled import WithinSamples
+from predict.prices.slow_down import sampled_slow_down
+from predict.run.execution import Execution
+from predict.step.overlap import SLOW_DOWN
+from regressors.bank import Bank
+from sampling.errors import SamplesError
+from sampling.hardware.cluster import Cluster, hardware_facts
+from sampling.session.store import DATA, home_of
+
+_opened: list[tuple[Cluster, Conditions, PriceList, dict[str, Any]]] = []
+
+
+def open_prices(cluster: Cluster, execution: Execution) -> tuple[PriceList, dict[str, Any]]:
+    """The price list and its provenance; opened once a process for each cluster and what is done to its calls.
+
+    Raises SamplesError for regressors that are damaged, out of date or of other hardware. Where there are none, everything is analytic.
+    """
+    conditions = conditions_of(cluster.gpu, execution)
+    for known, of_known, prices, provenance in _opened:
+        if known == cluster and of_known == conditions:
+            return prices, provenance
+    directory = home_of(cluster.profile, DATA) / "regressors" / cluster.profile
+    models: list[CostModel] = [SpeedOfLight()]
+    provenance = {
+        "profile": cluster.profile,
+        "samples": None,
+        "hardware": cluster.gpu.name,
+        "sources": dict(cluster.gpu.sources),
+    }
+    slow_down = None
+    if directory.is_dir():
+        bank = Bank.load(directory)
+        _require_like_hardware(bank, cluster)
+        models.insert(0, WithinSamples(bank, NetworkCorrection(bank)))
+        slow_down = sampled_slow_down(bank, cluster)
+        provenance["samples"] = dict(bank.facts)
+    provenance["slow_down"] = {
+        "value": SLOW_DOWN if slow_down is None else slow_down,
+        "source": "prior" if slow_down is None else "sampled",
+    }
+    prices = PriceList(
+        models,
+        cluster,
+        composition_error=composition_error(cluster.profile),
+        conditions=conditions,
+        slow_down=provenance["slow_down"]["value"],
+    )
+    _opened.append((cluster, conditions, prices, provenance))
+    return prices, provenance
+
+
+def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
+    """A GPU's models carry over to another GPU by its peaks, and say so; a CPU's and a GPU's have nothing in common."""
+    sampled = hardware_facts(bank.facts["provenance"]["hardware"])
+    if sampled["name"] != cluster.gpu.name and "cpu" in (sampled["kind"], cluster.gpu.kind):
+        raise SamplesError(
+            f"cluster.profile: {cluster.profile!r} holds samples of {sampled['name']}, not of {cluster.gpu.name}; name a "
+            f"profile of that hardware, or one that does not exist yet to be answered analytically"
+        )
+
+
+def require_measured(sources: dict[str, float], cluster: Cluster) -> None:
+    """Raise SamplesError unless all of the step's work was priced from samples of this profile."""
+    guessed = {name: share for name, share in sources.items() if name != "measured" and share > 0}
+    if guessed:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in guessed.items())
+        raise SamplesError(
+            f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); sample it with "
+            f"`make sample PROFILE={cluster.profile} RUNS=…`, then `make train-regressors PROFILE={cluster.profile}`"
+        )

@@ -1,0 +1,78 @@
+"""Which answers of a profile's models a run may use, and what another kernel than the sampled one takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
+from predict.prices.price_list import Asked, CostModel
+from predict.run.execution import ATTENTION_KERNELS
+from regressors.times import Times
+from sampling.call import Call, Phase
+from sampling.collectives.kinds import Collective
+from sampling.hardware.cluster import Cluster
+from sampling.operators.attention import Attention
+
+USUAL_BYTES = (2**16, 2**20, 2**23, 2**26)
+"""Of messages that samplers time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithinSamples:
+    """A fitted model, without what it makes of groups that no one sampled, or of other links than the sampled ones: of
+    those the two tiers of the network, corrected by the groups that were, tell more than a fit beyond its rows. Other sizes
+    than the sampled ones are its own.
+
+    Attention by a kernel that a framework names is the sampled one's time, by the ratio of the two kernels.
+    """
+
+    fitted: CostModel
+    correction: NetworkCorrection
+
+    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+        if cluster.gpu.kind == "cpu":
+            return list(self.fitted.times(calls, cluster))
+        answers = self.fitted.times([_as_sampled(asked) for asked in calls], cluster)
+        return [self._usable(asked, time, cluster) for asked, time in zip(calls, answers, strict=True)]
+
+    def _usable(self, asked: Asked, time: Times | None, cluster: Cluster) -> Times | None:
+        call, phase = asked
+        if time is None or not isinstance(call, Collective):
+            return time and _by_own_kernel(call, time, cluster)
+        if time.source == "measured":
+            return time
+        if time.source == "transferred":
+            return None
+        return time if self._was_sampled(call, phase, cluster) else self.correction.time(call, cluster)
+
+    def _was_sampled(self, call: Collective, phase: Phase, cluster: Cluster) -> bool:
+        """Whether the model knows the call's group, by messages of usual sizes."""
+        probes: list[Asked] = [(replace(call, size_bytes=size), phase) for size in USUAL_BYTES]
+        return any(time and time.source == "measured" for time in self.fitted.times(probes, cluster))
+
+
+def _as_sampled(asked: Asked) -> Asked:
+    call, phase = asked
+    if isinstance(call, Attention) and call.kernel in ATTENTION_KERNELS:
+        return replace(call, kernel=""), phase
+    return asked
+
+
+def _by_own_kernel(call: Call, time: Times, cluster: Cluster) -> Times:
+    if not isinstance(call, Attention) or call.kernel not in ATTENTION_KERNELS:
+        return time
+    slowdown = slowdown_of(call.kernel, cluster.gpu.architecture)
+    return time if slowdown == 1 else _slower(time, slowdown)
+
+
+def _slower(time: Times, slowdown: float) -> Times:
+    wider = math.exp(UNLIKE_WIDTH)
+    return Times(
+        median_us=time.median_us * slowdown,
+        low_us=time.low_us * slowdown / wider,
+        high_us=time.high_us * slowdown * wider,
+        source="extrapolated" if time.source == "measured" else time.source,
+    )

@@ -1,0 +1,209 @@
+"""A schedule's timeline drawn in the terminal: a row a rank, time from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.report.schedules.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
+from predict.report.units import Show, plain
+from predict.schedules.order import KINDS, MICROBATCH, Floats, Kind
+from predict.schedules.timeline import Timeline
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
+
+Integers = NDArray[np.intp]
+Piece = tuple[str, str]
+"""Characters and their style."""
+
+IDLE_CODE = -1
+IDLE_MARK = "·"
+EDGE = "▏"
+COLUMNS_A_TICK = 14
+SWATCHES = 8
+
+
+def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> RenderableType:
+    """The picture of the timeline in `width` columns; a column shows what it is busy with for longest.
+
+    Blocks of two columns and more have an edge, and their microbatch's number where it fits. Without colour the edge
+    is the letter of the kind, in lower case for the odd chunks. `show` writes the times of the axis.
+    """
+    return _Picture(timeline=timeline, width=width, show=show)
+
+
+def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunks: int) -> Integers:
+    """What each column, from one of the `edges` to the next, shows: a code of `paint_codes`, or IDLE_CODE.
+
+    A column that is busy for half its time or more shows the kind it spends most of it on, and of that kind the
+    busiest chunk. The actions follow each other.
+    """
+    present = np.unique(codes)
+    busy = np.stack([_busy(start[codes == code], end[codes == code], edges) for code in present])
+    kind_of = present // chunks
+    by_kind = np.stack([busy[kind_of == kind].sum(axis=0) for kind in kind_of])
+    busy[by_kind < by_kind.max(axis=0)] = -1.0
+    shown: Integers = present[busy.argmax(axis=0)]
+    shown[busy.clip(0).max(axis=0) <= 0] = IDLE_CODE
+    shown[_busy(start, end, edges) < np.diff(edges) * (0.5 - 1e-9)] = IDLE_CODE
+    return shown
+
+
+def _busy(start: Floats, end: Floats, edges: Floats) -> Floats:
+    """Time of each column spent in these actions: the time spent so far grows in them and stands still between."""
+    spent = np.cumsum(end - start)
+    times = np.stack([start, end], axis=1).ravel()
+    so_far = np.stack([spent - (end - start), spent], axis=1).ravel()
+    return np.diff(np.interp(edges, times, so_far))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """Draws itself once the console is known, since without colour other characters tell the kinds apart."""
+
+    timeline: Timeline
+    width: int
+    show: Show
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        pencils = _pencils(self.timeline, plain=console.no_color or console.color_system is None)
+        for line in _lines(self.timeline, self.width, pencils, self.show):
+            text = Text.assemble(*line, no_wrap=True)
+            text.truncate(self.width, overflow="crop")
+            yield text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pencil:
+    """How blocks of one kind and chunk are drawn."""
+
+    edge: Piece
+    narrow: str
+    rest: str
+    style: str
+
+
+IDLE = _Pencil(edge=(IDLE_MARK, "dim"), narrow=IDLE_MARK, rest=IDLE_MARK, style="dim")
+
+
+def _marks(kinds: Sequence[Kind]) -> dict[Kind, str]:
+    """A character for each kind; a whole backward is a B unless there are gradients of the input beside it."""
+    return {"F": "F", "B": "B", "W": "W", "BW": "X" if "B" in kinds else "B"}
+
+
+def _pencils(timeline: Timeline, *, plain: bool) -> dict[int, _Pencil]:
+    """By code of `paint_codes`, those of the kinds there are; with IDLE_CODE for idle time."""
+    kinds, chunks = kinds_of(timeline.order), len(timeline.order.placement.chains)
+    marks = _marks(kinds)
+    pencils = {IDLE_CODE: IDLE}
+    for code in range(len(KINDS) * chunks):
+        kind, chunk = paint(code, chunks)
+        if kind not in kinds:
+            continue
+        if plain:
+            mark = marks[kind].lower() if chunk % 2 else marks[kind]
+            pencils[code] = _Pencil(edge=(mark, ""), narrow=mark, rest="─", style="")
+        else:
+            colour = fill(kind, chunk, chunks)
+            outline = f"{edge(colour)} on {colour}"
+            pencils[code] = _Pencil(edge=(EDGE, outline), narrow=" ", rest=" ", style=f"{ink(colour)} on {colour}")
+    return pencils
+
+
+def _lines(timeline: Timeline, width: int, pencils: dict[int, _Pencil], show: Show) -> Iterator[list[Piece]]:
+    names = [f"rank {rank}" for rank in range(len(timeline.start))]
+    margin = max(map(len, names)) + 1
+    columns = max(2, width - margin)
+    makespan = timeline.makespan
+    edges = np.linspace(0.0, makespan or 1.0, columns + 1)
+    for rank, name in enumerate(names):
+        yield [(f"{name:<{margin}}", "bold"), *_row(timeline, rank, edges, pencils)]
+    for line in _axis(makespan, columns, show):
+        yield [(" " * margin + line, "")]
+    yield []
+    yield from _legend(timeline, width, pencils)
+
+
+def _row(timeline: Timeline, rank: int, edges: Floats, pencils: dict[int, _Pencil]) -> list[Piece]:
+    start, end = timeline.start[rank], timeline.end[rank]
+    chunks = len(timeline.order.placement.chains)
+    codes = paint_codes(timeline.order, rank)
+    shown = busiest(start, end, codes, edges, chunks=chunks)
+    cells = [(pencils[code].narrow, pencils[code].style) for code in shown.tolist()]
+    first, last = (np.rint(times / edges[1]).astype(np.intp) for times in (start, end))
+    for index in np.flatnonzero(last - first >= 2).tolist():
+        pencil = pencils[int(codes[index])]
+        left, size = int(first[index]), int(last[index] - first[index])
+        number = str(timeline.order.rows[rank][index, MICROBATCH])
+        inside = (number if len(number) < size else "").ljust(size - 1, pencil.rest)
+        cells[left : left + size] = [pencil.edge, *((character, pencil.style) for character in inside)]
+    return _joined(cells)
+
+
+def _joined(cells: Sequence[Piece]) -> list[Piece]:
+    """Neighbours of one style as one piece."""
+    pieces: list[Piece] = []
+    for characters, style in cells:
+        if pieces and pieces[-1][1] == style:
+            pieces[-1] = (pieces[-1][0] + characters, style)
+        else:
+            pieces.append((characters, style))
+    return pieces
+
+
+def _axis(makespan: float, columns: int, show: Show) -> tuple[str, str]:
+    """A ruled line, and below it times at round numbers, the makespan at the end."""
+    line, below = ["─"] * columns, [" "] * columns
+    last = next(text for text in (f"makespan {show(makespan)}", show(makespan), "") if len(text) <= columns)
+    below[columns - len(last) :] = last
+    step = _round_step(makespan * COLUMNS_A_TICK / columns) if makespan else 1.0
+    for tick in range(floor(makespan / step) + 1):
+        column = round(tick * step / (makespan or 1.0) * columns)
+        text = show(tick * step)
+        if column + len(text) < columns - len(last):
+            line[column] = "┬"
+            below[column : column + len(text)] = text
+    line[0], line[-1] = "├", "┤"
+    return "".join(line), "".join(below)
+
+
+def _round_step(least: float) -> float:
+    """The next larger of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** floor(log10(least))
+    return next((factor * power for factor in (1, 2, 5) if factor * power >= least), 10 * power)
+
+
+def _legend(timeline: Timeline, width: int, pencils: dict[int, _Pencil]) -> Iterator[list[Piece]]:
+    """The legend's items, as many a line as fit."""
+    line: list[Piece] = []
+    for item in _legend_items(timeline, pencils):
+        gap = [("   ", "")] if line else []
+        if line and sum(len(text) for text, _ in [*line, *gap, *item]) > width:
+            yield line
+            line, gap = [], []
+        line = [*line, *gap, *item]
+    yield line
+
+
+def _legend_items(timeline: Timeline, pencils: dict[int, _Pencil]) -> Iterator[list[Piece]]:
+    chunks = len(timeline.order.placement.chains)
+    coloured = pencils[max(pencils)].style != ""
+    for kind in kinds_of(timeline.order):
+        found = [pencil for code, pencil in pencils.items() if code >= 0 and paint(code, chunks)[0] == kind]
+        if coloured:
+            swatches = [(f" {kind} " if chunk == 0 else "  ", pencil.style) for chunk, pencil in enumerate(found)]
+        else:
+            swatches = [("/".join(dict.fromkeys(pencil.narrow for pencil in found)), "")]
+        yield [*swatches[:SWATCHES], (f" {KIND_NAMES[kind]}", "")]
+    yield [(IDLE_MARK, "dim"), (" idle", "")]
+    if chunks > 1:
+        yield [(f"dark to light: chunk 0 to {chunks - 1}" if coloured else "lower case: odd chunks", "")]

@@ -1,0 +1,117 @@
+"""Which layers each pipeline stage holds: an even split, Megatron's first and last stage, or an explicit layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from predict.run.plan import Plan
+from sampling.errors import ConfigError
+
+EMBEDDING, LAYER, MORE_TOKENS, LOSS = "E", "t", "m", "L"
+"""Megatron's letters of `--pipeline-model-parallel-layout`."""
+LONGEST = 100_000
+"""Letters of a layout that is written out."""
+
+
+def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers a stage; those that do not divide evenly go to the first stages."""
+    even, extra = divmod(layers, stages)
+    return tuple(even + (stage < extra) for stage in range(stages))
+
+
+def split_layers(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
+    """Layers of each stage, in the order in which a token passes them. ConfigError where the plan's choices do not fit."""
+    if plan.layout:
+        return _explicit(plan.layout, layers, stages)
+    if plan.first_stage_layers or plan.last_stage_layers:
+        return _with_ends(layers, stages, plan)
+    ends = plan.count_embedding + plan.count_loss
+    if not ends or stages == 1:
+        return layers_of_stages(layers, stages)
+    shares = list(layers_of_stages(layers + ends, stages))
+    shares[0] -= plan.count_embedding
+    shares[-1] -= plan.count_loss
+    if min(shares) < 0:
+        raise ConfigError(
+            f"plan.count_loss: {plan.count_embedding} for the embedding and {plan.count_loss} for the loss leave an end stage "
+            f"less than no layers of {layers + ends} over {stages} stages; lower them, or take fewer stages"
+        )
+    return tuple(shares)
+
+
+def _with_ends(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
+    """Megatron's `decoder_first_pipeline_num_layers` and `…_last_…`: of a pipeline rank, over its chunks."""
+    ranks = plan.pp
+    chunks = stages // ranks
+    given = {0: plan.first_stage_layers, ranks - 1: plan.last_stage_layers}
+    given = {rank: own for rank, own in given.items() if own}
+    between, left = ranks - len(given), layers - sum(given.values())
+    if (between == 0 and left) or left < 0 or (between and left % between):
+        raise ConfigError(
+            f"plan.first_stage_layers: {plan.first_stage_layers} first and {plan.last_stage_layers} last leave {left} layers "
+            f"for {between} pipeline ranks, which do not share them evenly; change them"
+        )
+    of_rank = [given.get(rank, left // between if between else 0) for rank in range(ranks)]
+    uneven = [own for own in of_rank if own % chunks]
+    if uneven:
+        raise ConfigError(
+            f"plan.vpp: {chunks} chunks do not share the {uneven[0]} layers of a pipeline rank evenly; change either"
+        )
+    return tuple(of_rank[stage % ranks] // chunks for stage in range(stages))
+
+
+def _explicit(layout: str, layers: int, stages: int) -> tuple[int, ...]:
+    shares = _numbers(layout) if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", layout) else _letters(layout)
+    if len(shares) != stages:
+        raise ConfigError(
+            f"plan.layout: {layout!r} is of {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"
+        )
+    if sum(shares) != layers:
+        raise ConfigError(
+            f"plan.layout: {layout!r} holds {sum(shares)} layers, the model has {layers}; mend the counts"
+        )
+    return tuple(shares)
+
+
+def _numbers(layout: str) -> list[int]:
+    return [int(number) for number in layout.split(",")]
+
+
+def _letters(layout: str) -> list[int]:
+    """`Et*4|(t*4|)*14tmL`: letters of a stage, `|` between stages, `*N` for N of a letter or a bracket."""
+    text = _repeated(layout.replace(" ", "").replace(",", ""), layout)
+    if foreign := set(text) - {EMBEDDING, LAYER, MORE_TOKENS, LOSS, "|"}:
+        raise ConfigError(
+            f"plan.layout: {sorted(foreign)[0]!r} in {layout!r} is unknown; use E, t, m and L for embedding, layer, "
+            "multi-token prediction and loss, | between stages, *N and brackets"
+        )
+    first, last = text.find("|"), text.rfind("|")
+    displaced = {
+        EMBEDDING: text.count(EMBEDDING) > 1 or -1 < first < text.rfind(EMBEDDING),
+        MORE_TOKENS: -1 < text.find(MORE_TOKENS) < last,
+        LOSS: text.count(LOSS) > 1 or -1 < text.find(LOSS) < last,
+    }
+    if any(displaced.values()):
+        letter = next(letter for letter, is_displaced in displaced.items() if is_displaced)
+        raise ConfigError(
+            f"plan.layout: {letter} in {layout!r} is out of place; put E once, in the first stage, m and L in the last, L once"
+        )
+    return [stage.count(LAYER) for stage in text.split("|")]
+
+
+def _repeated(text: str, layout: str) -> str:
+    """Brackets and letters with their `*N` written out."""
+    pattern = re.compile(r"\(([^()]*)\)(?:\*(\d+))?|([A-Za-z|])\*(\d+)")
+    while found := pattern.search(text):
+        inner, times = (found[1], found[2] or "1") if found[3] is None else (found[3], found[4])
+        if len(times) > len(str(LONGEST)) or len(text) + len(inner) * int(times) > LONGEST:
+            raise ConfigError(f"plan.layout: {times} in {layout!r} is too many; mend the count")
+        text = text[: found.start()] + inner * int(times) + text[found.end() :]
+    return text
+
+
+def slices(shares: Sequence[int]) -> list[range]:
+    """The layers of each stage by number."""
+    starts = [sum(shares[:stage]) for stage in range(len(shares))]
+    return [range(start, start + share) for start, share in zip(starts, shares, strict=True)]

@@ -1,0 +1,117 @@
+"""Zero-bubble orders by list scheduling: whenever a rank is free it runs the most pressing action that it can.
+
+B comes first, then F, then W, the ranks in the order in which they come to act. Two numbers shape the order: how many
+microbatches a rank may be ahead, and how far a W may delay the action that is about to come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import product
+
+import numpy as np
+
+from predict.schedules.building.order_search import Budget
+from predict.schedules.costs import TickTimes
+from predict.schedules.order import MICROBATCH, B, F, Rows, W
+
+AHEAD = (1.0, 1.5, 2.0)
+"""Microbatches ahead for each rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""
+DELAY = (0.0, 0.5, 1.0)
+"""Share of a W that may stick out over a gap; 1 puts it into any."""
+FEW = 8
+"""Microbatches a rank that show which numbers suit the steady state."""
+
+
+def list_orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[list[Rows]]:
+    """Orders with one chunk a rank that keep the budget; of many microbatches only the one that is best for fewer."""
+    settings = list(product(AHEAD, DELAY))
+    few = FEW * times.ranks
+    if microbatches > few:
+        settings = [min(settings, key=lambda setting: _Listing(few, times, budget, *setting).makespan())]
+    for setting in settings:
+        made = _Listing(microbatches, times, budget, *setting)
+        if made.makespan() < math.inf:
+            yield [numbered(np.array(kinds, np.int32)) for kinds in made.kinds]
+
+
+def numbered(kinds: Rows) -> Rows:
+    """Actions of one chunk from their codes of kinds; each kind has its microbatches in order."""
+    made = np.zeros((len(kinds), 4), np.int32)
+    made[:, 0] = kinds
+    for kind in (F, B, W):
+        which = kinds == kind
+        made[which, MICROBATCH] = np.arange(np.count_nonzero(which))
+    return made
+
+
+class _Listing:
+    def __init__(self, microbatches: int, times: TickTimes, budget: Budget, ahead: float, delay: float) -> None:
+        ranks = times.ranks
+        self.microbatches, self.times, self.delay, self.last = microbatches, times, delay, ranks - 1
+        self.budget = budget
+        self.most_ahead = [1 + round(ahead * (ranks - 1 - rank)) for rank in range(ranks)]
+        self.cost = (times.forward, times.backward_input, times.backward_weight)
+        self.ends: tuple[list[list[float]], list[list[float]]] = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
+        self.weights = [0] * ranks
+        self.free: list[float] = [0] * ranks
+        self.kinds: list[list[int]] = [[] for _ in range(ranks)]
+
+    def makespan(self) -> float:
+        """Run it to its end; infinite if it does not come to one."""
+        coming = [self._next(rank) for rank in range(self.times.ranks)]
+        waiting = [(start, rank) for rank, (start, _) in enumerate(coming)]
+        heapify(waiting)
+        for _ in range(3 * self.microbatches * self.times.ranks):
+            start, rank = heappop(waiting)
+            while start != coming[rank][0]:  # it is not what comes next any more
+                start, rank = heappop(waiting)
+            if start == math.inf:
+                return math.inf
+            kind = coming[rank][1]
+            self.free[rank] = start + self.cost[kind][rank]
+            if kind == W:
+                self.weights[rank] += 1
+            else:
+                self.ends[kind][rank].append(self.free[rank])
+            self.kinds[rank].append(kind)
+            for changed in range(max(0, rank - 1), min(self.last, rank + 1) + 1):
+                coming[changed] = self._next(changed)
+                heappush(waiting, (coming[changed][0], changed))
+        return max(self.free)
+
+    def _next(self, rank: int) -> tuple[float, int]:
+        """When the rank runs what next, as far as known; never, if it must wait for another."""
+        free = self.free[rank]
+        backward, forward = self._backward(rank), self._forward(rank)
+        if backward <= free:
+            return free, B
+        if forward <= free:
+            return free, F
+        start, kind = min((backward, B), (forward, F))
+        if self.weights[rank] < len(self.ends[B][rank]):
+            sticks_out = free + self.cost[W][rank] - start
+            if sticks_out <= self.delay * self.cost[W][rank]:
+                return free, W
+        return start, kind
+
+    def _backward(self, rank: int) -> float:
+        done = len(self.ends[B][rank])
+        if rank == self.last:
+            ends, delay = self.ends[F][rank], 0.0
+        else:
+            ends, delay = self.ends[B][rank + 1], self.times.p2p[rank]
+        return ends[done] + delay if done < len(ends) else math.inf
+
+    def _forward(self, rank: int) -> float:
+        done, backwards = len(self.ends[F][rank]), len(self.ends[B][rank])
+        if done == self.microbatches or done - backwards >= self.most_ahead[rank]:
+            return math.inf
+        if self.budget.over(done, backwards, self.weights[rank]) > 0:
+            return math.inf
+        if rank == 0:
+            return 0.0
+        ends = self.ends[F][rank - 1]
+        return ends[done] + self.times.p2p[rank - 1] if done < len(ends) else math.inf

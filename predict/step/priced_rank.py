@@ -1,0 +1,148 @@
+"""A pipeline rank with prices: what its chunks' forwards, backwards and sends cost, its reduction and its step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from predict.prices.price_list import PriceList
+from predict.run.training_run import TrainingRun
+from predict.schedules.order import CHUNK, KIND, KINDS
+from predict.schedules.timeline import Timeline
+from predict.step.overlap import SLOW_DOWN, Time, exposed_us, least
+from predict.step.priced_block import BlockPrices, Bucket
+from predict.workload.chunks import ChunkCalls
+from predict.workload.decompose import RankCalls, distinct_calls
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedChunk:
+    """Of one microbatch. The halves of the backward are empty where the schedule does not part it."""
+
+    forward: Bucket
+    backward: Bucket
+    backward_input: Bucket
+    backward_weight: Bucket
+    send: Bucket
+
+
+Windows = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedRank:
+    """`gradients` (over replicas and copies), what `reduction` and `collection` leave exposed, and `step` once a step.
+
+    The shares say how much of the last backward and of the first forward on the rank they may hide behind.
+    """
+
+    chunks: tuple[PricedChunk, ...]
+    gradients: Bucket
+    reduction: Bucket
+    collection: Bucket
+    reduction_share: float
+    collection_share: float
+    step: Bucket
+    slow_down: float = SLOW_DOWN
+    windows: Windows = ((1.0, math.inf),)
+    """While which parts of the reduction may run (see `windows_of`)."""
+
+    @property
+    def forward_us(self) -> float:
+        """Of one microbatch."""
+        return sum(chunk.forward.median_us for chunk in self.chunks)
+
+    @property
+    def exposed_reduction_us(self) -> float:
+        return self.exposed_of_reduction(self.reduction.median_us)
+
+    def exposed_of_reduction(self, reduction_us: Time) -> Time:
+        """What of a reduction that takes so long does not fit its windows."""
+        if not self.reduction_share:
+            return reduction_us
+        hidden_us = reduction_us
+        for part, window_us in self.windows:
+            late_us = reduction_us * part - window_us * self.reduction_share
+            hidden_us = least(hidden_us, reduction_us - late_us)
+        return exposed_us(reduction_us, hidden_us, share=1.0, slow_down=self.slow_down)
+
+    @property
+    def exposed_collection_us(self) -> float:
+        return self.exposed_of_collection(self.collection.median_us)
+
+    def exposed_of_collection(self, collection_us: Time) -> Time:
+        """What of a collection that takes so long does not fit beside the first forward."""
+        forward_us = least(collection_us, collection_us * 0 + self.forward_us * self.collection_share)
+        return exposed_us(collection_us, forward_us, share=1.0, slow_down=self.slow_down)
+
+    @property
+    def exposed_us(self) -> float:
+        """What the replicas' communication adds to the step."""
+        return self.gradients.median_us + self.exposed_reduction_us + self.exposed_collection_us
+
+    @property
+    def after_us(self) -> float:
+        """What follows the rank's last pipeline action."""
+        return self.exposed_us + self.step.median_us
+
+
+def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
+    """Of each rank: by chunk, the part of its gradients that are ready no sooner than that chunk's, and the time from the
+    start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
+    of_ranks = []
+    for rows, start, end in zip(timeline.order.rows, timeline.start, timeline.end, strict=True):
+        backward = rows[:, KIND] != KINDS.index("F")
+        last = sorted(
+            (float(start[backward & (rows[:, CHUNK] == chunk)][-1]) for chunk in range(timeline.order.chunks)),
+        )
+        of_ranks.append(tuple((1 - place / len(last), float(end[-1]) - time) for place, time in enumerate(last)))
+    return tuple(of_ranks)
+
+
+def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[PricedRank, ...]:
+    """The ranks with the windows that a timeline leaves their reductions."""
+    return tuple(replace(rank, windows=of) for rank, of in zip(ranks, windows_of(timeline), strict=True))
+
+
+def price_ranks(run: TrainingRun, calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRank, ...]:
+    """Price every rank, asking for all calls at once."""
+    ranks = tuple(calls)
+    prices.learn(distinct_calls(ranks))
+    blocks = BlockPrices(prices)
+    return tuple(_rank(run, rank, blocks) for rank in ranks)
+
+
+def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
+    execution = run.execution
+    return PricedRank(
+        chunks=tuple(_chunk(chunk, blocks) for chunk in rank.chunks),
+        gradients=_not_negative(blocks.of_calls(rank.gradients)) + blocks.of_calls(rank.copies),
+        reduction=blocks.of_calls(rank.reduction),
+        collection=blocks.of_calls(rank.collection),
+        reduction_share=float(execution.overlap_gradients),
+        collection_share=float(execution.overlap_parameters),
+        step=blocks.of_calls(rank.step),
+        slow_down=blocks.prices.slow_down,
+    )
+
+
+def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
+    """When the last rank is done: its pipeline, then its gradients and its optimizer."""
+    ranks = with_windows(ranks, timeline)
+    return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
+
+
+def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:
+    return PricedChunk(
+        forward=blocks.bucket(chunk.forward),
+        backward=blocks.bucket(chunk.backward),
+        backward_input=blocks.bucket(chunk.backward_input),
+        backward_weight=_not_negative(blocks.bucket(chunk.backward_weight)),
+        send=blocks.of_calls(chunk.send),
+    )
+
+
+def _not_negative(bucket: Bucket) -> Bucket:
+    """A difference of measurements; noise must not make it a gain."""
+    return bucket if bucket.median_us >= 0 else Bucket()

@@ -1,0 +1,240 @@
+"""Sample where it teaches most: `python -m regressors.active.guided_sampling --profile this-machine --budget 300 [--calls FILE]`.
+
+The same session as `python -m sampling`, over a pool of shapes much larger than the budget: first the calls of named runs,
+then a space-filling share, then batch after batch of those on which models of the rows so far disagree most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from regressors.active.choice import GROWTH, UNKNOWN, Timed, Untimed, next_rows
+from regressors.features import Floats, Priced, price, schema_of
+from regressors.models.selection import MIN_SHAPES_TO_LEARN
+from sampling.__main__ import parser as sampling_parser
+from sampling.__main__ import run, told
+from sampling.call import Call
+from sampling.choosing.requests import missing
+from sampling.errors import ConfigError
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.ranks.rank import rank_from
+from sampling.session.session import Outcome, RunJob, Tell, Wanted, sample
+from sampling.session.store import Manifest, Sample, iterate_samples, read_samples
+from sampling.timing.time_calls import Request
+from sampling.timing.timer import TimerSettings
+
+POOL_MODELS = 512
+"""Models whose shapes may be chosen: far more than a session times."""
+FIRST_OF_EACH = MIN_SHAPES_TO_LEARN
+"""Shapes of each kind of call that fill the space before a committee is asked: kinds are many, and a budget is short."""
+LEAST_BATCH = 24
+"""Calls: a job of fewer would spend its time on starting."""
+START_S = 4.0
+"""What a job's processes take to start: with less than that left, none is."""
+SETUP_S = 0.2
+"""Of a phase: its tensors made, its caches warmed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+
+    def session() -> int:
+        if rank_from(os.environ) is not None:
+            raise ConfigError(
+                "guided sampling runs on one machine, and this process is one rank of several; run `python -m sampling` "
+                "on every rank instead"
+            )
+        return run(options, None, take=guided)
+
+    return told(session)
+
+
+def parser() -> argparse.ArgumentParser:
+    commands = sampling_parser()
+    commands.prog = "python -m regressors.active.guided_sampling"
+    commands.description = __doc__
+    commands.set_defaults(models=POOL_MODELS)
+    return commands
+
+
+def guided(
+    directory: Path,
+    manifest: Manifest,
+    wanted: Sequence[Wanted],
+    *,
+    budget_s: float,
+    tell: Tell,
+    run_job: RunJob | None = None,
+) -> Outcome:
+    """As `sampling.session.session.sample`, but of what fills the space, what teaches most; the calls of named runs come first as ever.
+
+    Only of these the outcome says how many were not reached.
+    """
+    end = time.monotonic() + budget_s
+
+    def take(entries: Sequence[Wanted], until: float) -> Outcome:
+        left_s = max(0.0, until - time.monotonic())
+        return sample(directory, manifest, entries, budget_s=left_s, tell=tell, run_job=run_job)
+
+    named = [entry for entry in wanted if not entry.fills]
+    spaces = [entry for entry in wanted if entry.fills]
+    needed = [request for entry in named for request in entry.requests]
+    take(named, end)
+    for place, entry in enumerate(spaces):
+        now = time.monotonic()
+        share_end = now + (end - now) / (len(spaces) - place)
+        _fill(directory, manifest, entry, needed, until=share_end, take=take)
+    # a pool is there to choose from, not to be timed as a whole
+    return take(named, time.monotonic())
+
+
+def _fill(
+    directory: Path,
+    manifest: Manifest,
+    entry: Wanted,
+    needed: Sequence[Request],
+    *,
+    until: float,
+    take: Callable[[Sequence[Wanted], float], Outcome],
+) -> None:
+    """Batch after batch until the time is over; what was tried in vain is not tried again."""
+    cluster = load_cluster(
+        hardware=manifest.hardware,
+        nodes=entry.nodes,
+        gpus_per_node=entry.busy_ranks,
+        profile=manifest.profile,
+        cores=manifest.device.get("cores"),
+    )
+    tried: set[Call] = set()
+    while time.monotonic() + START_S < until:
+        rows = [row for row in iterate_samples(read_samples(directory)) if not row.quarantine]
+        lacking = [
+            request
+            for request in missing(entry.requests, rows, entry.busy_ranks, entry.visits)
+            if request.call not in tried
+        ]
+        own = [row for row in rows if row.busy_ranks == entry.busy_ranks and row.threads == cluster.threads]
+        batch = first_batch(own, lacking) if not tried else []
+        batch = batch or next_batch(own, lacking, needed, cluster)
+        if not batch:
+            return
+        tried.update(request.call for request in batch)
+        take([replace(entry, requests=batch, fills=False)], until)
+
+
+def first_batch(rows: Sequence[Sample], lacking: Sequence[Request]) -> list[Request]:
+    """A first few of every kind of call, as they were drawn, which fills the space; none where the rows have them."""
+    kinds = _Kinds.of(rows, lacking, ())
+    left = {name: kinds.first_of(name) for name in kinds.names}
+    batch = []
+    for request in lacking:
+        if left[request.call.NAME]:
+            left[request.call.NAME] -= 1
+            batch.append(request)
+    return batch
+
+
+def next_batch(
+    rows: Sequence[Sample], lacking: Sequence[Request], needed: Sequence[Request], cluster: Cluster
+) -> list[Request]:
+    """What is most to be learnt from.
+
+    `rows` are the good ones so far, `needed` the requests of named runs: where these extrapolate comes first.
+    """
+    kinds = _Kinds.of(rows, lacking, needed)
+    timed = sum(kinds.timed(name) for name in kinds.names)
+    count = max(LEAST_BATCH, round(GROWTH * timed))
+    return shared_out({name: _choose(kinds, name, count, cluster) for name in kinds.names}, count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kinds:
+    """Rows and requests by the name of their call; of a call's phases the first one stands for all."""
+
+    rows: dict[str, list[Sample]]
+    lacking: dict[str, list[Request]]
+    needed: dict[str, list[Request]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sample], lacking: Sequence[Request], needed: Sequence[Request]) -> _Kinds:
+        by_name: dict[str, list[Sample]] = {}
+        for row in rows:
+            if row.phase == row.call.PHASES[0]:
+                by_name.setdefault(row.call.NAME, []).append(row)
+        return cls(rows=by_name, lacking=_by_name(lacking), needed=_by_name(needed))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.lacking)
+
+    def timed(self, name: str) -> int:
+        return len({row.call for row in self.rows.get(name, ())})
+
+    def first_of(self, name: str) -> int:
+        return max(0, FIRST_OF_EACH - self.timed(name))
+
+
+def _by_name(requests: Sequence[Request]) -> dict[str, list[Request]]:
+    found: dict[str, list[Request]] = {}
+    for request in requests:
+        found.setdefault(request.call.NAME, []).append(request)
+    return found
+
+
+def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[list[Request], float]:
+    """The requests of one kind, the most useful first, and how much its committee disagrees."""
+    rows, lacking = kinds.rows.get(name, []), kinds.lacking[name]
+    if len(rows) < MIN_SHAPES_TO_LEARN:
+        return lacking[:count], UNKNOWN
+    needed = kinds.needed.get(name, [])
+    phase = rows[0].phase
+    calls = [*(row.call for row in rows), *(request.call for request in [*lacking, *needed])]
+    terms, features = _matrices([price(call, phase, cluster) for call in calls])
+    time_us = np.array([row.time_us for row in rows])
+    timed = Timed(terms=terms[: len(rows)], features=features[: len(rows)], time_us=time_us)
+    untimed, named = (
+        Untimed(terms=terms[part], features=features[part], cost_s=_seconds(terms[part], timed, of))
+        for part, of in (
+            (slice(len(rows), len(rows) + len(lacking)), lacking),
+            (slice(len(rows) + len(lacking), None), needed),
+        )
+    )
+    choice = next_rows(timed, untimed, min(count, len(lacking)), named)
+    return [lacking[place] for place in choice.places], choice.disagreement
+
+
+def _matrices(priced: Sequence[Priced]) -> tuple[Floats, Floats]:
+    return schema_of(priced).matrices(priced)
+
+
+def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request]) -> Floats:
+    """What timing each costs: a phase takes its seconds of repeats, or the least repeats of what is longer than that."""
+    settings = TimerSettings()
+    slowdown = float(np.median(timed.time_us / np.maximum(timed.terms.sum(axis=1), 1e-3)))
+    run_s = terms.sum(axis=1) * slowdown * 1e-6
+    phases = np.array([len(request.phases) for request in requests])
+    repeats = settings.warmup_repeats + settings.least_repeats
+    seconds: Floats = phases * (SETUP_S + np.maximum(settings.seconds, repeats * run_s))
+    return seconds
+
+
+def shared_out(orders: Mapping[str, tuple[Sequence[Request], float]], count: int) -> list[Request]:
+    """Of all kinds together the first `count`: each kind gets seats by its disagreement, as D'Hondt gives them by votes."""
+    seats = [
+        (disagreement / (place + 1), request)
+        for requests, disagreement in orders.values()
+        for place, request in enumerate(requests)
+    ]
+    return [request for _, request in sorted(seats, key=lambda seat: -seat[0])[:count]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

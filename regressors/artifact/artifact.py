@@ -1,0 +1,147 @@
+"""The fitted models of a profile as one file, `bank.npz`: a JSON header over pools of numbers. It holds no code.
+
+Few pools instead of an array a member keep loading fast, whatever the number of models.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regressors.artifact.fitted import FittedOperator
+from regressors.artifact.packing import Pools, unpack
+from regressors.donor import Donor
+from regressors.features import ModelKey, Schema
+from regressors.models.intervals import Domain, Intervals
+from regressors.models.measured import MeasuredTable
+from regressors.models.model import TimeModel
+from regressors.models.novelty import Novelty
+from regressors.models.roofline_fit import Roofline
+from regressors.models.smooth import Smooth
+from regressors.models.trees import FlatTrees
+from sampling.errors import SamplesError
+from sampling.session.store import replacing
+
+FORMAT = 2
+FILE = "bank.npz"
+HEADER = "header"
+LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
+
+KINDS = {cls: name for name, cls in LEARNT.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """An opened `bank.npz`. `facts` are the profile, the date of the fit, the samples' manifest, the hardware digests."""
+
+    path: Path
+    facts: Mapping[str, Any]
+    records: Mapping[ModelKey, Mapping[str, Any]]
+    pools: Mapping[str, NDArray[Any]]
+
+    def operator(self, key: ModelKey) -> FittedOperator:
+        """Rebuild one operator; its arrays are views."""
+        record = self.records[key]
+        donor = record["donor"]
+        return FittedOperator(
+            key=key,
+            schema=_schema(record["schema"]),
+            model=self._model(record),
+            intervals=unpack(Intervals, record["intervals"], self.pools),
+            domain=unpack(Domain, record["domain"], self.pools),
+            novelty=unpack(Novelty, record["novelty"], self.pools),
+            measured=unpack(MeasuredTable, record["measured"], self.pools),
+            donor=Donor(schema=_schema(donor["schema"]), model=self._model(donor)) if donor else None,
+        )
+
+    def donor(self, key: ModelKey) -> Donor | None:
+        """The model of an operator, to be lent to another device's; None where there is none, or it was lent one itself."""
+        record = self.records.get(key)
+        if record is None or record["donor"]:
+            return None
+        return Donor(schema=_schema(record["schema"]), model=self._model(record))
+
+    def _model(self, record: Mapping[str, Any]) -> TimeModel:
+        return TimeModel(
+            candidate=record["candidate"],
+            base=unpack(Roofline, record["base"], self.pools),
+            learnt=tuple(unpack(LEARNT[part["kind"]], part["fields"], self.pools) for part in record["learnt"]),
+        )
+
+    def error(self, what: str) -> SamplesError:
+        return _error(self.path, what)
+
+
+def save(directory: Path, operators: Sequence[FittedOperator], facts: Mapping[str, Any]) -> Path:
+    """Write `directory/bank.npz` in one step; `facts` must be JSON."""
+    pools = Pools()
+    records = [_record(operator, pools) for operator in operators]
+    header = json.dumps({"format": FORMAT, "facts": facts, "operators": records}).encode()
+    path = directory / FILE
+    members: dict[str, Any] = {HEADER: np.frombuffer(header, dtype=np.uint8), **pools.arrays()}
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **members)
+    return path
+
+
+def load(directory: Path) -> Artifact:
+    """Open `directory/bank.npz`; SamplesError names the file and the command that mends it."""
+    path = directory / FILE
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            header = json.loads(archive[HEADER].tobytes())
+            if header["format"] != FORMAT:
+                raise _error(path, f"has format {header['format']}, this version reads {FORMAT}")
+            pools = {name: archive[name] for name in archive.files if name != HEADER}
+        records = {ModelKey(*record["key"]): record for record in header["operators"]}
+        facts = header["facts"]
+    except FileNotFoundError:
+        raise _error(path, "does not exist") from None
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise _error(path, f"is truncated or no regressor file ({error})") from None
+    for key, record in records.items():
+        if _schema(record["schema"]).digest != record["schema"]["digest"]:
+            raise _error(path, f"the feature names of {key} do not match their digest")
+    return Artifact(path=path, facts=facts, records=records, pools=pools)
+
+
+def _record(operator: FittedOperator, pools: Pools) -> dict[str, Any]:
+    donor = operator.donor
+    return {
+        "key": list(operator.key),
+        **_packed(operator.schema, operator.model, pools),
+        "intervals": pools.pack(operator.intervals),
+        "domain": pools.pack(operator.domain),
+        "novelty": pools.pack(operator.novelty),
+        "measured": pools.pack(operator.measured),
+        "donor": _packed(donor.schema, donor.model, pools) if donor else None,
+    }
+
+
+def _packed(schema: Schema, model: TimeModel, pools: Pools) -> dict[str, Any]:
+    return {
+        "schema": {
+            "terms": schema.terms,
+            "features": schema.features,
+            "absent": dict(schema.absent),
+            "digest": schema.digest,
+        },
+        "candidate": model.candidate,
+        "base": pools.pack(model.base),
+        "learnt": [{"kind": KINDS[type(part)], "fields": pools.pack(part)} for part in model.learnt],
+    }
+
+
+def _schema(record: Mapping[str, Any]) -> Schema:
+    return Schema(terms=tuple(record["terms"]), features=tuple(record["features"]), absent=record["absent"])
+
+
+def _error(path: Path, what: str) -> SamplesError:
+    return SamplesError(f"{path}: {what}; run `make train-regressors PROFILE={path.parent.name}`")

@@ -1,0 +1,88 @@
+"""A fitted operator: everything that a look-up needs, and the look-up itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regressors.donor import Donor
+from regressors.features import Floats, ModelKey, Priced, Schema
+from regressors.models.intervals import Domain, Intervals
+from regressors.models.measured import MeasuredTable
+from regressors.models.model import TimeModel
+from regressors.models.novelty import Novelty
+from regressors.times import Source, Times
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Predictions [calls]: the median, the half-width of its 90 % interval in log time, whether among the samples."""
+
+    median_us: Floats
+    half_width: Floats
+    inside: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedOperator:
+    """A model of one (call name, phase, threads) with what says how far to trust it."""
+
+    key: ModelKey
+    schema: Schema
+    model: TimeModel
+    intervals: Intervals
+    domain: Domain
+    novelty: Novelty
+    measured: MeasuredTable
+    donor: Donor | None = None
+
+    def predict(self, priced: Sequence[Priced], *, elsewhere: float = 0.0) -> list[Times]:
+        """Times by the model alone; raises SamplesError for columns it was not fitted on.
+
+        `elsewhere` is the half-width that another device than the sampled one adds, at whose peaks the calls were priced.
+        """
+        if self.donor:
+            priced = self.donor.lend(priced)
+        terms, features = self.schema.matrices(priced)
+        columns = self.columns(terms, features, np.array([row.codes for row in priced]), elsewhere=elsewhere)
+        factor = np.exp(columns.half_width)
+        low_us, high_us = columns.median_us / factor, columns.median_us * factor
+        sources: list[Source] = (
+            ["transferred"] * len(priced)
+            if elsewhere
+            else ["measured" if near else "extrapolated" for near in columns.inside.tolist()]
+        )
+        return [
+            Times(median_us=mid, low_us=low, high_us=high, source=source)
+            for mid, low, high, source in zip(
+                columns.median_us.tolist(), low_us.tolist(), high_us.tolist(), sources, strict=True
+            )
+        ]
+
+    def columns(self, terms: Floats, features: Floats, codes: Floats, *, elsewhere: float = 0.0) -> Columns:
+        """The same from the rows of a matrix each: terms, features and codes [calls, …]."""
+        octaves = self.domain.octaves_beyond(self.model.base.time_us(terms))
+        new = self.novelty.half_width(codes)
+        inside = self.domain.contains(terms, features) & ~self.novelty.beyond_range(codes)
+        half_width = np.hypot(np.maximum(self.intervals.half_width(inside, octaves), new), elsewhere)
+        return Columns(median_us=self.model.time_us(terms, features), half_width=half_width, inside=inside)
+
+    def look_up(self, shapes: Sequence[int]) -> list[Times | None]:
+        """Times of the shapes (digests) that were themselves sampled, None for the others."""
+        table = self.measured
+        wanted: NDArray[np.uint64] = np.array(shapes, dtype=np.uint64)
+        place = np.minimum(np.searchsorted(table.shape, wanted), len(table.shape) - 1)
+        return [
+            Times(
+                median_us=float(table.median_us[row]),
+                low_us=float(table.low_us[row]),
+                high_us=float(table.high_us[row]),
+                source="measured",
+            )
+            if found
+            else None
+            for row, found in zip(place, table.shape[place] == wanted, strict=True)
+        ]

@@ -1,0 +1,68 @@
+"""One operator from its samples to a fitted model and the report on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regressors.artifact.fitted import FittedOperator
+from regressors.dataset import TrainingData
+from regressors.features import Floats
+from regressors.models.candidates import BLEND, BOOSTED, MANY, RAW_TIME
+from regressors.models.intervals import Domain, Intervals, calibrate, learn_domain
+from regressors.models.measured import tabulate
+from regressors.models.novelty import is_new, learn_novelty
+from regressors.models.roofline_fit import Roofline
+from regressors.models.selection import HeldOut, choose, compare, fit_rows, held_out_errors
+from regressors.models.splits import Mask, by_shape, largest
+from regressors.report import OperatorReport, evaluate
+
+
+def fit_operator(data: TrainingData) -> tuple[FittedOperator, OperatorReport]:
+    """Choose by held-out errors, fit on all rows, calibrate on the held-out errors of the choice."""
+    errors = compare(data)
+    candidate = choose(errors)
+    fitted = fit_chosen(data, candidate, errors[candidate])
+    rivals = compare(data, RAW_TIME) if len(data) < MANY else {}
+    return fitted, evaluate(data, errors[candidate], candidate, rivals)
+
+
+def fit_chosen(data: TrainingData, candidate: str, held_out: HeldOut) -> FittedOperator:
+    """The candidate fitted on all rows, with the intervals that its errors on rows held out give."""
+
+    # one kind of correction errs as the mean of all does where values are new, and is fitted in half the time
+    kind = BOOSTED if candidate == BLEND else candidate
+
+    def errors_of(fitted: Mask, held: Mask) -> Floats:
+        return held_out_errors([kind], data, fitted, held)[kind]
+
+    model = fit_rows(candidate, data, np.ones(len(data), dtype=np.bool_))
+    novelty = learn_novelty(tuple(data.fields), tuple(data.fields.values()), data.codes, errors_of)
+    intervals = _intervals(data, held_out, model.base)
+    return FittedOperator(
+        key=data.key,
+        schema=data.schema,
+        model=model,
+        intervals=intervals,
+        domain=learn_domain(data.terms, data.features, model.base.time_us(data.terms)),
+        novelty=novelty,
+        donor=data.donor,
+        measured=tabulate(data, held_out.unseen, intervals.inside),
+    )
+
+
+def _intervals(data: TrainingData, held_out: HeldOut, base: Roofline) -> Intervals:
+    """Calibrate on held-out errors, those of rows outside the domain of the rows kept apart from the others."""
+    base_us = base.time_us(data.terms)
+
+    def domain_without(held: Mask) -> Domain:
+        return learn_domain(data.terms[~held], data.features[~held], base_us[~held])
+
+    folds, top = by_shape(data.shape), largest(data.shape, data.terms)
+    inside, new = np.zeros((2, len(data)), dtype=np.bool_)
+    for fold in folds:
+        inside[fold] = domain_without(fold).contains(data.terms[fold], data.features[fold])
+        new[fold] = is_new(tuple(data.fields), data.codes[~fold], data.codes[fold])
+    tried = ~np.isnan(held_out.unseen)
+    outside_errors = np.concatenate([held_out.unseen[tried & ~inside], held_out.beyond])
+    octaves = domain_without(top).octaves_beyond(base_us[top]) if top.any() else np.zeros(0)
+    return calibrate(held_out.unseen[tried & inside & ~new], outside_errors, octaves)

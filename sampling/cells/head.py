@@ -1,0 +1,75 @@
+"""The end of a model as one cell: final norm, output projection, cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.cells.layer import CELL_PHASES
+from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
+from sampling.operators.gemm import Gemm
+from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.vocabulary import CrossEntropy
+from sampling.torch_work.precision import products_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.module_workload import ModuleWorkload
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputHead(Composite):
+    """Norm, logits [batch·seq, vocab/tp] and their mean loss; with tp > 1 the loss is vocabulary-parallel."""
+
+    NAME: ClassVar[str] = "output_head"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
+
+    batch: int
+    seq_len: int
+    hidden: int
+    vocab: int
+    norm: str
+    tp: int
+    sp: bool
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
+
+    @property
+    def group_size(self) -> int:
+        return self.tp
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        tokens = self.batch * self.seq_len
+        vocab = self.vocab // self.tp
+        norm = RMSNorm if self.norm == "rms" else LayerNorm
+        calls = (
+            norm(dtype=self.dtype, tokens=tokens // (self.tp if self.sp else 1), hidden=self.hidden),
+            Gemm(dtype=self.dtype, m=tokens, n=vocab, k=self.hidden),
+            CrossEntropy(dtype=self.dtype, tokens=tokens, vocab=vocab),
+        )
+        operators = tuple(Counted(call=call, phase=own) for call in calls if (own := phase_of(call.PHASES, phase)))
+        if self.tp == 1 or phase == "backward_weight":
+            return operators
+        size = self.item_bytes * tokens * self.hidden
+        group = Group(self.tp, self.group_nodes)
+        entering = (
+            entering_group(size, group, self.sp) if phase == "forward" else summed_over_group(size, group, self.sp)
+        )
+        # the maximum, the sum of exponentials and the target's logit of every token, in fp32
+        loss = summed_over_group(4 * tokens, group, False) * 3 if phase == "forward" else ()
+        return (*operators, *entering, *loss)
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from sampling.torch_work.head_module import make_head, random_hidden_and_target
+        from sampling.torch_work.module_workload import ModuleWorkload
+        from sampling.torch_work.tensor_parallel import loss_context
+        from sampling.torch_work.workload import COPIES
+
+        modules = [make_head(self, device) for _ in range(COPIES)]
+        context = loss_context(self.tp) if self.tp > 1 else products_in(self.dtype)
+        return ModuleWorkload(modules, lambda: random_hidden_and_target(self, device), context=context)

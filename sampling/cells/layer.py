@@ -1,0 +1,238 @@
+"""A whole dense transformer layer: what the sum of its operators misses is measured, not guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.operators.attention import Attention
+from sampling.operators.base import Operator
+from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
+from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
+from sampling.operators.gemm import Gemm
+from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.torch_work.precision import products_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.module_workload import ModuleWorkload
+
+CELL_PHASES: tuple[Phase, ...] = (
+    "forward",
+    "backward",
+    "backward_accumulate",
+    "backward_input",
+    "backward_weight",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerShape(Composite):
+    """The fields that decide what a dense decoder layer costs, on one rank of `tp`.
+
+    Input [batch, seq, hidden] ([batch, seq/tp, hidden] with sp). `norm` is rms or layer; `gated` a SwiGLU MLP of three
+    matrices instead of a GELU one of two; `qkv_bias` biases on query, key and value, `bias` on the other projections, but
+    for attention's output where `output_bias` says otherwise.
+    """
+
+    batch: int
+    seq_len: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gated: bool
+    norm: str
+    rope: bool
+    qkv_bias: bool
+    bias: bool
+    tp: int
+    sp: bool
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
+    output_bias: str = ""
+    """Whether attention's output projection has a bias: `with`, `without`, or empty for as `bias` says."""
+    compiled: bool = False
+    """Whether the layer runs under torch.compile, which fuses what lies between its products."""
+
+    @property
+    def has_output_bias(self) -> bool:
+        return self.output_bias == "with" if self.output_bias else self.bias
+
+    def weight_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the layer's weights on one rank: matrices as [out, in], then vectors."""
+        query, key = self.heads * self.head_dim // self.tp, self.kv_heads * self.head_dim // self.tp
+        width = self.ffn // self.tp
+        shapes: list[tuple[int, ...]] = [
+            (query, self.hidden),
+            (key, self.hidden),
+            (key, self.hidden),
+            (self.hidden, query),
+        ]
+        shapes += [(width, self.hidden)] * (2 if self.gated else 1) + [(self.hidden, width)]
+        shapes += [(self.hidden,)] * (2 if self.norm == "rms" else 4)
+        if self.qkv_bias:
+            shapes += [(query,), (key,), (key,)]
+        if self.has_output_bias:
+            shapes += [(self.hidden,)]
+        if self.bias:
+            shapes += [(width,)] * (2 if self.gated else 1) + [(self.hidden,)]
+        return shapes
+
+    def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
+        """Operators and collectives of one layer in one phase."""
+        return (*self._operators_of(phase), *self._collectives_of(phase))
+
+    def _operators_of(self, phase: Phase) -> tuple[Counted, ...]:
+        attention, rotations = self.attention_calls(), self.rotation_calls()
+        norm, *residual = self.frame_calls()
+        calls = (norm, *attention, *self.mlp_calls(), *residual, *rotations)
+        return counted_in(phase, calls)
+
+    def frame_calls(self) -> list[tuple[Operator, int]]:
+        """Norms and residual additions: what the two halves of the layer stand in."""
+        local = self.batch * self.seq_len // (self.tp if self.sp else 1)
+        norm = RMSNorm if self.norm == "rms" else LayerNorm
+        return [
+            (norm(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
+            (ResidualAdd(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
+        ]
+
+    def attention_calls(self) -> list[tuple[Operator, int]]:
+        """Projections and attention between them."""
+        heads, kv_heads = self.heads // self.tp, self.kv_heads // self.tp
+        attention = Attention(
+            dtype=self.dtype,
+            batch=self.batch,
+            seq_len=self.seq_len,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=self.head_dim,
+            causal=True,
+        )
+        return [
+            (self._gemm(heads * self.head_dim, self.hidden), 1),
+            (self._gemm(kv_heads * self.head_dim, self.hidden), 2),
+            (attention, 1),
+            (self._gemm(self.hidden, heads * self.head_dim), 1),
+        ]
+
+    def rotation_calls(self) -> list[tuple[Operator, int]]:
+        if not self.rope:
+            return []
+        shape: dict[str, Any] = {
+            "dtype": self.dtype,
+            "batch": self.batch,
+            "seq_len": self.seq_len,
+            "head_dim": self.head_dim,
+        }
+        return [(RoPE(**shape, heads=heads // self.tp), 1) for heads in (self.heads, self.kv_heads)]
+
+    def mlp_calls(self) -> list[tuple[Operator, int]]:
+        tokens, width = self.batch * self.seq_len, self.ffn // self.tp
+        activation = (SwiGLU if self.gated else Gelu)(dtype=self.dtype, tokens=tokens, width=width)
+        return [
+            (self._gemm(width, self.hidden), 2 if self.gated else 1),
+            (activation, 1),
+            (self._gemm(self.hidden, width), 1),
+        ]
+
+    def _gemm(self, n: int, k: int) -> Gemm:
+        return Gemm(dtype=self.dtype, m=self.batch * self.seq_len, n=n, k=k)
+
+    def _collectives_of(self, phase: Phase) -> tuple[Counted, ...]:
+        if self.tp == 1 or phase == "backward_weight":
+            return ()
+        size = self.item_bytes * self.batch * self.seq_len * self.hidden
+        # in backward each collective turns into its transpose, so the list is the same in both directions
+        group = Group(self.tp, self.group_nodes)
+        once = (*entering_group(size, group, self.sp), *summed_over_group(size, group, self.sp))
+        return once * 2
+
+
+def counted_in(phase: Phase, calls: Sequence[tuple[Operator, int]]) -> tuple[Counted, ...]:
+    """What of `calls`, each so many times, runs in a phase of the whole."""
+    return tuple(
+        Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
+    )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseLayer(LayerShape):
+    """One decoder layer, its tensor-parallel collectives inside when tp > 1 (torch's DTensor over the real group).
+
+    `backward_accumulate` adds to existing gradients, as every microbatch but the first does.
+    """
+
+    NAME: ClassVar[str] = "dense_layer"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
+
+    @property
+    def group_size(self) -> int:
+        return self.tp
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        return self.layer_parts(phase)
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from sampling.torch_work.layer_module import make_layer, random_hidden
+        from sampling.torch_work.module_workload import ModuleWorkload
+        from sampling.torch_work.workload import COPIES
+
+        modules = [make_layer(self, device) for _ in range(COPIES)]
+        return ModuleWorkload(
+            modules,
+            lambda: random_hidden(self, device),
+            compiled=self.compiled,
+            context=products_in(self.dtype),
+        )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientCell(LayerShape):
+    """The last microbatch of data parallelism: `layers` layers under torch's DDP, forward, then backward with its
+    buckets and all-reduces inside. Isolated all-reduces miss the copies and the wait for the slower rank.
+    """
+
+    NAME: ClassVar[str] = "gradient_cell"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("backward", "backward_accumulate")
+
+    layers: int
+    dp: int
+
+    @property
+    def group_size(self) -> int:
+        return self.dp
+
+    def gradient_bytes(self) -> int:
+        return self.item_bytes * self.layers * sum(math.prod(shape) for shape in self.weight_shapes())
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        from sampling.collectives.kinds import AllReduce
+
+        group = Group(self.dp, self.group_nodes)
+        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+        shape = {field.name: getattr(self, field.name) for field in fields(DenseLayer)}
+        layer = DenseLayer(**{**shape, "group_nodes": 1})
+        return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from torch.nn import Sequential
+        from torch.nn.parallel import DistributedDataParallel
+
+        from sampling.torch_work.layer_module import make_layer, random_hidden
+        from sampling.torch_work.module_workload import ModuleWorkload
+
+        stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
+        return ModuleWorkload(
+            [stack], lambda: random_hidden(self, device), keeps_graph=False, context=products_in(self.dtype)
+        )

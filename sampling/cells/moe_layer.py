@@ -1,0 +1,143 @@
+"""A whole transformer layer whose MLP is a mixture of experts, on one rank that holds all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
+from sampling.hardware.cluster import Cluster
+from sampling.operators.base import Operator
+from sampling.operators.composite import Composite, composite_features
+from sampling.operators.distribution import rows_of_groups
+from sampling.operators.elementwise import ResidualAdd
+from sampling.operators.experts import ExpertMLP
+from sampling.operators.routing import Permute, Router, Unpermute
+from sampling.torch_work.precision import products_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.module_workload import ModuleWorkload
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MoELayer(Composite):
+    """Attention as in `DenseLayer`, then router, permutation, `experts` MLPs `inter` wide and what undoes the permutation.
+
+    `distribution` says how evenly tokens fall on experts (see `rows_of_groups`). A shared expert `shared_inter` wide sees
+    every token beside them; 0 for none.
+    """
+
+    NAME: ClassVar[str] = "moe_layer"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
+
+    batch: int
+    seq_len: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inter: int
+    experts: int
+    topk: int
+    distribution: str
+    gated: bool
+    norm: str
+    rope: bool
+    qkv_bias: bool
+    shared_inter: int = 0
+    compiled: bool = False
+    """Whether the layer runs under torch.compile, which fuses what lies between its products."""
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.seq_len
+
+    @property
+    def dense(self) -> DenseLayer:
+        """The layer's attention, and its shared expert for an MLP."""
+        return DenseLayer(
+            dtype=self.dtype,
+            batch=self.batch,
+            seq_len=self.seq_len,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            ffn=self.shared_inter,
+            gated=self.gated,
+            norm=self.norm,
+            rope=self.rope,
+            qkv_bias=self.qkv_bias,
+            bias=False,
+            tp=1,
+            sp=False,
+        )
+
+    def mixture_calls(self) -> list[tuple[Operator, int]]:
+        """From the router to the sum of the experts' answers."""
+        choices = {"dtype": self.dtype, "tokens": self.tokens, "hidden": self.hidden, "topk": self.topk}
+        experts = ExpertMLP(
+            dtype=self.dtype,
+            tokens=self.tokens,
+            hidden=self.hidden,
+            inter=self.inter,
+            topk=self.topk,
+            experts=self.experts,
+            ep=1,
+            tp=1,
+            gated=self.gated,
+            distribution=self.distribution,
+        )
+        parts = (Router, Permute, Unpermute)
+        router, gather, scatter = (part(**choices, experts=self.experts) for part in parts)  # type: ignore[arg-type]
+        return [(router, 1), (gather, 1), (experts, 1), (scatter, 1)]
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        dense = self.dense
+        calls = dense.frame_calls() + dense.attention_calls() + dense.rotation_calls() + self.mixture_calls()
+        if self.shared_inter:
+            joined = ResidualAdd(dtype=self.dtype, tokens=self.tokens, hidden=self.hidden)
+            calls += [*dense.mlp_calls(), (joined, 1)]
+        return counted_in(phase, calls)
+
+    def weight_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the layer's weights: the router's is kept in fp32, the experts' are [experts, out, in]."""
+        dense = [shape for shape in self.dense.weight_shapes() if math.prod(shape)]
+        up = self.inter * (2 if self.gated else 1)
+        return [
+            *dense,
+            (self.experts, self.hidden),
+            (self.experts, up, self.hidden),
+            (self.experts, self.hidden, self.inter),
+        ]
+
+    def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        rows = rows_of_groups(self.tokens * self.topk, self.experts, self.distribution)
+        return {
+            **composite_features(self, phase, cluster),
+            "log2_experts": math.log2(self.experts),
+            "log2_topk": math.log2(self.topk),
+            "log2_inter": math.log2(self.inter),
+            "log2_rows_of_each": math.log2(sum(rows) / len(rows)),
+            "log2_largest_over_mean": math.log2(max(rows) * len(rows) / sum(rows)),
+        }
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from sampling.torch_work.layer_module import make_moe_layer, random_hidden
+        from sampling.torch_work.module_workload import ModuleWorkload
+        from sampling.torch_work.workload import COPIES
+
+        modules = [make_moe_layer(self, device) for _ in range(COPIES)]
+        return ModuleWorkload(
+            modules,
+            lambda: random_hidden(self.dense, device),
+            compiled=self.compiled,
+            context=products_in(self.dtype),
+        )

@@ -1,0 +1,66 @@
+"""What a pipeline action costs beside its compute: the schedule's own book-keeping and the hand-over of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase, register
+from sampling.collectives.kinds import SendRecv
+from sampling.operators.composite import Composite
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.workload import StepWorkload
+
+MICROBATCHES = 8
+RANKS = 2
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineAction(Composite):
+    """One forward or backward action of torch's pipelining between two ranks, on a stage that computes next to nothing.
+
+    A run is a whole GPipe step of MICROBATCHES microbatches, in which (m + p − 1) forward and as many backward actions
+    follow one another.
+    """
+
+    NAME: ClassVar[str] = "pipeline_action"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("step",)
+    DONE_PER_RUN: ClassVar[int] = 2 * (MICROBATCHES + RANKS - 1)
+    OVERHEAD: ClassVar[bool] = True
+
+    size_bytes: int
+
+    @property
+    def group_size(self) -> int:
+        return RANKS
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        return (Counted(call=SendRecv(size_bytes=self.size_bytes, ranks=RANKS, ranks_per_node=RANKS), phase="forward"),)
+
+    def build(self, device: torch.device) -> StepWorkload:
+        import torch
+        from torch.distributed import get_rank
+        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+        from sampling.torch_work.workload import StepWorkload, torch_dtype
+
+        rank = get_rank()
+        module = torch.nn.PReLU(device=device, dtype=torch_dtype(self.dtype))
+        stage = PipelineStage(module, rank, RANKS, device)
+        schedule = ScheduleGPipe(stage, MICROBATCHES, loss_fn=lambda output, target: output[0, 0])
+        batch = torch.randn(
+            MICROBATCHES, self.size_bytes // self.item_bytes, device=device, dtype=torch_dtype(self.dtype)
+        )
+
+        def step() -> None:
+            if rank == 0:
+                schedule.step(batch)
+            else:
+                schedule.step(target=batch, losses=[])
+
+        return StepWorkload(step)

@@ -1,0 +1,205 @@
+"""Which shapes to time: whole models drawn space-filling in log space, and the calls that such models make.
+
+Drawing models instead of bare operator sizes keeps every operator on shapes that training really runs, and gives each
+layer cell the operators it is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sampling.call import Call
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer, GradientCell
+from sampling.cells.pipeline_action import PipelineAction
+from sampling.choosing.model_variants import DIMENSIONS, VarietyRanges, variety_of
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
+from sampling.collectives.overlap import Overlap
+from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
+from sampling.operators.vocabulary import Embedding
+
+GIVEN_SEED = 20
+VARIETY_SEED = 21
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranges:
+    """What `configs/sampling/<kind>.yml` says: the box models are drawn from, and the precision.
+
+    `variety` is the box of what models have beside dense layers (see `VarietyRanges`), and by `every` of which models.
+    """
+
+    dtype: str
+    tokens: tuple[int, int]
+    seq_len: tuple[int, int]
+    hidden: tuple[int, int]
+    head_dims: tuple[int, ...]
+    ffn_ratio: tuple[float, float]
+    vocab: tuple[int, int]
+    layers: tuple[int, int]
+    message_bytes: tuple[int, int]
+    variety: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnModel:
+    """One point of the space: a model's shape and the microbatch it runs with."""
+
+    layer: DenseLayer
+    vocab: int
+    layers: int
+    message_bytes: int
+    variety: tuple[Call, ...] = ()
+    """Calls that no dense model makes."""
+
+
+def draw_models(ranges: Ranges, count: int) -> list[DrawnModel]:
+    """`count` models from a scrambled Sobol sequence (Owen 1997), so that any prefix fills the space evenly."""
+    from scipy.stats import qmc
+
+    power = max(1, (count - 1).bit_length())
+    points = qmc.Sobol(d=9, scramble=True, seed=GIVEN_SEED).random_base2(power)
+    models = [_model_at(point.tolist(), ranges) for point in points[:count]]
+    if not ranges.variety:
+        return models
+    # a sequence of its own, so that a new dimension leaves the models as they are
+    others = qmc.Sobol(d=DIMENSIONS, scramble=True, seed=VARIETY_SEED).random_base2(power)
+    every, box = _variety_box(ranges.variety)
+    return [
+        model
+        if (index + 1) % every
+        else replace(model, variety=variety_of(model.layer, other.tolist(), index // every, box))
+        for index, (model, other) in enumerate(zip(models, others[:count], strict=True))
+    ]
+
+
+def _variety_box(values: Mapping[str, Any]) -> tuple[int, VarietyRanges]:
+    """Raises TypeError for a key that is not one."""
+    box: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "every"
+    }
+    return int(values.get("every", 1)), VarietyRanges(**box)
+
+
+def _model_at(point: list[float], ranges: Ranges) -> DrawnModel:
+    tokens = _between(ranges.tokens, point[0])
+    seq_len = _round_to(min(_between(ranges.seq_len, point[1]), tokens), 16)
+    head_dim = ranges.head_dims[int(point[2] * len(ranges.head_dims))]
+    # an even number of heads, so that every model can also be split over two ranks
+    heads = _round_to(_between(ranges.hidden, point[3]) / head_dim, 2)
+    groups = [kv for kv in range(2, heads + 1, 2) if heads % kv == 0]
+    hidden = heads * head_dim
+    gated = point[5] < 0.75
+    low, high = ranges.ffn_ratio
+    layer = DenseLayer(
+        dtype=ranges.dtype,
+        batch=max(1, round(tokens / seq_len)),
+        seq_len=seq_len,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=groups[int(point[4] * len(groups))] if gated else heads,
+        head_dim=head_dim,
+        ffn=_round_to(hidden * (low + (high - low) * point[6]), 32),
+        gated=gated,
+        norm="rms" if gated else "layer",
+        rope=gated,
+        qkv_bias=not gated,
+        bias=not gated,
+        tp=1,
+        sp=False,
+    )
+    return DrawnModel(
+        layer=layer,
+        vocab=_round_to(_between(ranges.vocab, point[7]), 64),
+        layers=_between(ranges.layers, point[8]),
+        message_bytes=_round_to(_between(ranges.message_bytes, point[1]), 1024),
+    )
+
+
+def _between(box: tuple[int, int], share: float) -> int:
+    """The point that lies `share` of the way through the box on a log scale."""
+    low, high = box
+    return round(low * math.exp(math.log(high / low) * share))
+
+
+def _round_to(value: float, multiple: int) -> int:
+    return max(multiple, round(value / multiple) * multiple)
+
+
+def calls_of(model: DrawnModel, ranks: int, *, with_parts: bool) -> Iterator[Call]:
+    """The cells a model makes on `ranks` ranks of one node, then (on request) the operators they are made of."""
+    layer = model.layer
+    shape: dict[str, Any] = {
+        "dtype": layer.dtype,
+        "batch": layer.batch,
+        "seq_len": layer.seq_len,
+        "hidden": layer.hidden,
+    }
+    cells: list[Call] = [
+        layer,
+        OutputHead(**shape, vocab=model.vocab, norm=layer.norm, tp=1, sp=False),
+        Embedding(**shape, vocab=model.vocab, tp=1, sp=False),
+        AdamW(dtype=layer.dtype, **_weights(model, 1), tp=1),
+    ]
+    yield from cells
+    if ranks > 1:
+        yield from group_calls_of(model, ranks)
+    if with_parts:
+        seen = set()
+        for part in (part for cell in cells for part in cell.parts("forward")):
+            if part.call not in seen:
+                seen.add(part.call)
+                yield part.call
+    yield from model.variety
+
+
+def group_calls_of(model: DrawnModel, ranks: int) -> Iterator[Call]:
+    """The calls that span the ranks: tensor-parallel cells, gradient reduction, pipeline hand-over, collectives."""
+    layer = model.layer
+    fields: dict[str, Any] = layer.fields()
+    shape: dict[str, Any] = {
+        "dtype": layer.dtype,
+        "batch": layer.batch,
+        "seq_len": layer.seq_len,
+        "hidden": layer.hidden,
+    }
+    if layer.kv_heads % ranks == 0 and layer.seq_len % ranks == 0:
+        for sp in (False, True):
+            yield replace(layer, tp=ranks, sp=sp)
+            yield OutputHead(**shape, vocab=model.vocab, norm=layer.norm, tp=ranks, sp=sp)
+            yield Embedding(**shape, vocab=model.vocab, tp=ranks, sp=sp)
+        yield AdamW(dtype=layer.dtype, **_weights(model, ranks), tp=ranks)
+    yield GradientCell(**fields, layers=model.layers, dp=ranks)
+    yield ShardedAdamW(dtype=layer.dtype, **_weights(model, 1), dp=ranks)
+    yield GradientScale(dtype=layer.dtype, **_weights(model, 1))
+    if ranks == 2:
+        yield PipelineAction(dtype=layer.dtype, size_bytes=4 * layer.batch * layer.seq_len * layer.hidden)
+        yield SendRecv(size_bytes=model.message_bytes, ranks=ranks, ranks_per_node=ranks)
+    kinds = (AllReduce, AllGather, ReduceScatter, AllToAll)
+    for kind in kinds:
+        yield kind(size_bytes=model.message_bytes, ranks=ranks, ranks_per_node=ranks)
+    overlap = Overlap(
+        dtype=layer.dtype,
+        m=layer.batch * layer.seq_len,
+        n=layer.ffn,
+        k=layer.hidden,
+        collective=kinds[model.layers % len(kinds)].NAME,
+        size_bytes=model.message_bytes,
+        ranks=ranks,
+        ranks_per_node=ranks,
+    )
+    yield overlap
+    yield overlap.compute
+
+
+def _weights(model: DrawnModel, tp: int) -> dict[str, int]:
+    """Elements and tensors of the drawn layers and the head, on one of `tp` ranks."""
+    shapes = replace(model.layer, tp=tp).weight_shapes()
+    of_layers = model.layers * sum(math.prod(shape) for shape in shapes)
+    return {
+        "parameters": of_layers + model.vocab * model.layer.hidden // tp,
+        "tensors": model.layers * len(shapes) + 2,
+    }

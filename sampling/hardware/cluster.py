@@ -1,0 +1,204 @@
+"""Facts of a machine, read from `configs/hardware/*.yml`: a Gpu, its Links, and the Cluster they make."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sampling.errors import ConfigError
+from sampling.hardware.hardware_file import DTYPE_BYTES, did_you_mean, keys_in_words, read_hardware
+
+__all__ = [
+    "CONFIGS",
+    "DTYPE_BYTES",
+    "Cluster",
+    "Gpu",
+    "Link",
+    "device_names",
+    "hardware_facts",
+    "how_to_describe",
+    "known_hardware",
+    "load_cluster",
+]
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One rank's device. On a CPU this is the rank's share of the cores, and `threads` says how many.
+
+    `peak_tflops` is dense matrix throughput by dtype; `memory_gb_per_s` what one rank can draw; `cache_mib` the last-level
+    cache; `multiprocessors` SMs or compute units. `memory_gib` are GiB: makers write GB for them, and a driver keeps up to
+    1 % to itself. `sources` cites each figure of the description, the links' and the usual GPUs a node included.
+    """
+
+    name: str
+    kind: str
+    architecture: str
+    peak_tflops: Mapping[str, float]
+    memory_gib: float
+    memory_gb_per_s: float
+    cache_mib: float
+    multiprocessors: int
+    efficiency: Mapping[str, float]
+    """Share of the peak that work of a kind reaches when nothing was sampled: gemm, attention, elementwise, wire."""
+    sources: Mapping[str, str]
+    threads: int = 0
+    fastest_tflops: Mapping[str, float] = field(default_factory=dict)
+    """By dtype, what the best of the devices that an entry stands for reaches, where that is more than `peak_tflops`."""
+
+    sustained: Mapping[str, float] = field(default_factory=dict)
+    """By dtype, what products take in a long run over what they take in a short measurement, where clocks fall."""
+
+    def at_its_fastest(self) -> Gpu:
+        """The same with the peaks that none of these devices exceeds, to judge measurements by."""
+        return replace(self, peak_tflops={**self.peak_tflops, **self.fastest_tflops})
+
+    def peak_flops_per_us(self, dtype: str) -> float:
+        """FLOPs a microsecond at the dense peak; a dtype the device lacks is a `ConfigError`."""
+        if dtype not in self.peak_tflops:
+            known = ", ".join(self.peak_tflops)
+            raise ConfigError(f"precision: {self.name} has no {dtype} peak (it has {known}); use one of those")
+        return self.peak_tflops[dtype] * 1e6
+
+    def bytes_per_us(self) -> float:
+        return self.memory_gb_per_s * 1e3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One rank's way to another: latency of a message and bandwidth in one direction."""
+
+    latency_us: float
+    gb_per_s: float
+
+    def bytes_per_us(self) -> float:
+        return self.gb_per_s * 1e3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """`nodes` × `gpus_per_node` ranks, and the profile under which their samples are kept."""
+
+    gpu: Gpu
+    intra_node: Link
+    inter_node: Link
+    nodes: int
+    gpus_per_node: int
+    profile: str
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of one rank; 0 on a GPU."""
+        return self.gpu.threads
+
+    def link(self, ranks: int, ranks_per_node: int) -> Link:
+        """The slowest link that a group of `ranks`, `ranks_per_node` of them a node, crosses."""
+        return self.intra_node if ranks <= ranks_per_node else self.inter_node
+
+
+def load_cluster(
+    *,
+    hardware: str,
+    nodes: int,
+    gpus_per_node: int,
+    profile: str,
+    cores: int | None = None,
+    **links: float,
+) -> Cluster:
+    """Build a cluster of the hardware that a catalogue entry or a file describes (see `hardware_facts`).
+
+    `links` replaces figures of it: `intra_node_gb_per_s`, `inter_node_latency_us` and so on.
+
+    `cores` is the core count of a CPU machine (this machine's where it is not given); its ranks share them evenly.
+    Raises ConfigError for unknown hardware and for more ranks than cores.
+    """
+    facts = hardware_facts(hardware)
+    gpu = Gpu(**{each.name: facts[each.name] for each in fields(Gpu) if each.name in facts})
+    if gpu.kind == "cpu":
+        cores = cores or os.cpu_count() or 1
+        if cores < gpus_per_node:
+            raise ConfigError(
+                f"cluster.gpus_per_node: {gpus_per_node} ranks cannot share {cores} cores of {hardware}, each needs one; "
+                f"set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"
+            )
+        gpu = _share_of_cpu(gpu, cores, gpus_per_node)
+    return Cluster(
+        gpu=gpu,
+        intra_node=_link(facts, "intra_node", links),
+        inter_node=_link(facts, "inter_node", links),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        profile=profile,
+    )
+
+
+def _link(facts: Mapping[str, Any], tier: str, given: Mapping[str, float]) -> Link:
+    return Link(**{name: given.get(f"{tier}_{name}", figure) for name, figure in facts[tier].items()})
+
+
+def _share_of_cpu(per_core: Gpu, cores: int, ranks: int) -> Gpu:
+    threads = cores // ranks
+    peaks, fastest = (
+        {dtype: tflops * threads for dtype, tflops in of_core.items()}
+        for of_core in (per_core.peak_tflops, per_core.fastest_tflops)
+    )
+    memory_gb_per_s = per_core.memory_gb_per_s * threads
+    return replace(
+        per_core, peak_tflops=peaks, fastest_tflops=fastest, memory_gb_per_s=memory_gb_per_s, threads=threads
+    )
+
+
+def known_hardware() -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yml"))
+
+
+def hardware_facts(hardware: str) -> dict[str, Any]:
+    """What `configs/hardware/<hardware>.yml` says, or the YAML file that `hardware` is the path of.
+
+    Raises ConfigError for an unknown name, with the nearest and how to describe a device, and with every fault of a file.
+    """
+    if re.fullmatch(r"(?is).+\.ya?ml", hardware):
+        return _facts_in(Path(os.path.abspath(hardware)))  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)
+    return _facts_of_entry(hardware)
+
+
+@cache
+def _facts_in(path: Path) -> dict[str, Any]:
+    return read_hardware(path)
+
+
+@cache
+def _facts_of_entry(hardware: str) -> dict[str, Any]:
+    known = known_hardware()
+    if hardware not in known:
+        raise ConfigError(
+            f"hardware {hardware!r} is not in the catalogue (known: {', '.join(known)})"
+            f"{did_you_mean(hardware, known) or '.'} {how_to_describe(hardware)}"
+        )
+    return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")
+
+
+def device_names(hardware: str) -> list[str]:
+    """What torch may call the device; nothing for a CPU."""
+    names: str | list[str] = hardware_facts(hardware).get("device_name", [])
+    return [names] if isinstance(names, str) else names
+
+
+def how_to_describe(hardware: str) -> str:
+    """A sentence for who has hardware that no entry describes."""
+    entry = CONFIGS / "hardware" / f"{hardware if re.fullmatch(r'[a-z0-9-]+', hardware) else 'NAME'}.yml"
+    return (
+        f"To describe it, write {entry}, or a .yml file elsewhere whose path you give in place of the name, with the keys "
+        f"{keys_in_words()} (a source for each figure), as in h100-sxm.yml there"
+    )

@@ -1,0 +1,103 @@
+"""Which machine this is: the catalogue entry that describes it, and the facts that identify it in a manifest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sampling.errors import ConfigError, SamplesError
+from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
+from sampling.hardware.hardware_file import did_you_mean
+
+
+def detect_hardware() -> str:
+    """Name of the catalogue entry for this machine's GPU, or `cpu` without one; SamplesError for an unknown GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    name = torch.cuda.get_device_name()
+    entries = {known: entry for entry in known_hardware() for known in device_names(entry)}
+    if name in entries:
+        return entries[name]
+    raise SamplesError(
+        f"this machine has a {name!r}, which the catalogue does not describe{did_you_mean(name, entries) or '.'} "
+        f"{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name or the path"
+    )
+
+
+def most_ranks(hardware: str) -> int:
+    """How many ranks this machine can run at once: one a GPU, or one a core. ConfigError for a GPU that is not there."""
+    if hardware_facts(hardware)["kind"] == "cpu":
+        return os.cpu_count() or 1
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"--hardware: {hardware!r} is a GPU, and torch finds none on this machine; sample on one that has it, with a "
+            "torch build for it, or leave --hardware away"
+        )
+    return torch.cuda.device_count()
+
+
+def ranks_of_machine(hardware: str) -> list[int]:
+    """How many ranks a node to sample with: one alone, and all GPUs together or two shares of a CPU."""
+    most = most_ranks(hardware)
+    return sorted({1, min(2, most) if hardware_facts(hardware)["kind"] == "cpu" else most})
+
+
+def identify(hardware: str) -> dict[str, Any]:
+    """What must stay the same for rows to belong together."""
+    if hardware_facts(hardware)["kind"] == "cpu":
+        return {"name": _cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": properties.name,
+        "count": torch.cuda.device_count(),
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+    }
+
+
+def _cpu_name() -> str:
+    """The processor as the kernel names it, with family and model, since a hypervisor may hide the rest."""
+    path = Path("/proc/cpuinfo")
+    if not path.is_file():
+        return platform.processor() or platform.machine()
+    facts: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name", platform.machine())
+    return f"{name} family {facts.get('cpu family', '?')} model {facts.get('model', '?')}"
+
+
+def provenance() -> dict[str, Any]:
+    """Versions and state of a sampling session."""
+    import torch
+
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "pandas", "pyarrow")}
+    versions |= {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.cuda.is_available():
+        versions["cuda"] = str(torch.version.cuda or torch.version.hip)
+    return {"versions": versions, "kernel": platform.release(), "commit": _commit()}
+
+
+def _commit() -> str:
+    """The commit of this checkout, with a + where files differ from it; '' outside a checkout."""
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        result = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
+        return result.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if commit and git("status", "--porcelain", "--untracked-files=no") else "")
+    except FileNotFoundError:
+        return ""

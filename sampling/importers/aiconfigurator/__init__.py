@@ -1,0 +1,220 @@
+"""aiconfigurator-core (PyPI, Apache-2.0): forward kernels and one-node collectives of data-centre GPUs.
+
+Several serving frameworks timed the same operators, in several versions. One rule says whose rows are taken: of the
+frameworks vllm, sglang, trtllm the first that has the table (`--framework` puts another first), its newest version;
+of NCCL the newest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sampling.errors import ConfigError, SamplesError
+from sampling.hardware.cluster import known_hardware
+from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, Kind
+from sampling.importers.aiconfigurator.files import DISTRIBUTION, File, find, version_key
+from sampling.importers.reading import numbers_or_nan, require_columns, require_numbers
+from sampling.importers.table import Request, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SOURCE = "aiconfigurator"
+LICENCE = "Apache-2.0"
+FRAMEWORKS = ("vllm", "sglang", "trtllm")
+SYSTEMS = {
+    "a100_sxm": "a100-80gb",
+    "h100_pcie": "h100-pcie",
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200",
+    "b200_sxm": "b200",
+    "b300_sxm": "b300",
+    "gb200": "gb200",
+    "gb300": "gb300",
+    "l40s": "l40s",
+}
+"""The project's name of a system → ours of its device."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collection:
+    """The rows of one table by one framework and version; `content` has the column names of `Kind.columns`' values."""
+
+    table: str
+    framework: str
+    version: str
+    shown: str
+    content: pd.DataFrame
+
+
+def read(request: Request) -> list[Table]:
+    """One table a kind of work, of `request.system`; SamplesError where a file is damaged or none is of that system."""
+    files = find(request.path)
+    system = _system(request.system, sorted({file.system for file in files}))
+    hardware = SYSTEMS[system]
+    of_system = [file for file in files if file.system == system]
+    if request.framework and request.framework not in FRAMEWORKS:
+        raise ConfigError(f"--framework {request.framework}: no such framework; known: {', '.join(FRAMEWORKS)}")
+    preferred = tuple(dict.fromkeys((*([request.framework] if request.framework else []), *FRAMEWORKS)))
+    chosen = [
+        collection
+        for table, kind in KINDS.items()
+        if (collection := _choose(table, kind, of_system, kind.frameworks or preferred))
+    ]
+    if not chosen:
+        raise SamplesError(f"no table of {system} is one that we know ({', '.join(KINDS)})")
+    ungated = _ungated_models(of_system)
+    tables = [_table(collection, KINDS[collection.table], system, hardware, ungated) for collection in chosen]
+    return [*tables, *_not_mapped(of_system, hardware)]
+
+
+def _system(wanted: str, there: Sequence[str]) -> str:
+    ours = {hardware: system for system, hardware in SYSTEMS.items()}
+    system = ours.get(wanted, wanted)
+    usable = [name for name in there if name in SYSTEMS]
+    if not system and len(usable) == 1:
+        return usable[0]
+    if system in usable:
+        hardware = SYSTEMS[system]
+        if hardware not in known_hardware():
+            raise ConfigError(
+                f"--system {wanted}: configs/hardware has no {hardware}.yml; describe the device there first"
+            )
+        return system
+    said = f"--system {wanted}: no such system" if wanted else "--system: say which system"
+    raise ConfigError(f"{said}; known here: {', '.join(usable) or 'none'}")
+
+
+def _choose(table: str, kind: Kind, files: Sequence[File], frameworks: Sequence[str]) -> Collection | None:
+    packed = [file for file in files if file.table == table]
+    for framework in frameworks:
+        versions = [file for file in packed if file.framework == framework]
+        if versions:
+            file = max(versions, key=lambda file: version_key(file.version))
+            return _packed_collection(file, kind)
+    exported = [file for file in files if file.exported and file.table == kind.export]
+    return _exported_collection(table, kind, exported[0], frameworks) if exported else None
+
+
+def _packed_collection(file: File, kind: Kind) -> Collection:
+    content = file.read()
+    needed = [column for column in kind.columns if column not in kind.optional]
+    require_columns(content, (*needed, "kernel_source", "latency"), file.shown)
+    # latency is in milliseconds
+    content = content.assign(time_us=numbers_or_nan(content["latency"]) * 1e3).rename(
+        columns={**kind.columns, "kernel_source": "kernel"}
+    )
+    return Collection(
+        table=file.table, framework=file.framework, version=file.version, shown=file.shown, content=content
+    )
+
+
+def _exported_collection(table: str, kind: Kind, file: File, frameworks: Sequence[str]) -> Collection | None:
+    content = file.read()
+    by = "backend" if kind.frameworks else "framework"
+    require_columns(content, (by, "version", "time_us", *kind.shape, "dtype"), file.shown)
+    for framework in frameworks:
+        rows = content[content[by] == framework]
+        if len(rows):
+            version = max(rows["version"].unique(), key=version_key)
+            return Collection(
+                table=table,
+                framework=framework,
+                version=version,
+                shown=file.shown,
+                content=rows[rows["version"] == version],
+            )
+    return None
+
+
+def _ungated_models(files: Sequence[File]) -> pd.DataFrame | None:
+    """The mixtures whose experts have no gate: one framework names its kernel for them, the others do not tell."""
+    import pandas as pd
+
+    kind = KINDS["moe_perf"]
+    found = []
+    for file in files:
+        if file.table not in ("moe_perf", kind.export):
+            continue
+        content = file.read().rename(columns={**kind.columns, "kernel_source": "kernel"})
+        require_columns(content, (*MOE_MODEL, "kernel"), file.shown)
+        found.append(content[content["kernel"].str.contains("nongated")][list(MOE_MODEL)])
+    return pd.concat(found).drop_duplicates() if found else None
+
+
+def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungated: pd.DataFrame | None) -> Table:
+    content = collection.content
+    shape = [column for column in kind.shape if column in content.columns]
+    numbers = [column for column in shape if column not in ("distribution", "collective", "dtype")]
+    require_numbers(content, numbers, collection.shown)
+    kept, notes = _leave_out(content, kind)
+    kept = kept.assign(kernel=_told_kernel(kept, shape))
+    if collection.table == "moe_perf":
+        kept = kept.assign(gated=_gated(kept, ungated))
+    times_us = numbers_or_nan(kept["time_us"]).tolist()
+    calls = kind.calls(kept) if len(kept) else []
+    return Table(
+        source=SOURCE,
+        name=f"{collection.table.removesuffix('_perf')} {collection.framework} {collection.version}",
+        slot=collection.table,
+        hardware=hardware,
+        rows=tuple(Row(call=call, phase="forward", time_us=time) for call, time in zip(calls, times_us, strict=True)),
+        provenance={
+            "package": DISTRIBUTION,
+            "licence": LICENCE,
+            "file": collection.shown.rsplit("/", 1)[-1],
+            "system": system,
+            "framework": collection.framework,
+            "version": collection.version,
+            "kernels": sorted(map(str, content["kernel"].unique())) if "kernel" in content else [],
+        },
+        notes=notes,
+    )
+
+
+def _leave_out(content: pd.DataFrame, kind: Kind) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    notes, kept = [], content
+    for reason, mask in kind.left_out(content).items():
+        aligned = mask.loc[kept.index]
+        if aligned.any():
+            notes.append(f"{int(aligned.sum())} rows left out: {reason}")
+            kept = kept[~aligned]
+    return kept, tuple(notes)
+
+
+def _told_kernel(content: pd.DataFrame, shape: Sequence[str]) -> pd.Series[str]:
+    """The kernel where it must be told: a shape timed with several. The commonest goes unnamed, as a prediction asks."""
+    import pandas as pd
+
+    unnamed = pd.Series("", index=content.index, dtype=object)
+    if "kernel" not in content or content.empty:
+        return unnamed
+    named = unnamed
+    for _, rows in content.groupby("dtype"):
+        counts = rows["kernel"].value_counts()
+        shapes = rows.drop_duplicates([*dict.fromkeys((*shape, "kernel"))])
+        if len(counts) > 1 and shapes.duplicated(list(shape)).any():
+            told = rows["kernel"].where(rows["kernel"] != counts.index[0], "")
+            named = named.where(~named.index.isin(rows.index), told)
+    return named
+
+
+def _gated(content: pd.DataFrame, ungated: pd.DataFrame | None) -> list[bool]:
+    if ungated is None:
+        return [True] * len(content)
+    models = set(ungated.itertuples(index=False, name=None))
+    return [model not in models for model in content[list(MOE_MODEL)].itertuples(index=False, name=None)]
+
+
+def _not_mapped(files: Sequence[File], hardware: str) -> list[Table]:
+    others: dict[str, int] = {}
+    for file in files:
+        if not file.exported and file.table not in KINDS:
+            others[file.table] = others.get(file.table, 0) + 1
+    if not others:
+        return []
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(others.items()))
+    note = f"{sum(others.values())} tables left out, of work that no call of ours stands for: {names}"
+    return [Table(source=SOURCE, name="other tables", hardware=hardware, rows=(), notes=(note,))]

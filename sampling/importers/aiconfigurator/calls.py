@@ -1,0 +1,226 @@
+"""What the columns of aiconfigurator's tables mean, as calls of ours; rows of other work are left out and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sampling.call import Call
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
+from sampling.operators.attention import Attention
+from sampling.operators.experts import ExpertMLP
+from sampling.operators.gemm import Gemm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8"}
+COLLECTIVES: Mapping[str, type[Collective]] = {
+    "all_reduce": AllReduce,
+    "all_gather": AllGather,
+    "reduce_scatter": ReduceScatter,
+    "alltoall": AllToAll,
+}
+ELEMENT_BYTES = {"half": 2, "bfloat16": 2, "int8": 1, "float": 4}
+
+LeftOut = dict[str, "pd.Series[bool]"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """One kind of table: its columns in the package → the names that the exported files and `calls` use.
+
+    `shape` are the columns that make a row what it is; `left_out` gives a mask of rows by the reason they are not ours.
+    """
+
+    export: str
+    columns: Mapping[str, str]
+    shape: tuple[str, ...]
+    left_out: Callable[[pd.DataFrame], LeftOut]
+    calls: Callable[[pd.DataFrame], Sequence[Call]]
+    optional: tuple[str, ...] = ()
+    """Columns of the package that older tables lack."""
+    frameworks: tuple[str, ...] = ()
+    """Whose collections there are, where not those of the serving frameworks."""
+
+
+def _lists(content: pd.DataFrame, *columns: str) -> zip[tuple[Any, ...]]:
+    return zip(*(content[column].tolist() for column in columns), strict=True)
+
+
+def _other_dtypes(content: pd.DataFrame) -> LeftOut:
+    others = sorted(set(content["dtype"]) - set(DTYPES))
+    return {f"of dtype {dtype}": content["dtype"] == dtype for dtype in others}
+
+
+def _gemms(content: pd.DataFrame) -> list[Call]:
+    return [
+        Gemm(dtype=DTYPES[dtype], m=m, n=n, k=k, kernel=kernel)
+        for dtype, m, n, k, kernel in _lists(content, "dtype", "m", "n", "k", "kernel")
+    ]
+
+
+def _not_prefill(content: pd.DataFrame) -> LeftOut:
+    left = _other_dtypes(content)
+    if "past_kv" in content.columns:
+        left["with keys of earlier tokens"] = content["past_kv"] != 0
+    if "kv_dtype" in content.columns:
+        left["with a quantised key-value cache"] = ~content["kv_dtype"].isin(["bfloat16", "float16"])
+    return left
+
+
+def _attentions(content: pd.DataFrame, *, causal: bool) -> list[Attention]:
+    import pandas as pd
+
+    # a table without the column has as many key-value heads as heads; so has a row that states 0
+    stated = content.get("kv_heads", content["heads"])
+    kv_heads = stated.where(stated > 0, content["heads"])
+    window = content.get("window", pd.Series(0, index=content.index))
+    return [
+        Attention(
+            dtype=DTYPES[dtype],
+            batch=batch,
+            seq_len=seq_len,
+            heads=heads,
+            kv_heads=kv,
+            head_dim=head_dim,
+            causal=causal,
+            window=seen,
+            kernel=kernel,
+        )
+        for dtype, batch, seq_len, heads, kv, head_dim, seen, kernel in _lists(
+            content.assign(kv=kv_heads, seen=window), "dtype", "b", "s", "heads", "kv", "head_dim", "seen", "kernel"
+        )
+    ]
+
+
+def _latent_attentions(content: pd.DataFrame) -> list[Attention]:
+    # DeepSeek's latent attention as its prefill runs it: keys of 128 + 64 for the rotary part, values of 128
+    ordinary = _attentions(content.assign(kv_heads=content["heads"], head_dim=192), causal=True)
+    return [replace(call, value_dim=128) for call in ordinary]
+
+
+def _experts(content: pd.DataFrame) -> list[Call]:
+    columns = ("dtype", "tokens", "hidden", "inter", "topk", "experts", "ep", "tp", "gated", "distribution", "kernel")
+    return [
+        ExpertMLP(
+            dtype=DTYPES[dtype],
+            tokens=tokens,
+            hidden=hidden,
+            inter=inter,
+            topk=topk,
+            experts=experts,
+            ep=ep,
+            tp=tp,
+            gated=gated,
+            distribution=distribution,
+            kernel=kernel,
+        )
+        for dtype, tokens, hidden, inter, topk, experts, ep, tp, gated, distribution, kernel in _lists(
+            content, *columns
+        )
+    ]
+
+
+def _other_collectives(content: pd.DataFrame) -> LeftOut:
+    known = content["collective"].isin(COLLECTIVES) & content["dtype"].isin(ELEMENT_BYTES)
+    left: LeftOut = {"of another collective or dtype": ~known}
+    if "backend" in content.columns:
+        left["of another library than NCCL"] = content["backend"].str.lower() != "nccl"
+    return left
+
+
+def _collectives(content: pd.DataFrame) -> list[Call]:
+    # message_size counts the elements of the whole buffer: as a shard, an all-gather over 8 would move 2,700 GB/s on
+    # links of 450; as the whole it moves 336 where the all-reduce moves 350
+    return [
+        COLLECTIVES[name](size_bytes=elements * ELEMENT_BYTES[dtype], ranks=ranks, ranks_per_node=ranks)
+        for name, dtype, ranks, elements in _lists(content, "collective", "dtype", "ngpus", "elements")
+    ]
+
+
+_ATTENTION = {
+    "attn_dtype": "dtype",
+    "batch_size": "b",
+    "isl": "s",
+    "num_heads": "heads",
+    "head_dim": "head_dim",
+}
+MOE_MODEL = ("hidden", "inter", "topk", "experts")
+KINDS: Mapping[str, Kind] = {
+    "gemm_perf": Kind(
+        export="gemm",
+        columns={"gemm_dtype": "dtype", "m": "m", "n": "n", "k": "k"},
+        shape=("m", "n", "k"),
+        left_out=_other_dtypes,
+        calls=_gemms,
+    ),
+    "context_attention_perf": Kind(
+        export="attention",
+        columns={
+            **_ATTENTION,
+            "num_key_value_heads": "kv_heads",
+            "window_size": "window",
+            "step": "past_kv",
+            "kv_cache_dtype": "kv_dtype",
+        },
+        shape=("b", "s", "heads", "kv_heads", "head_dim", "window"),
+        optional=("window_size", "step", "kv_cache_dtype"),
+        left_out=_not_prefill,
+        calls=lambda content: _attentions(content, causal=True),
+    ),
+    "encoder_attention_perf": Kind(
+        export="",
+        columns=_ATTENTION,
+        shape=("b", "s", "heads", "head_dim"),
+        left_out=_other_dtypes,
+        calls=lambda content: _attentions(content, causal=False),
+    ),
+    "context_mla_perf": Kind(
+        export="",
+        columns={
+            "mla_dtype": "dtype",
+            "batch_size": "b",
+            "isl": "s",
+            "num_heads": "heads",
+            "step": "past_kv",
+            "kv_cache_dtype": "kv_dtype",
+        },
+        shape=("b", "s", "heads"),
+        optional=("step", "kv_cache_dtype"),
+        left_out=_not_prefill,
+        calls=_latent_attentions,
+    ),
+    "moe_perf": Kind(
+        export="moe",
+        columns={
+            "moe_dtype": "dtype",
+            "num_tokens": "tokens",
+            "hidden_size": "hidden",
+            "inter_size": "inter",
+            "topk": "topk",
+            "num_experts": "experts",
+            "moe_ep_size": "ep",
+            "moe_tp_size": "tp",
+            "distribution": "distribution",
+        },
+        shape=("tokens", *MOE_MODEL, "ep", "tp", "distribution"),
+        left_out=_other_dtypes,
+        calls=_experts,
+    ),
+    "nccl_perf": Kind(
+        export="nccl",
+        columns={
+            "op_name": "collective",
+            "nccl_dtype": "dtype",
+            "num_gpus": "ngpus",
+            "message_size": "elements",
+        },
+        shape=("collective", "dtype", "ngpus", "elements"),
+        left_out=_other_collectives,
+        calls=_collectives,
+        frameworks=("nccl",),
+    ),
+}
+"""By the name of the table in the package."""

@@ -1,0 +1,120 @@
+"""`python -m sampling import NAME [PATH]`: other people's measurements into data/imported/, judged and reported."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sampling.errors import ConfigError, UserError
+from sampling.importers import importers
+from sampling.importers.storing import Outcome, store
+from sampling.importers.table import Request, Table
+from sampling.session.store import DATA, IMPORTED, Sample, samples_directory
+
+DESCRIPTION = """\
+Bring measurements that others published, or that you have from elsewhere, into data/imported/ (which git ignores).
+
+  aiconfigurator       PATH: the wheel, an unpacked tree or exported files; without it the installed aiconfigurator-core
+  estimate-train-time  PATH: a clone of that project, or its tables as parquet
+  nccl-tests           PATH: a log of nccl-tests or rccl-tests, or a folder of them
+  torch-trace          PATH: a Chrome trace of torch.profiler (record_shapes=True), or a folder of them
+
+Rows that no device of the kind can have measured are quarantined with the reason, and never learnt from. Then:
+
+  python -m regressors --data data/imported --profile PROFILE
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    commands = argparse.ArgumentParser(
+        prog="python -m sampling import",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit codes: 0 done, 2 wrong usage or no space, 3 files unreadable, empty or of another kind",
+    )
+    commands.add_argument("name", choices=sorted(importers()), help="whose measurements they are")
+    commands.add_argument("path", type=Path, nargs="?", help="where they lie")
+    commands.add_argument(
+        "--system",
+        default="",
+        metavar="NAME",
+        help="of which device: the publisher's name of it, or ours in configs/hardware",
+    )
+    commands.add_argument(
+        "--framework",
+        default="",
+        metavar="NAME",
+        help="aiconfigurator: whose tables come first (default: vllm, sglang, trtllm)",
+    )
+    commands.add_argument(
+        "--collective", default="", metavar="NAME", help="nccl-tests: what a log without a header timed"
+    )
+    commands.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="torch-trace: GPUs a node")
+    commands.add_argument("--threads", type=int, default=0, metavar="N", help="torch-trace of a CPU: its threads")
+    commands.add_argument("--profile", default="", help="name the rows are kept under (default: DEVICE-NAME)")
+    commands.add_argument(
+        "--data", type=Path, default=DATA / IMPORTED, metavar="DIR", help="folder of samples/ (default: %(default)s)"
+    )
+    return commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, import, print what was kept and what not; returns the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        for line in run(options):
+            print(line)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def run(options: argparse.Namespace) -> Iterator[str]:
+    """Import, and yield the lines of the report."""
+    request = Request(
+        path=options.path,
+        system=options.system,
+        framework=options.framework,
+        collective=options.collective,
+        ranks_per_node=options.ranks_per_node,
+        threads=options.threads,
+    )
+    tables = importers()[options.name](request)
+    by_hardware: dict[str, list[Table]] = {}
+    for table in tables:
+        by_hardware.setdefault(table.hardware, []).append(table)
+    if options.profile and len(by_hardware) > 1:
+        raise ConfigError(
+            f"--profile {options.profile}: one profile is of one device, and these are of {', '.join(by_hardware)}; "
+            "choose one with --system"
+        )
+    for hardware, of_device in by_hardware.items():
+        directory = samples_directory(options.profile or f"{hardware}-{options.name}", options.data)
+        outcomes = store(of_device, directory, homes=(options.data, DATA / IMPORTED, DATA))
+        yield from report(outcomes, directory)
+
+
+def report(outcomes: Sequence[Outcome], directory: Path) -> Iterator[str]:
+    """A line a table, below it its reasons with an example each, and what the importer left out."""
+    width = max(len(outcome.table.name) for outcome in outcomes)
+    yield f"{'table':{width}}  {'rows':>7} {'kept':>7} {'merged':>7} {'quarantined':>11}"
+    for outcome in outcomes:
+        figures = f"{outcome.rows:7} {outcome.kept:7} {outcome.merged:7} {outcome.quarantined:11}"
+        yield f"{outcome.table.name:{width}}  {figures}"
+        yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.notes))
+    kept, bad = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kept", "quarantined"))
+    yield f"kept {kept} rows ({bad} quarantined) in {directory}"
+
+
+def reasons(samples: Sequence[Sample]) -> Iterator[str]:
+    """Each kind of reason with how many rows it is of, and the first of them."""
+    by_kind: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.quarantine:
+            by_kind.setdefault(sample.quarantine.split(":")[0], []).append(sample)
+    for bad in by_kind.values():
+        fields = ", ".join(f"{name}={value}" for name, value in bad[0].call.fields().items())
+        yield f"{len(bad)} × {bad[0].quarantine} [{bad[0].call.NAME} {bad[0].phase}: {fields}]"

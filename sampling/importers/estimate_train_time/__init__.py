@@ -1,0 +1,173 @@
+"""estimate-train-time (github.com/DebarghaG/estimate-train-time, MIT): operators and collectives on A100 and GH200.
+
+Reads the CSV files as that project publishes them (data/regressors/<cluster>/{operator,nccl}/*.csv) or tidied into
+operators.parquet and collectives.parquet. One table a published file and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sampling.call import Phase
+from sampling.errors import SamplesError
+from sampling.importers.estimate_train_time.calls import COLLECTIVES, OPERATORS, Shape
+from sampling.importers.reading import (
+    numbers_or_nan,
+    read_csv,
+    read_parquet,
+    require_columns,
+    require_numbers,
+)
+from sampling.importers.table import Request, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SOURCE = "estimate-train-time"
+LICENCE = "MIT"
+DEVICES = {"NVIDIAA100-SXM4-80GB": "a100-80gb", "NVIDIAGH200120GB": "gh200"}
+"""The device at the start of a file's name → its name in configs/hardware."""
+PHASES: dict[str, Phase] = {"fwd": "forward", "bwd": "backward", "step": "step"}
+TIME_COLUMNS = {"F_dur(us)": "fwd", "B_dur(us)": "bwd", "dur(us)": "step"}
+SHAPE_COLUMNS = ("mp", "b", "h", "l", "dim", "encoders", "params", "param_tensors")
+FETCH = "give the folder of a clone of github.com/DebarghaG/estimate-train-time"
+
+
+def read(request: Request) -> list[Table]:
+    """All tables of the files at `request.path`; SamplesError where there are none, or one is damaged."""
+    if request.path is None:
+        raise SamplesError(f"import {SOURCE}: needs a path; {FETCH}")
+    tables = list(_tidied(request.path) or _published(request.path))
+    if not tables:
+        raise SamplesError(f"{request.path}: holds no table of {SOURCE}; {FETCH}")
+    wanted = DEVICES.get(request.system, request.system)
+    chosen = [table for table in tables if wanted in ("", table.hardware)]
+    if not chosen:
+        known = ", ".join(sorted({table.hardware for table in tables}))
+        raise SamplesError(f"{request.path}: no table of --system {request.system}; it has those of {known}")
+    return chosen
+
+
+def _published(path: Path) -> list[Table]:
+    files = [path] if path.suffix == ".csv" else sorted(path.glob("**/*.csv"))
+    tables: list[Table] = []
+    for file in files:
+        if file.parent.name not in ("operator", "nccl"):
+            continue
+        device, name = _device_and_name(file)
+        kind = _collective_tables if file.parent.name == "nccl" else _operator_tables
+        content = read_csv(file)
+        tables += kind(content, device, name, file)
+    return tables
+
+
+def _device_and_name(file: Path) -> tuple[str, str]:
+    for device in DEVICES:
+        if file.stem.startswith(device + "_"):
+            return device, file.stem.removeprefix(device + "_").split("_fp16")[0]
+    raise SamplesError(
+        f"{file}: its name starts with none of the devices {', '.join(DEVICES)}; is it a file of {SOURCE}?"
+    )
+
+
+def _operator_tables(content: pd.DataFrame, device: str, name: str, file: Path) -> Iterator[Table]:
+    times = {column: direction for column, direction in TIME_COLUMNS.items() if column in content.columns}
+    if not times:
+        require_columns(content, ["dur(us)"], str(file))
+    for column, direction in times.items():
+        yield _operator_table(content.rename(columns={column: "time_us"}), device, name, direction, file)
+
+
+def _operator_table(content: pd.DataFrame, device: str, name: str, direction: str, file: Path) -> Table:
+    call_of, needed = OPERATORS.get(name, (None, ()))
+    phase = PHASES[direction]
+    table = Table(
+        source=SOURCE,
+        name=f"{name} {phase}",
+        hardware=DEVICES[device],
+        rows=(),
+        provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
+    )
+    if call_of is None:
+        return _with(table, note=f"{len(content)} rows left out: no operator of ours is its {name}")
+    require_columns(content, needed, str(file))
+    require_numbers(content, needed, str(file))
+    shapes = _shapes(content)
+    calls = [call_of(shape) for shape in shapes]
+    if phase not in type(calls[0]).PHASES:
+        return _with(table, note=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
+    times_us = numbers_or_nan(content["time_us"]).tolist()
+    rows = tuple(Row(call=call, phase=phase, time_us=time) for call, time in zip(calls, times_us, strict=True))
+    return _with(table, rows=rows)
+
+
+def _with(table: Table, *, rows: tuple[Row, ...] = (), note: str = "") -> Table:
+    return replace(table, rows=rows, notes=(note,) if note else ())
+
+
+def _shapes(content: pd.DataFrame) -> list[Shape]:
+    # a column that a table lacks is one that its operator does not depend on; mp is 1 there
+    columns = [
+        content[name].fillna(0).astype(int).tolist() if name in content.columns else [0] * len(content)
+        for name in SHAPE_COLUMNS
+    ]
+    return [Shape(max(1, mp), *others) for mp, *others in zip(*columns, strict=True)]
+
+
+def _collective_tables(content: pd.DataFrame, device: str, name: str, file: Path) -> Iterator[Table]:
+    renamed = content.rename(columns={"shape": "elements", "GPUsPerNode": "gpus_per_node", "dur(us)": "time_us"})
+    kind = next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
+    needed = ("elements", "nodes", "gpus_per_node")
+    require_columns(renamed, (*needed, "time_us"), str(file))
+    require_numbers(renamed, needed, str(file))
+    for placement in (
+        renamed[["nodes", "gpus_per_node"]].drop_duplicates().sort_values(["nodes", "gpus_per_node"]).values
+    ):
+        nodes, per_node = (int(number) for number in placement)
+        group = renamed[(renamed["nodes"] == nodes) & (renamed["gpus_per_node"] == per_node)]
+        table = Table(
+            source=SOURCE,
+            name=f"{name} {nodes}x{per_node}",
+            hardware=DEVICES[device],
+            rows=(),
+            provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
+        )
+        if kind is None:
+            yield _with(table, note=f"{len(group)} rows left out: no collective of ours is its {name}")
+            continue
+        sizes, times_us = group["elements"].astype(int).tolist(), numbers_or_nan(group["time_us"]).tolist()
+        rows = tuple(
+            Row(call=COLLECTIVES[kind](elements, nodes, per_node), phase="forward", time_us=time_us)
+            for elements, time_us in zip(sizes, times_us, strict=True)
+        )
+        yield _with(table, rows=rows)
+
+
+def _tidied(path: Path) -> list[Table]:
+    """The tables of operators.parquet and collectives.parquet, where `path` is one of them or the folder of both."""
+    folder = path if path.is_dir() else path.parent
+    wanted = ("operators", "collectives") if path.is_dir() else (path.stem,)
+    tables: list[Table] = []
+    for stem in wanted:
+        file = folder / f"{stem}.parquet"
+        if stem in ("operators", "collectives") and file.is_file():
+            content = read_parquet(file, str(file))
+            keys = ["gpu", "op", *(["direction"] if stem == "operators" else [])]
+            require_columns(content, [*keys, "time_us"], str(file))
+            for key, group in content.groupby(keys, sort=False):
+                tables += _tidied_tables(group, [str(part) for part in key], file)
+    return tables
+
+
+def _tidied_tables(group: pd.DataFrame, key: Sequence[str], file: Path) -> list[Table]:
+    device, operation, *direction = key
+    if device not in DEVICES:
+        raise SamplesError(f"{file}: rows of the device {device!r}, which is none of {', '.join(DEVICES)}")
+    if direction:
+        if direction[0] not in PHASES:
+            raise SamplesError(f"{file}: a direction {direction[0]!r}, which is none of {', '.join(PHASES)}")
+        return [_operator_table(group, device, operation, direction[0], file)]
+    return list(_collective_tables(group, device, operation, file))

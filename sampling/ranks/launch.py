@@ -1,0 +1,145 @@
+"""Start ranks with torchrun in a clean environment, wait for them, and leave none behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sampling.errors import UserError
+from sampling.ranks.environment import rank_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+TAIL_LINES = 15
+WATCH_S = 0.3
+STOP_S = 40.0
+"""torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+TOLD = "told: "
+"""How a report begins that passes on another rank's end."""
+ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
+"""An entry of torchrun's report (torch.distributed.elastic, `ChildFailedError`)."""
+
+
+def launch(
+    worker: Sequence[str],
+    *,
+    name: str,
+    processes: int,
+    threads: int,
+    timeout_s: float,
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
+
+    `watch` is called every WATCH_S seconds meanwhile. Raises UserError, which begins with `name`, with the first failed
+    rank's last lines, or when `timeout_s` have passed. However it ends, an interrupt included, no rank outlives it.
+    """
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        logs = Path(folder)
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
+            *worker,
+        ]
+        with (logs / "agent.log").open("wb") as log:
+            # A session of its own: an interrupt reaches the ranks through `stop`, and only once.
+            agent = subprocess.Popen(
+                command, env=environment(threads), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                exit_code = _wait(agent, timeout_s, watch)
+            except subprocess.TimeoutExpired:
+                stop(agent)
+                raise UserError(f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}") from None
+            finally:
+                stop(agent)
+        if exit_code:
+            raise UserError(f"{name}: a rank failed{failure(logs)}")
+
+
+def _wait(agent: subprocess.Popen[bytes], timeout_s: float, watch: Callable[[], None]) -> int:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        watch()
+        try:
+            return agent.wait(WATCH_S)
+        except subprocess.TimeoutExpired:
+            continue
+    raise subprocess.TimeoutExpired(agent.args, timeout_s)
+
+
+def environment(threads: int) -> dict[str, str]:
+    """This process's environment with what a rank needs set before its Python starts."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **rank_environment(threads), "PYTHONPATH": path}
+
+
+def stop(agent: subprocess.Popen[bytes]) -> None:
+    """End torchrun, which ends its ranks; if it does not in time, kill it, and the ranks die with it."""
+    if agent.poll() is None:
+        agent.terminate()
+        try:
+            agent.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            agent.kill()
+            agent.wait()
+
+
+def die_with_launcher() -> None:
+    """Called by a rank: have the kernel end this process should torchrun die without ending it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def leave(exit_code: int = 0) -> NoReturn:
+    """Called by a rank as its last act, once what it has to say is written and its process group is destroyed.
+
+    It skips the interpreter's own teardown: gloo threads that still run then abort the process now and then ("terminate
+    called without an active exception"), and torchrun would take that for a failed run.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
+def failure(logs: Path) -> str:
+    """The last lines of what went wrong first, to be appended to a message; "" if nothing was written down."""
+    # A rank whose peer died fails too, but only after it: the oldest error file is the cause, unless it only passes one on.
+    reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
+    messages = [json.loads(report.read_text())["message"] for report in reports]
+    for report, message in zip(reports, messages, strict=True):
+        if not message["message"].startswith(TOLD):
+            return f" (rank {report.parent.name}):\n{_in_the_users_terms(message)}"
+    if messages:
+        return f": {messages[0]['message'].removeprefix(TOLD)}"
+    # A rank that a signal ended left no report: how torchrun saw it end, and what the ranks printed.
+    outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
+    printed = [tail(output.read_text(errors="replace")) for output in outputs]
+    ended = _ended_by_signal((logs / "agent.log").read_text(errors="replace")) if any(printed) else ""
+    return "".join([f"{ended}:", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
+
+
+def _in_the_users_terms(message: dict[str, Any]) -> str:
+    error, _, words = message["message"].partition(": ")
+    return words if error == UserError.__name__ else tail(message["extraInfo"]["py_callstack"])
+
+
+def _ended_by_signal(agent_log: str) -> str:
+    """Which rank torchrun saw ended by a signal that was not its own; "" for none."""
+    for host, rank, number in ENDED.findall(agent_log):
+        if int(number) != signal.SIGTERM:
+            return f" (rank {rank} on {host}, by {signal.Signals(int(number)).name})"
+    return ""
+
+
+def tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-TAIL_LINES:])

@@ -1,0 +1,160 @@
+"""The worker on every rank: time a job's calls together, over NCCL/RCCL or gloo.
+
+    torchrun --nproc-per-node 2 -m sampling.ranks.worker JOB.json
+
+`python -m sampling` writes the job and starts the worker, or is the worker itself where torchrun or srun has started it
+on every rank of several nodes; collectives, cells that span ranks, and single-device operators beside busy neighbours all
+pass through here, so that there is one way to time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.rendezvous import rendezvous
+
+from sampling.call import make_call
+from sampling.collectives import process_groups
+from sampling.collectives.topology import Machine, Placement, groups_of
+from sampling.files.disk import naming_the_disk
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.ranks.agreement import Agreement, LoneRank
+from sampling.ranks.launch import die_with_launcher, leave
+from sampling.ranks.liveness import Watch
+from sampling.ranks.rank import Rank, rank_from
+from sampling.session.job import Job
+from sampling.session.notes import leave_note
+from sampling.session.store import Sample, append_to_journal
+from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.timer import Ranks, TimerSettings
+
+ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
+
+
+def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] = lambda: None) -> None:
+    """Time the job's requests if this rank is among those that the job wants; `store` is the job's own, None on one rank.
+
+    Rank 0 writes the journal, and calls `told` after every row.
+    """
+    if rank.node >= job.nodes or rank.local_rank >= job.ranks_per_node:
+        return
+    cluster = load_cluster(
+        hardware=job.hardware,
+        nodes=job.nodes,
+        gpus_per_node=job.ranks_per_node,
+        profile=job.profile,
+        cores=job.cores,
+    )
+    member = rank.node * job.ranks_per_node + rank.local_rank
+    device = _own_device(cluster, rank)
+    torch.manual_seed(member)
+
+    def keep(sample: Sample) -> None:
+        if member == 0:
+            with naming_the_disk(Path(job.directory) / "journal.jsonl"):
+                append_to_journal(Path(job.directory), sample)
+            told()
+
+    def note(text: str) -> None:
+        if rank.rank == 0:
+            leave_note(Path(job.directory), text)
+
+    with _ranks(job, member, store, cluster) as ranks:
+        time_requests(
+            [Request(call=make_call(name, values), phases=tuple(phases)) for name, values, phases in job.requests],
+            device=device,
+            cluster=cluster,
+            ranks=ranks,
+            session=job.session,
+            deadline_s=time.monotonic() + job.budget_s,
+            settings=TimerSettings(**job.timer),
+            keep=keep,
+            note=note,
+        )
+        ranks.barrier()
+
+
+def _own_device(cluster: Cluster, rank: Rank) -> torch.device:
+    if cluster.gpu.kind == "cpu":
+        torch.set_num_threads(cluster.threads)
+        return torch.device("cpu")
+    # srun may show each task its own GPU alone
+    device = torch.device("cuda", rank.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _ranks(job: Job, member: int, store: Store | None, cluster: Cluster) -> Iterator[Ranks]:
+    """The job's ranks, with the process groups that its calls find."""
+    if job.machine.ranks == 1:
+        yield LoneRank()
+        return
+    assert store is not None
+    agreement = process_groups.agreement_group(PrefixStore("agreement", store), member, job.machine.ranks)
+    groups = [tuple(range(job.machine.ranks))]
+    if job.group:
+        groups = groups_of(Placement(ranks=job.group[0], ranks_per_node=job.group[1]), job.machine)
+    index, members = next((index, group) for index, group in enumerate(groups) if member in group)
+    dist.init_process_group(
+        "gloo" if cluster.gpu.kind == "cpu" else "nccl",
+        store=PrefixStore(f"group-{index}", store),
+        rank=members.index(member),
+        world_size=len(members),
+        timeout=process_groups.TIMEOUT,
+    )
+    if not job.group:
+        process_groups.use(process_groups.ProcessGroups(member, job.machine, PrefixStore("groups", store)))
+    yield Agreement(agreement)
+    process_groups.use(None)
+    dist.destroy_process_group()
+
+
+@contextmanager
+def watched(rank: Rank, store: Store) -> Iterator[Watch]:
+    """The ranks watch over each other: one that dies, or fails by its own error, ends them all, and each says whose it was."""
+    watch = Watch(rank, store)
+    try:
+        yield watch
+    except BaseException as error:
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            # communication fails where another rank died, and only the watch knows which
+            watch.wait_for_verdict()
+        watch.declare(error)
+        raise
+    watch.farewell()
+
+
+def meeting_point() -> Store:
+    """The store that all ranks share, where torchrun's variables say."""
+    store: Store
+    store, _, _ = next(iter(rendezvous("env://", timeout=process_groups.TIMEOUT)))
+    return store
+
+
+@record
+def main() -> None:
+    die_with_launcher()
+    job = Job(**json.loads(Path(sys.argv[1]).read_text()))
+    rank = rank_from(os.environ)
+    if rank is None:
+        run_job(job, ALONE, None)
+    else:
+        store = meeting_point()
+        with watched(rank, store):
+            run_job(job, rank, PrefixStore("job", store))
+    leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""All ranks of a cluster run the same command; rank 0 decides what is timed, the others do as they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from sampling.errors import ConfigError, UserError
+from sampling.ranks.launch import die_with_launcher, leave
+from sampling.ranks.liveness import Watch
+from sampling.ranks.rank import Rank, host
+from sampling.ranks.worker import meeting_point, run_job, watched
+from sampling.session.job import Job
+from sampling.session.session import Tell, progress_of
+
+NEVER = timedelta(days=30)
+"""The watch over the ranks, not a time limit, ends a wait for a rank that is gone."""
+
+
+class World:
+    """The ranks as rank 0 sees them: hands out jobs, takes part in them, and dismisses the others at the end."""
+
+    def __init__(self, rank: Rank, store: Store, watch: Watch) -> None:
+        self.machine = rank.machine
+        self.broken = False
+        self._rank = rank
+        self._store = store
+        self._watch = watch
+        self._jobs = 0
+
+    def __call__(self, job: Job, tell: Tell) -> None:
+        now = progress_of(job)
+        self._order({"job": asdict(job)})
+        try:
+            run_job(job, self._rank, PrefixStore(f"job-{self._jobs}", self._store), lambda: tell(now()))
+        except (UserError, KeyboardInterrupt) as error:
+            # the others wait inside the job for this rank, and would for a new order in vain
+            self.broken = True
+            self._watch.declare(error)
+            raise
+
+    def dismiss(self, exit_code: int) -> None:
+        self._order({"exit_code": exit_code})
+
+    def _order(self, order: dict[str, Any]) -> None:
+        self._jobs += 1
+        self._store.set(f"order/{self._jobs}", json.dumps(order))
+
+    def provenance(self) -> dict[str, Any]:
+        """The nodes of the session. ConfigError if their devices differ."""
+        nodes = [json.loads(self._store.get(f"node/{node}")) for node in range(self.machine.nodes)]
+        for node in nodes:
+            if node["device"] != nodes[0]["device"]:
+                raise ConfigError(
+                    f"the nodes differ: {nodes[0]['host']} has {nodes[0]['device']}, {node['host']} has {node['device']}; "
+                    "sample on nodes that are alike"
+                )
+        return {**asdict(self.machine), "hosts": [node["host"] for node in nodes]}
+
+
+def as_rank(rank: Rank, lead: Callable[[World], int], device: Callable[[], dict[str, Any]]) -> NoReturn:
+    """What the process of a rank does from start to end: rank 0 leads, the others follow. `device` identifies
+    the node's device."""
+    die_with_launcher()
+    store = meeting_point()
+    with watched(rank, store) as watch:
+        if rank.local_rank == 0:
+            store.set(f"node/{rank.node}", json.dumps({"host": host(), "device": device()}))
+        if rank.rank == 0:
+            world = World(rank, store, watch)
+            exit_code = lead(world)
+            if world.broken:
+                leave(exit_code)
+            world.dismiss(exit_code)
+        else:
+            exit_code = _follow(rank, store)
+    leave(exit_code)
+
+
+def _follow(rank: Rank, store: Store) -> int:
+    number = 0
+    while True:
+        number += 1
+        store.wait([f"order/{number}"], NEVER)
+        order = json.loads(store.get(f"order/{number}"))
+        if "exit_code" in order:
+            return int(order["exit_code"])
+        run_job(Job(**order["job"]), rank, PrefixStore(f"job-{number}", store))

@@ -1,0 +1,63 @@
+"""Timing on a CUDA or HIP device: events on its stream, a cache that is flushed, the device's own readings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from sampling.call import Phase, Workload
+from sampling.hardware.power import Reading, read_device
+from sampling.timing.graph_replay import replayed_us
+from sampling.torch_work.workload_protocols import Rotates
+
+FLUSH_FACTOR = 2.0
+"""Size of what is written to flush a cache, over the cache's own."""
+
+
+class GpuClock:
+    """The `Instrument` of a device whose last-level cache holds `cache_bytes`, or more if the driver says so."""
+
+    def __init__(self, device: torch.device, cache_bytes: float) -> None:
+        self._device = device
+        self._cache_bytes = max(cache_bytes, float(torch.cuda.get_device_properties(device).L2_cache_size))
+        self._scratch = torch.empty(int(FLUSH_FACTOR * self._cache_bytes), dtype=torch.int8, device=device)
+        self._fill = 0
+
+    def chill(self, workload: Workload) -> None:
+        if not (isinstance(workload, Rotates) and workload.rotates_through(self._cache_bytes)):
+            self._flush()
+
+    def _flush(self) -> None:
+        self._fill = self._fill % 126 + 1
+        self._scratch.fill_(self._fill)
+
+    def isolated(self, run: Callable[[], None]) -> float:
+        self.synchronize()
+        read = self.queued(run)
+        self.synchronize()
+        return read()
+
+    def queued(self, run: Callable[[], None]) -> Callable[[], float]:
+        start, end = (torch.Event(device=self._device, enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        return lambda: float(start.elapsed_time(end) * 1e3)
+
+    def replayed(self, workload: Workload, phase: Phase) -> float | None:
+        return replayed_us(workload, phase, self._device, flush=self._flush, isolated=self.isolated)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+    def rest(self, seconds: float) -> None:
+        self.synchronize()
+        time.sleep(seconds)
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def reading(self) -> Reading:
+        return read_device(self._device)

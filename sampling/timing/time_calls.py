@@ -1,0 +1,182 @@
+"""Time a list of calls on this rank's device, row by row into the journal, until they or the budget run out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sampling.call import Call, Phase, Workload
+from sampling.collectives.overlap import SelfTimed
+from sampling.hardware.cluster import Cluster
+from sampling.operators.base import Operator
+from sampling.session.store import Sample
+from sampling.timing.failures import Guarded, Notes, agreed, failure, refusal, tell_on_stderr
+from sampling.timing.row_checks import quarantine_reason
+from sampling.timing.stopwatch import host_stopwatch
+from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
+from sampling.torch_work.workload_protocols import Noted
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.timing.gpu_clock import GpuClock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A call and those of its phases that are to be timed."""
+
+    call: Call
+    phases: tuple[Phase, ...]
+
+
+def time_requests(
+    requests: Sequence[Request],
+    *,
+    device: torch.device,
+    cluster: Cluster,
+    ranks: Ranks,
+    session: int,
+    deadline_s: float,
+    settings: TimerSettings,
+    keep: Callable[[Sample], None],
+    note: Callable[[str], None] = tell_on_stderr,
+) -> int:
+    """Time `requests` in order, handing each row to `keep`; returns how many requests were begun.
+
+    `deadline_s` is on `time.monotonic`; no request is begun after it (all ranks agree on that). A call that the device
+    lacks the memory, the precision or the software for has no row, and `note` is told why.
+    """
+    notes = Notes(note)
+    bench = _Bench(device=device, cluster=cluster, ranks=ranks, session=session, settings=settings, notes=notes)
+    begun = 0
+    for request in requests:
+        if ranks.largest(time.monotonic() - deadline_s) > 0:
+            break
+        begun += 1
+        for sample in bench.time(request):
+            keep(sample)
+    notes.close()
+    return begun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Bench:
+    """A rank's device and all that stays the same from one call to the next."""
+
+    device: torch.device
+    cluster: Cluster
+    ranks: Ranks
+    session: int
+    settings: TimerSettings
+    notes: Notes
+
+    def time(self, request: Request) -> list[Sample]:
+        """The rows of a request; of one that fails, those of the phases before."""
+        samples: list[Sample] = []
+        reason = refusal(request.call, self.cluster) or self._time_phases(request, samples)
+        if reason:
+            self.notes.add(reason)
+            _free_memory()
+        return samples
+
+    def _time_phases(self, request: Request, samples: list[Sample]) -> str:
+        """Add the rows to `samples`; why the rest of them is lacking, or ''."""
+        call, reason, workload = request.call, "", None
+        try:
+            workload = call.build(self.device)
+        except Exception as error:
+            reason = failure(error, spans_ranks=call.group_size > 1)
+            if not reason:
+                raise
+        if reason := agreed(reason, self.ranks):
+            return self._about(call, reason)
+        assert workload is not None
+        if isinstance(workload, Noted) and workload.note:
+            self.notes.say(f"{call.NAME}: {workload.note}")
+        guarded = Guarded(workload, spans_ranks=call.group_size > 1)
+        for phase in request.phases:
+            timings = self._timings(call, workload, guarded, phase)
+            if reason := agreed(guarded.reason, self.ranks):
+                return self._about(call, reason)
+            samples += [self._sample(call, phase, timing) for timing in timings]
+        return ""
+
+    @staticmethod
+    def _about(call: Call, reason: str) -> str:
+        return reason if reason.startswith(call.NAME) else f"{call.NAME}: {reason}"
+
+    def _timings(self, call: Call, workload: Workload, guarded: Guarded, phase: Phase) -> list[Timing]:
+        """One of a CPU or a workload with a clock of its own, one in each state of a device."""
+        together = call.group_size > 1
+        # ranks outside the call's group have no such workload, and go the same way
+        self_timed = self.ranks.largest(float(isinstance(workload, SelfTimed))) > 0
+        if self.device.type != "cpu" and not self_timed:
+            from sampling.timing.device_states import Bench, time_states
+
+            bench = Bench(
+                workload=guarded,
+                unguarded=workload,
+                phase=phase,
+                instrument=self._gpu_clock(),
+                ranks=self.ranks,
+                together=together,
+                done_per_run=call.DONE_PER_RUN,
+                settings=self.settings,
+            )
+            # communication draws little power
+            return time_states(bench, sustained=isinstance(call, Operator))
+        on_cpu = self.device.type == "cpu"
+        chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_clock().isolated
+        timing = time_phase(
+            guarded,
+            phase,
+            stopwatch=workload.stopwatch if isinstance(workload, SelfTimed) else chosen,
+            ranks=self.ranks,
+            together=together,
+            done_per_run=call.DONE_PER_RUN,
+            settings=self.settings,
+        )
+        return [timing]
+
+    def _gpu_clock(self) -> GpuClock:
+        return gpu_clock(self.device, self.cluster.gpu.cache_mib * 2**20)
+
+    def _sample(self, call: Call, phase: Phase, timing: Timing) -> Sample:
+        return Sample(
+            call=call,
+            phase=phase,
+            threads=self.cluster.threads,
+            busy_ranks=self.cluster.gpus_per_node,
+            time_us=timing.median_us,
+            low_us=timing.low_us,
+            high_us=timing.high_us,
+            repeats=timing.repeats,
+            quarantine=quarantine_reason(call, phase, timing, self.cluster),
+            session=self.session,
+            state=timing.state,
+            clock_mhz=timing.clock_mhz,
+            power_w=timing.power_w,
+            launch_us=timing.launch_us,
+        )
+
+
+@cache
+def gpu_clock(device: torch.device, cache_bytes: float) -> GpuClock:
+    """One for all calls: it holds the buffer that flushes the cache."""
+    from sampling.timing.gpu_clock import GpuClock
+
+    return GpuClock(device, cache_bytes)
+
+
+def _free_memory() -> None:
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

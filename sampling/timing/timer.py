@@ -1,0 +1,149 @@
+"""Timing one phase of a built call: warm-up, repeats, quantiles, and the load of others meanwhile."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Protocol
+
+from sampling.call import Phase, State, Workload
+from sampling.hardware.cpu_load import OTHERS_LIMIT, load_of_others, read_cpu_clock
+from sampling.timing.stopwatch import Stopwatch, thread_stopwatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimerSettings:
+    """How long a phase is timed: a batch of `seconds`, and more of them until the median is known to `median_error`
+    (relative half-width, 95 %). A timing beside other processes' load is tried again, up to `attempts` times.
+
+    On a device: a warm-up of at most `most_warmups` runs, until they agree to `settle_error`; batches of `burst_repeats`
+    with a pause of `rest_seconds` or more before each; then `sustained_seconds` without a pause, and repeats after them.
+    """
+
+    warmup_repeats: int = 3
+    least_repeats: int = 7
+    most_repeats: int = 60
+    seconds: float = 0.3
+    median_error: float = 0.05
+    most_batches: int = 5
+    attempts: int = 3
+    most_warmups: int = 30
+    settle_error: float = 0.05
+    burst_repeats: int = 20
+    rest_seconds: float = 0.01
+    sustained_seconds: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Median, 10th and 90th percentile of the repeats, the share of the CPU that others took meanwhile,
+    whether the wall clock was read (else the thread's CPU time, or a device's own clock), and the half-width of the
+    median's 95 % interval relative to the median. `state` and what follows it are those of `Sample`.
+    """
+
+    median_us: float
+    low_us: float
+    high_us: float
+    repeats: int
+    other_load: float
+    by_wall: bool
+    median_error: float
+    state: State = "burst"
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    launch_us: float | None = None
+
+
+class Ranks(Protocol):
+    """The ranks that time a call together; a lone process is a group of one."""
+
+    def barrier(self) -> None: ...
+
+    def largest(self, value: float) -> float: ...
+
+    def total(self, value: float) -> float: ...
+
+    def gather(self, values: list[float]) -> list[list[float]]: ...
+
+
+def time_phase(
+    workload: Workload,
+    phase: Phase,
+    *,
+    stopwatch: Stopwatch,
+    ranks: Ranks,
+    together: bool,
+    done_per_run: int,
+    settings: TimerSettings,
+) -> Timing:
+    """Time `phase` until it is quiet or the attempts are spent; the quietest attempt counts.
+
+    Ranks start every repeat together. `together` means that one call spans them (its time is the slowest rank's);
+    otherwise each does its own, as busy neighbours, and the mean of their times is taken.
+    """
+    best: Timing | None = None
+    for _ in range(settings.attempts):
+        timing = _attempt(workload, phase, stopwatch, ranks, together, done_per_run, settings)
+        if best is None or timing.other_load < best.other_load:
+            best = timing
+        if best.other_load <= OTHERS_LIMIT:
+            break
+    assert best is not None
+    return best
+
+
+def _attempt(
+    workload: Workload,
+    phase: Phase,
+    stopwatch: Stopwatch,
+    ranks: Ranks,
+    together: bool,
+    done_per_run: int,
+    settings: TimerSettings,
+) -> Timing:
+    def once() -> float:
+        workload.prepare(phase)
+        ranks.barrier()
+        return stopwatch(lambda: workload.run(phase))
+
+    pilot = [once() for _ in range(settings.warmup_repeats)]
+    typical_s = ranks.largest(min(pilot)) / 1e6
+    batch = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
+    times: list[float] = []
+    before = read_cpu_clock()
+    for _ in range(settings.most_batches):
+        own_times = [once() for _ in range(batch)]
+        times += combined(own_times, ranks, together, done_per_run)
+        if uncertainty(sorted(times)) <= settings.median_error:
+            break
+    after = read_cpu_clock()
+    load = ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s)))
+    return summary(times, other_load=load, by_wall=stopwatch is not thread_stopwatch)
+
+
+def combined(own_times: list[float], ranks: Ranks, together: bool, done_per_run: int) -> list[float]:
+    """µs of the call in each repeat, from this rank's times and those of the others."""
+    combine = max if together else statistics.fmean
+    return [combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True)]
+
+
+def summary(times: list[float], *, other_load: float, by_wall: bool) -> Timing:
+    """Quantiles of the repeats (µs, at least one)."""
+    ordered = sorted(times)
+    return Timing(
+        median_us=statistics.median(ordered),
+        low_us=ordered[round(0.1 * (len(ordered) - 1))],
+        high_us=ordered[round(0.9 * (len(ordered) - 1))],
+        repeats=len(ordered),
+        other_load=other_load,
+        by_wall=by_wall,
+        median_error=uncertainty(ordered),
+    )
+
+
+def uncertainty(times: list[float]) -> float:
+    """Relative half-width of the median's 95 % interval, from order statistics: no shape of noise is assumed."""
+    middle, reach = (len(times) - 1) / 2, 0.98 * math.sqrt(len(times))
+    low, high = times[max(0, math.floor(middle - reach))], times[min(len(times) - 1, math.ceil(middle + reach))]
+    return (high - low) / 2 / max(statistics.median(times), 1e-9)

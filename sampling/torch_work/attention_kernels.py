@@ -1,0 +1,109 @@
+"""Which kernel computes an attention call: torch's own choice, one of its backends by name, or one that has windows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from sampling.errors import SkippedError
+
+if TYPE_CHECKING:
+    from sampling.operators.attention import Attention
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""Query, key and value [batch, seq, heads, d], as projections leave them → [batch, heads, seq, d] or with seq first."""
+
+FLASH_ATTN = "flash_attn"
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def attention_kernel(call: Attention, device: torch.device) -> tuple[Attend, str]:
+    """The kernel and a note, which is empty where it is torch's own choice. SkippedError for one that is not there."""
+    windowed = 0 < call.window < call.seq_len
+    if call.kernel and call.kernel not in (FLASH_ATTN, *BACKENDS):
+        known = ", ".join([*BACKENDS, FLASH_ATTN])
+        raise SkippedError(f"attention: kernel {call.kernel!r} is not one that can be asked for here ({known})")
+    if call.kernel == FLASH_ATTN:
+        return _flash_attn(call, windowed), ""
+    if not windowed:
+        return partial(_torch_attention, call, None), ""
+    if call.kernel or device.type == "cpu":
+        mask = _band(call, device)
+        return partial(_torch_attention, call, mask), "sliding windows run as a mask, which skips no products"
+    if call.causal and call.dtype in ("bf16", "fp16") and importlib.util.find_spec(FLASH_ATTN):
+        return _flash_attn(call, windowed), "sliding windows run through flash_attn"
+    return _flex(call, device), "sliding windows run through torch's flex_attention"
+
+
+def _torch_attention(
+    call: Attention, mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
+    attend = partial(
+        scaled_dot_product_attention,
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=mask,
+        is_causal=call.causal and mask is None,
+        enable_gqa=call.kv_heads != call.heads,
+    )
+    if not call.kernel:
+        return attend()
+    with sdpa_kernel(BACKENDS[call.kernel]):
+        return attend()
+
+
+def _flash_attn(call: Attention, windowed: bool) -> Attend:
+    try:
+        flash_attn_func = importlib.import_module(FLASH_ATTN).flash_attn_func
+    except (ImportError, AttributeError) as error:
+        raise SkippedError(f"attention: needs flash_attn (pip install flash-attn to time this): {error}") from None
+    if windowed and not call.causal:
+        raise SkippedError("attention: flash_attn has sliding windows only where attention is causal")
+    window = (call.window - 1, 0) if windowed else (-1, -1)
+    attend: Attend = partial(flash_attn_func, causal=call.causal, window_size=window)
+    return attend
+
+
+def _band(call: Attention, device: torch.device) -> torch.Tensor:
+    """True [seq, seq] where the query sees the key: `window` keys, fewer only at the start of a causal sequence."""
+    query = torch.arange(call.seq_len, device=device).unsqueeze(1)
+    return _sees(call, query, torch.arange(call.seq_len, device=device).unsqueeze(0))
+
+
+def _sees(call: Attention, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    if call.causal:
+        return (key <= query) & (query - key < call.window)
+    first = (query - call.window // 2).clamp(0, call.seq_len - call.window)
+    return (key >= first) & (key - first < call.window)
+
+
+def _flex(call: Attention, device: torch.device) -> Attend:
+    from torch.nn.attention import flex_attention as flex
+
+    from sampling.torch_work.compiling import compiled
+
+    def sees(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return _sees(call, query, key)
+
+    blocks = flex.create_block_mask(sees, None, None, call.seq_len, call.seq_len, device=device)
+    kernel: Callable[..., Any] = compiled(flex.flex_attention)
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        output: torch.Tensor = kernel(*heads_first, block_mask=blocks, enable_gqa=call.kv_heads != call.heads)
+        return output
+
+    return attend

@@ -1,0 +1,65 @@
+"""One matrix product an expert, over rows that lie sorted by expert: torch's grouped product, or a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+
+import torch
+from torch.nn import functional
+
+from sampling.torch_work.precision import torch_dtype
+
+GroupedProduct = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""x [rows, k], weight [groups, n, k] and the end of each group's rows, int32 [groups] → [rows, n]."""
+ALIGNMENT_BYTES = 16
+"""What torch's grouped kernels ask of the strides of a matrix."""
+TRIAL = 16
+
+
+def _by_functional(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return functional.grouped_mm(x, weight.transpose(-2, -1), offs=ends)
+
+
+def _by_predecessor(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return torch._grouped_mm(x, weight.transpose(-2, -1), offs=ends)
+
+
+def by_loop(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """A product a group, one after the other; reading `ends` waits for the device."""
+    bounds = pairwise([0, *ends.tolist()])
+    return torch.cat([x[start:end] @ own.T for (start, end), own in zip(bounds, weight, strict=True)])
+
+
+GROUPED: tuple[GroupedProduct, ...] = (_by_functional, _by_predecessor)
+
+
+def grouped_product(device: torch.device, dtype: str, n: int, k: int, *, traced: bool = False) -> GroupedProduct:
+    """The first way that runs here, forward and backward, on matrices of such a width; `traced`: under torch.compile."""
+    item_bytes = torch_dtype(dtype).itemsize
+    if any(size * item_bytes % ALIGNMENT_BYTES for size in (n, k)):
+        return by_loop
+    devices = (device, torch.device("meta")) if traced else (device,)
+    return next((way for way in GROUPED if all(_runs(way, on, torch_dtype(dtype)) for on in devices)), by_loop)
+
+
+@cache
+def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool:
+    x = torch.randn(2 * TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
+    weight = torch.randn(2, TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
+    try:
+        output = way(x, weight, ends_of((TRIAL, TRIAL), device))
+        torch.autograd.backward(output, torch.randn_like(output))
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def describe(way: GroupedProduct) -> str:
+    """A note where the kernels are not torch's grouped ones."""
+    return "grouped products run one by one: torch has no grouped kernel for them here" if way is by_loop else ""
+
+
+def ends_of(rows: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(list(accumulate(rows)), dtype=torch.int32, device=device)

@@ -1,0 +1,125 @@
+"""The torch module that a layer cell times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from sampling.operators.elementwise import rotary_table, rotate
+from sampling.torch_work.compiling import compiled
+from sampling.torch_work.experts_module import Mixture
+from sampling.torch_work.tensor_parallel import parallelize_layer
+from sampling.torch_work.workload import leaf, torch_dtype
+
+if TYPE_CHECKING:
+    from sampling.cells.layer import LayerShape
+    from sampling.cells.moe_layer import MoELayer
+
+
+class Attend(torch.nn.Module):
+    """Projections, rotary embedding and grouped-query attention of x [batch, seq, hidden]."""
+
+    def __init__(self, shape: LayerShape, device: torch.device) -> None:
+        super().__init__()
+        self.head_dim = shape.head_dim
+        options = {"device": device, "dtype": torch_dtype(shape.dtype)}
+        query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.query = torch.nn.Linear(shape.hidden, query, bias=shape.qkv_bias, **options)
+        self.key = torch.nn.Linear(shape.hidden, key, bias=shape.qkv_bias, **options)
+        self.value = torch.nn.Linear(shape.hidden, key, bias=shape.qkv_bias, **options)
+        self.output = torch.nn.Linear(query, shape.hidden, bias=shape.has_output_bias, **options)
+        self.table = rotary_table(device, shape.dtype, shape.seq_len, shape.head_dim) if shape.rope else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, seq_len, _ = x.shape
+        query, key, value = (
+            linear(x).view(batch, seq_len, -1, self.head_dim) for linear in (self.query, self.key, self.value)
+        )
+        if self.table is not None:
+            query, key = rotate(query, *self.table), rotate(key, *self.table)
+        seen = functional.scaled_dot_product_attention(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            is_causal=True,
+            enable_gqa=query.shape[2] != key.shape[2],
+        )
+        mixed: torch.Tensor = self.output(seen.transpose(1, 2).reshape(batch, seq_len, -1))
+        return mixed
+
+
+class Mlp(torch.nn.Module):
+    """SwiGLU of three matrices, or GELU of two."""
+
+    def __init__(self, shape: LayerShape, device: torch.device) -> None:
+        super().__init__()
+        options = {"device": device, "dtype": torch_dtype(shape.dtype)}
+        self.gate = torch.nn.Linear(shape.hidden, shape.ffn, bias=shape.bias, **options) if shape.gated else None
+        self.up = torch.nn.Linear(shape.hidden, shape.ffn, bias=shape.bias, **options)
+        self.down = torch.nn.Linear(shape.ffn, shape.hidden, bias=shape.bias, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = functional.gelu(self.up(x)) if self.gate is None else functional.silu(self.gate(x)) * self.up(x)
+        narrow: torch.Tensor = self.down(wide)
+        return narrow
+
+
+class Layer(torch.nn.Module):
+    """Pre-norm decoder layer."""
+
+    def __init__(self, shape: LayerShape, device: torch.device) -> None:
+        super().__init__()
+        self.attention_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.attend = Attend(shape, device)
+        self.mlp_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.mlp = Mlp(shape, device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attend(self.attention_norm(x))
+        y: torch.Tensor = x + self.mlp(self.mlp_norm(x))
+        return y
+
+
+class MoELayerModule(torch.nn.Module):
+    """Pre-norm decoder layer whose MLP is a mixture, a shared expert beside it where the shape has one."""
+
+    def __init__(self, shape: MoELayer, device: torch.device) -> None:
+        super().__init__()
+        dense = shape.dense
+        self.attention_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.attend = Attend(dense, device)
+        self.mlp_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
+        self.mixture = Mixture(shape, device)
+        self.shared = Mlp(dense, device) if shape.shared_inter else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attend(self.attention_norm(x))
+        normed = self.mlp_norm(x)
+        mixed = self.mixture(normed)
+        if self.shared is not None:
+            mixed = mixed + self.shared(normed)
+        y: torch.Tensor = x + mixed
+        return y
+
+
+def make_norm(kind: str, hidden: int, dtype: str, device: torch.device) -> torch.nn.Module:
+    norm = torch.nn.RMSNorm if kind == "rms" else torch.nn.LayerNorm
+    return norm(hidden, eps=1e-5, device=device, dtype=torch_dtype(dtype))
+
+
+def make_layer(shape: LayerShape, device: torch.device) -> torch.nn.Module:
+    """A layer with random weights, spread over the default group if the shape is tensor-parallel."""
+    layer = parallelize_layer(Layer(shape, device), device, shape.tp, shape.sp)
+    return compiled(layer) if shape.compiled else layer
+
+
+def make_moe_layer(shape: MoELayer, device: torch.device) -> torch.nn.Module:
+    layer = MoELayerModule(shape, device)
+    return compiled(layer) if shape.compiled else layer
+
+
+def random_hidden(shape: LayerShape, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """An input that collects a gradient: [batch, seq, hidden], one rank's share of the sequence with sp."""
+    return (leaf(device, shape.dtype, shape.batch, shape.seq_len // (shape.tp if shape.sp else 1), shape.hidden),)

@@ -1,0 +1,156 @@
+"""A built operator: several distinct copies, rotated, so that weights are as cold as in a model of many layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sampling.errors import SkippedError
+from sampling.torch_work.precision import Context, torch_dtype
+
+__all__ = [
+    "COPIES",
+    "AutogradWorkload",
+    "Copy",
+    "PhaseWorkload",
+    "StepWorkload",
+    "leaf",
+    "refuse_named_kernel",
+    "torch_dtype",
+]
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.call import Phase
+
+COPIES = 2
+
+
+@dataclass(kw_only=True, slots=True)
+class Copy:
+    """One copy of an operator: `forward()` makes the output from `inputs` and `weights`."""
+
+    forward: Callable[[], torch.Tensor]
+    inputs: Sequence[torch.Tensor] = ()
+    weights: Sequence[torch.Tensor] = ()
+    output: torch.Tensor | None = field(default=None, init=False)
+    output_gradient: torch.Tensor | None = field(default=None, init=False)
+
+    def size_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (*self.inputs, *self.weights))
+
+
+class AutogradWorkload:
+    """Times the phases of a differentiable operator.
+
+    Each copy's graph is made once and kept, so that a backward can be repeated without its forward.
+    `backward` leaves fresh `.grad` tensors (as a step's first microbatch does), `backward_accumulate` adds to existing
+    ones; `backward_input` and `backward_weight` are the two halves that zero-bubble schedules part.
+    `context` surrounds forward and backward; `note` says which way of several the operator is computed.
+    """
+
+    def __init__(self, copies: Sequence[Copy], *, context: Context = nullcontext, note: str = "") -> None:
+        self._copies = copies
+        self._context = context
+        self._turn = 0
+        self.note = note
+
+    def _current(self) -> Copy:
+        return self._copies[self._turn % len(self._copies)]
+
+    def rotates_through(self, cache_bytes: float) -> bool:
+        """Whether the copies between two turns of one displace it from a cache of this size."""
+        others = [copy.size_bytes() for copy in self._copies[1:]]
+        return sum(others) >= 2 * cache_bytes
+
+    def forget(self) -> None:
+        """Let go of every graph: the next backward follows a forward on the stream of its own time."""
+        for copy in self._copies:
+            copy.output = None
+            for tensor in (*copy.inputs, *copy.weights):
+                tensor.grad = None
+
+    def prepare(self, phase: Phase) -> None:
+        import torch
+
+        self._turn += 1
+        copy = self._current()
+        if phase == "forward":
+            return
+        if copy.output is None:
+            with self._context():
+                copy.output = copy.forward()
+            copy.output_gradient = torch.randn_like(copy.output)
+        if phase == "backward":
+            for tensor in (*copy.inputs, *copy.weights):
+                tensor.grad = None
+        if phase == "backward_accumulate":
+            for tensor in copy.inputs:
+                tensor.grad = None
+            for tensor in copy.weights:
+                if tensor.grad is None:
+                    tensor.grad = torch.zeros_like(tensor)
+
+    def run(self, phase: Phase) -> None:
+        with self._context():
+            self._run(phase)
+
+    def _run(self, phase: Phase) -> None:
+        import torch
+
+        copy = self._current()
+        if phase == "forward":
+            copy.forward()
+            return
+        assert copy.output is not None
+        if phase in ("backward", "backward_accumulate"):
+            torch.autograd.backward(copy.output, copy.output_gradient, retain_graph=True)
+            return
+        targets = copy.inputs if phase == "backward_input" else copy.weights
+        torch.autograd.grad(copy.output, list(targets), copy.output_gradient, retain_graph=True)
+
+
+class StepWorkload:
+    """Times something that is done once a training step, such as the optimizer."""
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self._step = step
+
+    def prepare(self, phase: Phase) -> None:
+        """Nothing to do: a step leaves its state ready for the next."""
+
+    def run(self, phase: Phase) -> None:
+        self._step()
+
+
+class PhaseWorkload:
+    """Times functions that are the phases themselves, one mapping of them a copy."""
+
+    def __init__(self, copies: Sequence[Mapping[Phase, Callable[[], object]]]) -> None:
+        self._copies = copies
+        self._turn = 0
+
+    def forget(self) -> None:
+        """There is no graph to let go of."""
+
+    def prepare(self, phase: Phase) -> None:
+        self._turn += 1
+
+    def run(self, phase: Phase) -> None:
+        self._copies[self._turn % len(self._copies)][phase]()
+
+
+def leaf(device: torch.device, dtype: str, *shape: int) -> torch.Tensor:
+    """A random tensor that collects a gradient; random, since zeros flatter some devices' power limits."""
+    import torch
+
+    return torch.randn(*shape, device=device, dtype=torch_dtype(dtype)).mul_(0.05).requires_grad_()
+
+
+def refuse_named_kernel(operator: str, kernel: str) -> None:
+    """SkippedError for a kernel that someone else's measurement names: torch chooses its own, which is another."""
+    if kernel:
+        raise SkippedError(f"{operator}: kernel {kernel!r} is not one that this sampler can ask torch for")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_operators import CLUSTER, Product, SpreadProduct, random_products, roofline_time, sample, sampled
 
 from regressors.artifact import artifact
 from regressors.artifact.fitted import FittedOperator
@@ -22,6 +21,15 @@ from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 from sampling.session.store import DATA, iterate_samples, read_samples, samples_directory
+from tests.regressors.synthetic_operators import (
+    CLUSTER,
+    Product,
+    SpreadProduct,
+    random_products,
+    roofline_time,
+    sample,
+    sampled,
+)
 
 SAMPLED = random_products(40, seed=0)
 FRESH = random_products(50, seed=1)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
 from regressors.artifact import artifact
 from regressors.artifact.fitted import FittedOperator
@@ -15,6 +14,7 @@ from regressors.dataset import training_data
 from regressors.donor import Donor
 from regressors.features import LENT, hardware_digest, price
 from regressors.models.fit import fit_operator
+from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
 NEW = replace(CLUSTER, gpu=replace(CLUSTER.gpu, name="new", memory_gb_per_s=2 * CLUSTER.gpu.memory_gb_per_s))
 FACTS = {"profile": "new", "architecture": "synthetic", "hardware": {"0": hardware_digest(NEW)}}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from layer_shapes import DENSE_LAYER
 
 from regressors.features import shape_digest
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
+from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
 ATTENTION = Attention(dtype="fp32", batch=2, seq_len=16, heads=4, kv_heads=2, head_dim=16, causal=True)
 

@@ -1,0 +1,180 @@
+"""The command as its user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from predict import one_batch, one_batch_predict
+from predict.cli import main
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
+UNSAMPLED = ["--set", "cluster.profile=nowhere"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_the_demo_is_answered_from_the_shipped_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads(printed(capsys, "one-batch", DEMO, "--json", "--require-measured"))
+    assert result["version"] == 1
+    assert set(result) >= {
+        "step_time_us",
+        "tokens_per_second",
+        "tokens_per_second_per_gpu",
+        "mfu",
+        "bubble_fraction",
+        "breakdown_us",
+        "sources",
+        "stages",
+        "provenance",
+    }
+    step = result["step_time_us"]
+    assert step["low"] < step["median"] < step["high"]
+    assert result["sources"]["measured"] == pytest.approx(1)
+    assert sum(result["breakdown_us"].values()) == pytest.approx(step["median"])
+    assert result["provenance"]["samples"]["provenance"]["device"]["cores"] >= 1
+    assert len(result["stages"]) == 2
+    assert {"forward_us", "backward_us"} <= set(result["stages"][0])
+
+
+def test_text_and_json_and_python_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    median_us = json.loads(printed(capsys, "one-batch", DEMO, "--json"))["step_time_us"]["median"]
+    assert one_batch_predict(DEMO) == one_batch(DEMO).step_time.median_us == median_us
+    text = printed(capsys, "one-batch", DEMO)
+    assert f"{median_us / 1e3:.3g} ms" in text
+    assert "samples: this-machine" in text
+
+
+def test_without_samples_the_first_line_says_so_and_the_answer_is_analytic(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "one-batch", DEMO, *UNSAMPLED)
+    assert text.splitlines()[0].startswith("No samples for profile 'nowhere': kernels and links")
+    result = json.loads(printed(capsys, "one-batch", DEMO, *UNSAMPLED, "--json"))
+    assert result["sources"]["analytic"] == pytest.approx(1)
+    assert result["provenance"]["samples"] is None
+
+
+def test_what_rounds_to_nothing_has_no_sign_and_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "one-batch", str(ROOT / "configs" / "runs" / "this-machine" / "one-process.yml"))
+    assert "bubble 0.0%" in text
+    assert "-0.0%" not in text
+    assert "pp_bubble" not in text
+
+
+def test_require_measured_turns_that_into_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["one-batch", DEMO, *UNSAMPLED, "--require-measured"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "make sample PROFILE=nowhere" in captured.err
+
+
+def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    changed = ["--set", "plan.pp=1", "--set", "plan.tp=2"]
+    assert "tp 2" in printed(capsys, "one-batch", DEMO, *changed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["one-batch", "none.yml"], ["none.yml", "no such file"]),
+        (["one-batch", DEMO, "--set", "plan.tp=3"], ["plan", "6"]),
+        (["one-batch", DEMO, "--set", "plan.tpp=3"], ["did you mean 'tp'"]),
+        (["calls", "none.yml"], ["none.yml"]),
+        (["calls", DEMO, "--output", "/nonexistent/calls.json"], ["--output", "/nonexistent/calls.json"]),
+        (["calls", DEMO, "--output", "/"], ["--output", "directory"]),
+        (["validate", "none.yml"], ["none.yml"]),
+        (["measure", DEMO, "--steps", "0"], ["--steps"]),
+        (["validate", "this-machine", "--rounds", "-1"], ["--rounds"]),
+    ],
+)
+def test_bad_input_is_exit_code_2_with_its_place(
+    arguments: list[str], fragments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for fragment in fragments:
+        assert fragment in captured.err
+
+
+def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from sampling.choosing.requests import read_calls_file
+
+    path = tmp_path / "calls.json"
+    path.write_text(printed(capsys, "calls", DEMO))
+    (requests,) = read_calls_file(path, "CPU core").values()
+    assert "dense_layer" in {request.call.NAME for request in requests}
+
+
+def test_calls_are_those_of_one_kind_of_hardware(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(DEMO).read_text().replace("../", f"{ROOT}/configs/")
+    line = next(line for line in text.splitlines() if line.startswith("cluster:"))
+    other = tmp_path / "h100.yml"
+    other.write_text(text.replace(line, "cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 2, profile: none}"))
+    assert main(["calls", DEMO, str(other)]) == 2
+    assert "CPU core and NVIDIA H100" in capsys.readouterr().err
+
+
+def test_the_schema_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = json.loads(printed(capsys, "schema"))
+    assert set(schema["properties"]) >= {"model", "cluster", "plan", "batch", "precision"}
+
+
+@pytest.mark.parametrize("command", [[], ["one-batch"], ["calls"], ["measure"], ["validate"], ["schema"]])
+def test_help_says_how_to_use_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    assert "usage: predict" in capsys.readouterr().out
+
+
+def test_predicting_loads_no_training_library() -> None:
+    program = (
+        "import sys; from predict.cli import main; main(['one-batch', sys.argv[1], '--json']);"
+        "print([name for name in ('torch', 'sklearn', 'xgboost', 'pandas', 'scipy', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, DEMO], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_colour_is_left_out_of_pipes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "predict", "one-batch", DEMO], capture_output=True, text=True, check=True
+    )
+    assert "\x1b[" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "fault"),
+    [
+        (["cluster.hardware=h100-sxm"], 3, "holds samples of CPU core, not of NVIDIA H100"),
+        (["plan.dp=2", "cluster.gpus_per_node=4"], 2, "4 ranks cannot share 2 cores"),
+        (["cluster.cores=1"], 2, "2 ranks cannot share 1 cores"),
+        (["precision=fp8"], 2, "fp8 products: not modelled with execution.framework torch"),
+    ],
+)
+def test_what_the_samples_say_nothing_of_is_refused(
+    capsys: pytest.CaptureFixture[str], settings: list[str], code: int, fault: str
+) -> None:
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    assert main(["one-batch", DEMO, *overrides]) == code
+    assert fault in capsys.readouterr().err
+
+
+def test_a_profile_that_covers_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "one-batch", DEMO, "--set", "cluster.cores=64")
+    assert text.startswith("No samples for profile 'this-machine' cover this run")
+    assert "taken on" not in text

@@ -1,0 +1,152 @@
+"""`predict memory`: what it prints, its JSON, its exit codes and its picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from predict.cli import main
+from predict.config.load import load
+from predict.memory.estimate import memory_of_step
+from predict.report.memory_json import TERMS
+from sampling.hardware.cluster import CONFIGS
+from tests.predict.workload.parallel_runs import estimated
+
+DEMO = str(CONFIGS / "runs" / "demo.yml")
+LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
+HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
+"""Whole sequences on every rank, which is more than fits."""
+FITTING = ["--set", "plan.recompute=full"]
+
+
+def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["memory", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(out(capsys, *arguments, "--json"))
+    return content
+
+
+def test_text_has_the_verdict_the_ranks_and_the_kinds_of_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    text = out(capsys, LARGE, *FITTING)
+    assert "FITS" in text and "headroom" in text
+    assert all(term in text for term in TERMS)
+    assert "full_dense, full recompute" in text and "embedding" in text
+    assert "One change" not in text
+
+
+def test_json_is_stable_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    content = told(capsys, LARGE, *HEAVY)
+    assert content["version"] == 1
+    assert {"ranks", "point_bytes", "upper_bytes", "capacity_bytes", "headroom_bytes", "verdict", "advice"} <= set(
+        content
+    )
+    for rank in content["ranks"]:
+        assert {"rank", "peak", "allocated", "reserved", "when", *TERMS} <= set(rank)
+        assert rank["peak"] == pytest.approx(sum(rank[term] for term in TERMS))
+        assert rank["when"]["start_us"] < rank["when"]["end_us"]
+    assert content["point_bytes"] == max(rank["peak"] for rank in content["ranks"])
+    assert content["verdict"] == "OOM"
+    steps = [advice["step_us"] for advice in content["advice"]]
+    assert steps and steps == sorted(steps)
+
+
+def test_the_advised_settings_can_be_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    first = told(capsys, LARGE, *HEAVY)["advice"][0]
+    again = told(capsys, LARGE, *HEAVY, *(part for setting in first["settings"] for part in ("--set", setting)))
+    assert again["verdict"] == first["verdict"] == "FITS"
+    assert again["point_bytes"] == pytest.approx(first["point_bytes"])
+    assert again["advice"] == []
+
+
+def test_check_exits_with_4_where_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", LARGE, "--check", *HEAVY]) == 4
+    captured = capsys.readouterr()
+    assert "OOM" in captured.out
+    assert "error: cluster.hardware: llama3-70b-64xh100 needs" in captured.err
+    assert main(["memory", LARGE, "--check", *HEAVY, *FITTING]) == 0
+
+
+def test_one_batch_tells_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["one-batch", LARGE]) == 0
+    assert "memory" in capsys.readouterr().out
+    assert main(["one-batch", LARGE, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    run = load(LARGE)
+    assert content["memory"]["verdict"] == "FITS"
+    assert content["memory"]["point_bytes"] == memory_of_step(estimated(run)).point_bytes
+
+
+def test_more_nodes_take_less_where_state_is_sharded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, LARGE, "--target-nodes", "16")["point_bytes"] < told(capsys, LARGE)["point_bytes"]
+
+
+def test_a_wider_margin_raises_the_upper_bound_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    narrow, wide = (told(capsys, LARGE, "--safety-margin", margin) for margin in ("0", "0.2"))
+    assert narrow["point_bytes"] == wide["point_bytes"]
+    assert narrow["upper_bytes"] < wide["upper_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--safety-margin", "2"], "--safety-margin: 2 is no share; give a number from 0 to 1"),
+        (["--safety-margin", "nan"], "--safety-margin: nan is no share"),
+        (["--timeline", "memory.pdf"], "--timeline: "),
+        (["--timeline", "nowhere/memory.svg"], "there is no folder nowhere"),
+        (["--gpus", "0"], "--gpus: 0 is not a positive number"),
+        (["--mode", "simulate", "--load-benchmark", "a.json"], "--mode: simulate uses no benchmark"),
+        (["--load-benchmark", "a.json", "--save-benchmark", "b.json"], "--save-benchmark: what is loaded"),
+        (["--load-benchmark", "nowhere.json"], "nowhere.json"),
+        (["--target-nodes", "0"], "--target-nodes: 0 is not a positive number"),
+    ],
+)
+def test_options_that_cannot_be(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(["memory", DEMO, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_without_a_memory_part_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    file.write_text("{}")
+    assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 2
+    assert "memory: missing; write it with" in capsys.readouterr().err
+    file.write_text('{"memory": {"version": 99}}')
+    assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 3
+
+
+def test_the_seeds_formulas_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "by the seed's formulas" in out(capsys, LARGE, "--formula", "seed")
+    assert told(capsys, LARGE, "--formula", "seed")["seed"]["total_bytes"] > 0
+
+
+def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "memory.svg"
+    assert main(["memory", LARGE, "--timeline", str(file)]) == 0
+    assert f"wrote {file}" in capsys.readouterr().err
+    root = ElementTree.fromstring(file.read_text())
+    names = {element.get("id") for element in root.iter()}
+    assert {f"rank {rank} activations" for rank in range(4)} <= names
+    texts = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("text")}
+    assert {"capacity", "working"} <= texts
+    assert any(text.endswith("of 79.6 GiB") for text in texts)
+
+
+def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "counted.json"
+    taken = told(capsys, DEMO, "--mode", "both", "--save-benchmark", str(file))
+    loaded = told(capsys, DEMO, "--load-benchmark", str(file))
+    assert taken["mode"] == "both" and loaded["mode"] == "benchmark"
+    assert taken["benchmark"] == loaded["benchmark"]
+    assert loaded["point_bytes"] == loaded["benchmark"]["point_bytes"]
+    assert taken["point_bytes"] == max(rank["peak"] for rank in taken["ranks"])
+    # what was counted on this machine: plain torch, whose activations are known to the byte
+    assert loaded["benchmark"]["terms"]["activation_correction"] == pytest.approx(1.0, abs=0.1)

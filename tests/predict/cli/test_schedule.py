@@ -1,0 +1,387 @@
+"""`predict schedule` as its user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict.cli import main
+from predict.report import console
+from predict.schedules import makespan, names
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
+EVEN = ["--pp", "4", "--microbatches", "8"]
+
+
+def schedules(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> list[dict[str, Any]]:
+    assert main(["schedule", *options, "--json"]) == code
+    content = json.loads(capsys.readouterr().out)
+    assert content["version"] == 1
+    return list(content["schedules"])
+
+
+def test_json_holds_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = schedules(capsys, *EVEN, "--schedule", "zb-h2")
+    assert found == {
+        "name": "zb-h2",
+        "makespan": 27.0,
+        "span": 24.0,
+        "bubble_fraction": pytest.approx(1 / 9),
+        "span_bubble_fraction": 0.0,
+        "peak_chunks": [7, 7, 7, 7],
+        "peak_chunks_until_w": None,
+        "peak_bytes": None,
+        "copies": 1,
+        "cost": 27.0,
+        "valid": True,
+        "why_not": None,
+    }
+
+
+def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "all", "--p2p", "0.1")
+    assert sorted(outcome["name"] for outcome in found) == names()
+    for outcome in found:
+        if outcome["valid"]:
+            expected = makespan(
+                outcome["name"],
+                ranks=4,
+                chunks=2,
+                microbatches=8,
+                forward=1,
+                backward_input=1,
+                backward_weight=1,
+                p2p=0.1,
+            )
+            assert outcome["makespan"] == pytest.approx(expected)
+            assert outcome["why_not"] is None
+        else:
+            assert outcome["makespan"] is None
+            assert outcome["why_not"] == "has one chunk a rank, not 2"
+    valid = [outcome["valid"] for outcome in found]
+    assert valid == sorted(valid, reverse=True)
+
+
+def test_the_memory_limit_rules_schedules_out_and_bounds_the_solved_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {o["name"]: o for o in schedules(capsys, *EVEN, "--schedule", "zb-h2,zb-auto,zb-h1", "--memory-limit", "4")}
+    assert not found["zb-h2"]["valid"]
+    assert found["zb-h2"]["why_not"] == "holds 7 chunk activations, more than the limit of 4"
+    assert max(found["zb-auto"]["peak_chunks"]) <= 4
+    assert found["zb-h1"]["valid"]
+
+
+def test_two_copies_of_the_model_count_double(capsys: pytest.CaptureFixture[str]) -> None:
+    """DualPipe's chunk is twice as large a share of the model, so its shorter makespan does not come first."""
+    found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "dualpipe,zbv")
+    assert [outcome["name"] for outcome in found] == ["zbv", "dualpipe"]
+    assert found[1]["makespan"] < found[0]["makespan"] < found[1]["cost"] == 2 * found[1]["makespan"]
+    limited = {
+        o["name"]: o
+        for o in schedules(capsys, *EVEN, "--vpp", "2", "--memory-limit", "8", "--schedule", "dualpipe,zbv")
+    }
+    assert limited["zbv"]["valid"]
+    assert limited["dualpipe"]["why_not"] == "holds 5 chunk activations of 2 × the size, more than the limit of 8"
+
+
+def test_times_from_a_file_are_by_rank_and_chunk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tables = {
+        "forward": [[1, 2], [3, 4]],
+        "backward_input": [[1, 1], [2, 2]],
+        "backward_weight": [[0.5, 0.5], [1, 1]],
+        "p2p": 0.25,
+    }
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps(tables))
+    found = schedules(capsys, "--stage-times", str(path), "--microbatches", "6", "--schedule", "zbv,v-half")
+    for outcome in found:
+        assert outcome["makespan"] == makespan(outcome["name"], ranks=2, chunks=2, microbatches=6, **tables)
+
+
+def test_order_trace_and_plot_are_written_for_the_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = {
+        kind: tmp_path / f"out.{suffix}" for kind, suffix in (("order", "csv"), ("trace", "json"), ("plot", "svg"))
+    }
+    options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
+    assert main(["schedule", *EVEN, "--schedule", "1f1b,zb-h1", *options]) == 0
+    read = capsys.readouterr()
+    assert read.err.count("(zb-h1)") == 3
+    assert files["order"].read_text().startswith("0F0,0F1,0F2,0F3,0I0,0W0,")
+    assert len([e for e in json.loads(files["trace"].read_text())["traceEvents"] if e["ph"] == "X"]) == 4 * 8 * 3
+    assert "</svg>" in files["plot"].read_text()
+    (again,) = schedules(capsys, *EVEN, "--schedule", str(files["order"]))
+    assert again["makespan"] == 27.0
+
+
+def test_order_as_json_is_as_documented(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "order.json"
+    assert main(["schedule", "--pp", "2", "--microbatches", "1", "--schedule", "1f1b", "--order", str(path)]) == 0
+    assert json.loads(path.read_text())["per_rank"] == [[["F", 0, 0], ["BW", 0, 0]]] * 2
+
+
+def test_the_picture_fits_and_names_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", *EVEN]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 140
+    assert [line.split()[0] for line in lines if line.startswith("rank ")] == ["rank"] * 4
+
+
+def test_blocking_sends_cost_more(capsys: pytest.CaptureFixture[str]) -> None:
+    options = (*EVEN, "--schedule", "1f1b", "--p2p", "0.2")
+    (delay,), (blocking,) = schedules(capsys, *options), schedules(capsys, *options, "--blocking")
+    assert blocking["makespan"] > delay["makespan"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ([], "nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times"),
+        (["--pp", "8"], "--microbatches: missing"),
+        (["--microbatches", "8"], "nothing to time"),
+        ([*EVEN, "--schedule", "zbh1"], "'zbh1' is not a schedule; did you mean 'zb-h1'"),
+        ([*EVEN, "--schedule", ","], "no schedule is named"),
+        (["--pp", "0", "--microbatches", "8"], "--pp: 0 is not a positive number"),
+        ([*EVEN, "--memory-limit", "0"], "--memory-limit: 0 is not a positive number"),
+        ([*EVEN, "--forward", "-1"], "--forward: -1.0 is no time; give a number from 0 to 1e+100"),
+        ([*EVEN, "--forward", "nan"], "--forward: nan is no time"),
+        ([*EVEN, "--forward", "inf"], "--forward: inf is no time"),
+        ([*EVEN, "--p2p", "1e308"], "--p2p: 1e+308 is no time"),
+        ([*EVEN, "--overlap-gain", "nan"], "--overlap-gain: nan is no share"),
+        ([*EVEN, "--order", "a.json", "--trace", "a.json"], "two of them name the same file"),
+        (
+            [*EVEN, "--trace", "/proc/none/trace.json", "--schedule", "1f1b"],
+            "--trace: /proc/none/trace.json: there is no folder /proc/none",
+        ),
+        (
+            [*EVEN, "--vpp", "2", "--schedule", "dualpipev", "--overlap-gain", "2"],
+            "--overlap-gain: 2.0 is no share; give a number from 0 to 1",
+        ),
+        ([*EVEN, "--set", "plan.pp=2"], "--set changes a config"),
+        ([*EVEN, "--plot", "a.pdf", "--schedule", "1f1b"], "a.pdf"),
+        ([*EVEN, "--order", "a.txt", "--schedule", "1f1b"], r"a.txt"),
+        ([*EVEN, "--schedule", ""], "--schedule: '': no schedule is named"),
+        ([*EVEN, "--trace", ""], "--trace: names no file"),
+        ([*EVEN, "--plot", ""], "--plot: names no file"),
+        ([*EVEN, "--order", ""], "--order: names no file"),
+        (["--stage-times", "", "--microbatches", "4"], "--stage-times: names no file"),
+        ([""], "CONFIG: '' names no file"),
+        ([*EVEN, "--trace", "/proc"], "--trace: /proc is a folder"),
+        ([*EVEN, "--plot", "missing/a.svg"], "--plot: missing/a.svg: there is no folder missing; make it"),
+        ([*EVEN, "--trace", "/proc/self/t.json"], "--trace: /proc/self/t.json: cannot be written"),
+        (["--stage-times", "missing.json", "--microbatches", "4"], "missing.json"),
+        (["--stage-times", "missing.json", "--microbatches", "4", "--pp", "3"], "--pp: already told by"),
+    ],
+)
+def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list[str], fault: str) -> None:
+    assert main(["schedule", *options]) == 2
+    assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ({"forward": [[1]], "backward_input": [[1]]}, "backward_weight: missing"),
+        ({"forward": [[1]], "backward_input": [[1], [1]], "backward_weight": [[1]]}, "different ranks × chunks"),
+        (
+            {"forward": [[1], [1, 2]], "backward_input": [[1]], "backward_weight": [[1]]},
+            "forward: rows of [1, 2] chunks",
+        ),
+        (
+            {"forward": [["a"]], "backward_input": [[1]], "backward_weight": [[1]]},
+            "forward[0][0]: 'a' is no time; give a number from 0 to 1e+100",
+        ),
+        (
+            {"forward": [[1]], "backward_input": [[1]], "backward_weight": [[-1]]},
+            "backward_weight[0][0]: -1 is no time",
+        ),
+        (
+            {"forward": [[1]], "backward_input": [[1]], "backward_weight": [[1]], "p2p": [1]},
+            "p2p: a list of 1; give one number\n",
+        ),
+        (
+            {"forward": [[1], ["a"]], "backward_input": [[1], [1]], "backward_weight": [[1], [1]], "p2p": [1, 1]},
+            "p2p: a list of 2; give one number, or a list of 1 number, one an edge\n",
+        ),
+        ({"forward": 1, "p2p": "slow"}, "p2p: 'slow' is no time; give a number from 0 to 1e+100, or a list of them"),
+        ({"forward": 1, "p2p": [0, -1]}, "p2p[1]: -1 is no time"),
+        ({"forward": 1, "activation_bytes": [[-1]]}, "activation_bytes[0][0]: -1 is no"),
+        ({"forward": [[1]], "backward_input": [[1]], "backward_weight": [[1]], "fwd": 1}, "fwd: unknown key"),
+    ],
+)
+def test_bad_stage_times_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: dict[str, Any], fault: str
+) -> None:
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps(content))
+    assert main(["schedule", "--stage-times", str(path), "--microbatches", "4"]) == 2
+    error = capsys.readouterr().err
+    assert fault in error
+    assert str(path) in error
+
+
+def test_nothing_that_runs_ends_with_4_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = schedules(capsys, *EVEN, "--schedule", "zbv", code=4)
+    assert found["why_not"] == "has two chunks a rank, not 1"
+    assert main(["schedule", *EVEN, "--schedule", "1f1b", "--memory-limit", "1"]) == 4
+    assert "1f1b holds 4 chunk activations, more than the limit of 1" in capsys.readouterr().err
+
+
+def test_the_schedule_asked_for_takes_the_place_of_the_config_s(capsys: pytest.CaptureFixture[str]) -> None:
+    found = schedules(capsys, DEMO, "--set", "plan.vpp=2", "--schedule", "all")
+    assert found[0]["valid"]
+    assert main(["schedule", DEMO, "--set", "plan.vpp=2"]) == 2
+    error = capsys.readouterr().err
+    assert "1f1b has one chunk a rank, not 2; set plan.vpp to 1, or take another schedule: dualpipe, dualpipev" in error
+
+
+def test_a_step_of_no_time_has_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nothing = ["--forward", "0", "--backward-input", "0", "--backward-weight", "0"]
+    assert main(["schedule", *EVEN, *nothing, "--schedule", "1f1b", "--plot", str(tmp_path / "none.svg")]) == 0
+    assert "makespan 0<" in (tmp_path / "none.svg").read_text()
+
+
+def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The order of zb-auto, read from a file, holds as much as is told under its name."""
+    path = tmp_path / "zb.csv"
+    options = ["--pp", "8", "--microbatches", "32"]
+    assert main(["schedule", *options, "--schedule", "zb-auto", "--order", str(path)]) == 0
+    assert "zb-auto counts 50% of an activation as let go at B" in capsys.readouterr().out
+    found = {o["name"]: o for o in schedules(capsys, *options, "--schedule", f"zb-auto,{path}")}
+    assert found["zb-auto"]["peak_chunks_until_w"] == found[str(path)]["peak_chunks"]
+    assert max(found["zb-auto"]["peak_chunks"]) == 16 < max(found["zb-auto"]["peak_chunks_until_w"])
+
+
+def test_ties_do_not_make_zb_auto_slower_than_what_it_is_held_against(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--pp", "2", "--microbatches", "4", "--memory-limit", "2", "--schedule", "zb-auto,zb-h1"]
+    for unit in (1.0, 10.0):
+        times = ("forward", "backward-input", "backward-weight")
+        scaled = [part for name in times for part in (f"--{name}", str(unit))]
+        found = schedules(capsys, *options, *scaled, "--p2p", str(0.1 * unit))
+        assert [outcome["makespan"] for outcome in found] == pytest.approx([13.4 * unit] * 2)
+
+
+def test_times_by_edge_rule_out_only_the_schedules_with_other_edges(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "times.json"
+    table = [[1, 1], [1, 1]]
+    path.write_text(
+        json.dumps({"forward": table, "backward_input": table, "backward_weight": table, "p2p": [0.1, 0.2, 0.3]})
+    )
+    found = {o["name"]: o for o in schedules(capsys, "--stage-times", str(path), "--microbatches", "8")}
+    assert found["zbv"]["valid"]
+    assert found["dualpipe"]["why_not"] == "has 1 edge, the times have 3; give p2p as one number"
+
+
+def test_bytes_of_activations_are_shown_where_they_are_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "times.json"
+    table = [[1], [1]]
+    tables = {"forward": table, "backward_input": table, "backward_weight": table, "activation_bytes": [[2**30], [5]]}
+    path.write_text(json.dumps(tables))
+    options = ("--stage-times", str(path), "--microbatches", "8", "--schedule", "1f1b")
+    (found,) = schedules(capsys, *options)
+    assert found["peak_bytes"] == [2 * 2**30, 5]
+    assert main(["schedule", *options]) == 0
+    assert "peak bytes" in capsys.readouterr().out
+
+
+def test_one_file_that_cannot_be_written_does_not_keep_the_others_back(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    order, plot = tmp_path / "x.csv", tmp_path / "x.svg"
+    options = ["--pp", "4", "--vpp", "2", "--microbatches", "8", "--schedule", "dualpipe"]
+    assert main(["schedule", *options, "--order", str(order), "--plot", str(plot)]) == 2
+    said = capsys.readouterr()
+    assert plot.is_file()
+    assert not order.exists()
+    assert f"--order: {order}: torch's CSV numbers the stages of one model" in said.err
+    assert "dualpipe" in said.out
+
+
+def test_against_best_is_of_choices_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", *EVEN, "--vpp", "2", "--memory-limit", "8", "--schedule", "dualpipe,zbv"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  dualpipe*")]
+    assert len(row.split()) == 6, "no cell against best"
+
+
+def test_all_goes_with_other_names(capsys: pytest.CaptureFixture[str]) -> None:
+    found = schedules(capsys, *EVEN, "--schedule", "1f1b,all")
+    assert sorted(outcome["name"] for outcome in found) == names()
+
+
+def test_layers_are_counted_for_the_schedules_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    few = [DEMO, "--set", "plan.vpp=2", "--set", "model.num_hidden_layers=3"]
+    (found,) = schedules(capsys, *few, "--schedule", "dualpipe")
+    assert found["valid"]
+    both = {o["name"]: o for o in schedules(capsys, *few, "--schedule", "zbv,dualpipe")}
+    assert both["zbv"]["why_not"] == "makes 4 stages, more than the model's 3 layers"
+    assert main(["schedule", *few, "--set", "plan.schedule=zbv"]) == 2
+    assert "makes 4 stages of 3 layers" in capsys.readouterr().err
+
+
+def test_an_order_file_of_set_lies_in_the_current_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of --schedule."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["schedule", "--pp", "2", "--microbatches", "4", "--schedule", "zb-h1", "--order", "zz.csv"]) == 0
+    capsys.readouterr()
+    for options in (("--set", "plan.schedule=zz.csv"), ("--schedule", "zz.csv")):
+        (found,) = schedules(capsys, DEMO, *options)
+        assert (found["name"], found["valid"]) == ("zz.csv", True)
+
+
+def test_an_order_that_deadlocks_is_traced_to_its_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n")
+    assert main(["one-batch", DEMO, "--set", "plan.schedule=bad.csv"]) == 2
+    error = capsys.readouterr().err
+    assert "plan.schedule: bad.csv: order of 2 ranks and 2 microbatches deadlocks" in error
+    assert "putting F of microbatch 1, chunk 0 before BW of microbatch 0, chunk 0 on rank 0" in error
+
+
+@pytest.mark.parametrize(("stdout", "encoding"), [("/dev/full", "utf-8"), (None, "ascii")])
+def test_stdout_that_is_full_or_not_unicode(stdout: str | None, encoding: str) -> None:
+    command = [sys.executable, "-m", "predict", "schedule", *EVEN, "--schedule", "1f1b"]
+    with Path(stdout or os.devnull).open("w") as sink:
+        done = subprocess.run(
+            command,
+            stdout=sink if stdout else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            check=False,
+            cwd=ROOT,
+        )
+    error = done.stderr.decode()
+    if stdout:
+        assert done.returncode == 2
+        assert error == "error: stdout: No space left on device; make room, or send the result elsewhere\n"
+    else:
+        assert (done.returncode, error) == (0, "")
+        assert b"rank 0 F0??" in done.stdout
+
+
+@pytest.mark.parametrize("columns", [20, 45, 60, 200])
+def test_a_narrow_terminal_loses_columns_not_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setattr(console, "PIPE_WIDTH", columns)
+    assert main(["schedule", *EVEN, "--schedule", "1f1b,zb-h1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    table = lines[next(at for at, line in enumerate(lines) if "schedule" in line) :]
+    assert [line.split()[0] for line in table[:3]] == ["schedule", "zb-h1", "1f1b"]
+    assert ("longest span" in table[0]) == (columns == 200)
+    assert ("makespan" in table[0]) == (columns >= 45)

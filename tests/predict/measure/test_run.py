@@ -1,0 +1,35 @@
+"""A real measurement from launch to result."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.measure.real_step import measure, measure_interleaved
+from predict.run.plan import Plan
+from sampling.errors import UserError
+from tests.predict.measure.tiny_runs import tiny_run
+
+
+def test_measures_in_rounds_and_tells_of_them() -> None:
+    told: list[str] = []
+    (result,) = measure_interleaved(
+        [(tiny_run(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append
+    )
+    assert len(told) == 1
+    assert told[0].startswith("measured 1 of 1: tiny llama-like ")
+    assert len(result.step_times_us) == 4
+    assert len(result.losses) == 7
+    assert result.losses[-1] < result.losses[0] - 0.05
+    assert result.p10_us <= result.median_us <= result.p90_us
+    assert result.threads == 1
+    assert len(result.parameters_per_rank) == 2
+    assert result.tokens_per_s == pytest.approx(8 * 16 / (result.median_us / 1e6))
+
+
+def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("launched")
+
+    monkeypatch.setattr("predict.measure.real_step.launch", refuse)
+    with pytest.raises(UserError, match=r"plan\.cp: 2 is not measured"):
+        measure(tiny_run(Plan(cp=2)))

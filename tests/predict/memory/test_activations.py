@@ -1,0 +1,205 @@
+"""Activations by profile: what each degree of parallelism divides, and what never rises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predict.memory.activations import (
+    PROFILES,
+    SHARED_BY_LAYERS,
+    Activations,
+    embedding_activations,
+    head_activations,
+    joining_activations,
+    layer_activations,
+)
+from predict.memory.components.profile import PROFILES as TRAITS
+from predict.model.spec import DENSE, LayerKind, ModelSpec
+from predict.workload.layers.feed_forward import busiest_rank
+from predict.workload.layers.local import Local
+from predict.workload.layers.weights import padded_vocabulary
+from tests.predict.workload.parallel_runs import made, spec
+
+SPARSE = LayerKind(sparse=True)
+LINEAR = LayerKind(mixer="linear", sparse=True)
+TOKENS = 4096
+KINDS = [("llama3-70b", DENSE), ("qwen3-30b-a3b", SPARSE), ("deepseek-v3", SPARSE), ("qwen3.5-35b-a3b", LINEAR)]
+
+
+def local_of(model: str | ModelSpec, *, micro: int = 1, seq_len: int = TOKENS, **settings: Any) -> Local:
+    return Local(run=made(model, batch={"global": 64 * micro, "micro": micro, "seq_len": seq_len}, **settings))
+
+
+def layer(
+    model: str | ModelSpec, kind: LayerKind, profile: str, recompute: str = "none", **settings: Any
+) -> Activations:
+    modules = {"plan__recompute_modules": settings.pop("modules")} if "modules" in settings else {}
+    local = local_of(model, plan__recompute=recompute, **modules, **settings)
+    return layer_activations(local, kind, profile, recompute=recompute)
+
+
+def own(kept: Mapping[str, float]) -> float:
+    """Without what all layers share."""
+    return sum(size for component, size in kept.items() if component not in SHARED_BY_LAYERS)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_sequence_parallelism_divides_norms_and_dropout(profile: str) -> None:
+    whole, split = (
+        layer("gpt3-175b", DENSE, profile, seq_len=2048, plan__tp=4, plan__sp=sp, execution__dropout=True).kept
+        for sp in (False, True)
+    )
+    inputs = {"qkv", "mlp"} if profile in ("megatron-te", "deepspeed") else set()
+    for component, size in whole.items():
+        if component in ("norm", "dropout"):
+            assert split[component] == size / 4
+        elif component in inputs:
+            # Megatron's products keep their share of what they gather
+            assert size - split[component] == 3 / 4 * 2 * 2048 * 12288
+        else:
+            assert split[component] == size
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tensor_parallelism_divides_attention_and_mlp_alone(profile: str) -> None:
+    whole, split = (layer("llama3-70b", DENSE, profile, plan__tp=tp).kept for tp in (1, 4))
+    entered = 2 * TOKENS * 8192
+    assert split["norm"] == whole["norm"]
+    assert split["qkv"] == whole["qkv"] == entered
+    assert split["core_attn"] == whole["core_attn"] / 4
+    assert split["proj"] == whole["proj"] / 4
+    assert split["mlp"] - entered == (whole["mlp"] - entered) / 4
+    assert split.get("rope") == whole.get("rope")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("model", "kind"), KINDS)
+def test_context_parallelism_divides_all_that_grows_with_tokens(model: str, kind: LayerKind, profile: str) -> None:
+    whole, split = (layer(model, kind, profile, plan__cp=cp).total for cp in (1, 4))
+    # DeepSeek's router multiplies by an fp32 copy of its weight
+    copy = 4 * 256 * 7168 if model == "deepseek-v3" and "megatron" not in profile and profile != "deepspeed" else 0
+    assert split - copy == pytest.approx((whole - copy) / 4, rel=0.005)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_expert_parallelism_moves_rows_but_leaves_as_many(profile: str) -> None:
+    model = spec("qwen3-30b-a3b")
+    experts = model.experts
+    assert experts is not None
+    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=ep).kept for ep in (1, 8))
+    assert {**split, "permute": 0} == {**whole, "permute": 0}
+    # only how many rows each local expert has
+    assert whole["permute"] - split["permute"] in (0, 4 * 128 * 7 / 8)
+    skewed = layer(model, SPARSE, profile, plan__dp=8, plan__ep=8, execution__expert_load="power_law_1.0").kept
+    load = busiest_rank("power_law_1.0", experts, 8)
+    assert load > 1
+    assert skewed["experts"] == pytest.approx(load * split["experts"])
+    assert skewed["core_attn"] == split["core_attn"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tensor_parallel_experts_hold_more_rows_of_narrower_experts(profile: str) -> None:
+    model = spec("qwen3-30b-a3b")
+    experts = model.experts
+    assert experts is not None
+    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=2, plan__etp=etp).kept for etp in (1, 2))
+    gathered = split["experts"] - whole["experts"]
+    copies = 1 if profile == "megatron-te" else 2
+    assert gathered == copies * 2 * TOKENS * experts.topk * model.hidden
+    assert {**split, "experts": 0, "permute": 0} == {**whole, "experts": 0, "permute": 0}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_pipeline_and_data_parallelism_divide_nothing_of_a_layer(profile: str) -> None:
+    alone = layer("llama3-70b", DENSE, profile)
+    assert layer("llama3-70b", DENSE, profile, plan__pp=4) == alone
+    assert layer("llama3-70b", DENSE, profile, plan__dp=4) == alone
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_ends_divide_the_vocabulary_and_count_no_residual(profile: str) -> None:
+    model = spec("llama3-70b")
+    whole, split = (head_activations(local_of(model, plan__tp=tp), profile) for tp in (1, 8))
+    megatron = profile in ("megatron-te", "deepspeed")
+    vocab = padded_vocabulary(model.vocab, 1) if megatron else model.vocab
+    a_logit = TRAITS[profile].loss[2]
+    assert whole.kept["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
+    assert whole.forward_working_bytes == pytest.approx((a_logit.forward - a_logit.kept) * TOKENS * vocab, rel=1e-3)
+    assert split.kept["loss"] == pytest.approx(whole.kept["loss"] / 8, rel=1e-2)
+    assert split.backward_working_bytes < whole.backward_working_bytes
+    embedding = embedding_activations(local_of(model), profile)
+    assert embedding.total == 8 * TOKENS
+    assert joining_activations(local_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile).total
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("model", "kind"), KINDS)
+def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kind: LayerKind, profile: str) -> None:
+    none, full = (layer(model, kind, profile, recompute) for recompute in ("none", "full"))
+    assert own(full.kept) == 2 * TOKENS * spec(model).hidden
+    assert full.backward_working_bytes > own(none.kept) - own(full.kept)
+    assert full.total < none.total
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"jax.*eager, megatron-te"):
+        layer("llama3-8b", DENSE, "jax")
+
+
+def test_counting_imports_no_torch() -> None:
+    code = "import sys, predict.memory.activations; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+SIZES = st.fixed_dictionaries(
+    {
+        "profile": st.sampled_from(PROFILES),
+        "kind": st.sampled_from(KINDS),
+        "micro": st.integers(1, 4),
+        "seq": st.sampled_from([256, 1024, 4096]),
+        "attention": st.sampled_from(["best", "unfused"]),
+        "dropout": st.booleans(),
+    }
+)
+
+
+def sized(size: Mapping[str, Any], recompute: str = "none", **changes: Any) -> float:
+    size = {**size, **changes}
+    model, kind = size["kind"]
+    of = spec(model)
+    of = replace(of, hidden=of.hidden * size.get("wider", 1))
+    settings = {"execution__attention": size["attention"], "execution__dropout": size["dropout"]}
+    if size.get("tp", 1) > 1:
+        settings |= {"plan__tp": size["tp"], "plan__sp": True}
+    modules = {"modules": size["modules"]} if "modules" in size else {}
+    return layer(
+        of, kind, size["profile"], recompute, micro=size["micro"], seq_len=size["seq"], **settings, **modules
+    ).total
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES)
+def test_kept_bytes_grow_with_every_size(size: dict[str, Any]) -> None:
+    base = sized(size)
+    assert sized(size, micro=size["micro"] + 1) > base
+    assert sized(size, seq=2 * size["seq"]) > base
+    assert sized(size, wider=2) > base
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.sets(st.sampled_from(["core_attn", "layernorm", "moe", "moe_act"]), min_size=1))
+def test_kept_bytes_never_rise_with_tp_or_recompute(size: dict[str, Any], modules: set[str]) -> None:
+    base = sized(size)
+    assert sized(size, tp=2) <= base
+    assert sized(size, tp=4) <= sized(size, tp=2)
+    if size["kind"][1].sparse or not modules & {"moe", "moe_act"}:
+        chosen = sized(size, "selective", modules=",".join(sorted(modules)))
+        assert sized(size, "full") <= chosen <= base

@@ -1,0 +1,104 @@
+"""Advice is computed: changes that fit, by their own step times, within the rules of a config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from predict.memory.advice import Advice, advise, changed
+from predict.memory.estimate import memory_of
+from predict.prices.open import open_prices
+from predict.run.training_run import TrainingRun
+from predict.step.estimate import median_step_us
+from sampling.errors import ConfigError
+from tests.predict.workload.parallel_runs import made
+
+
+def advice_for(run: TrainingRun) -> tuple[Advice, ...]:
+    return advise(run, memory_of(run), open_prices(run.cluster, run.execution)[0])
+
+
+def apply(run: TrainingRun, advice: Advice) -> TrainingRun:
+    settings: dict[str, Any] = {}
+    for setting in advice.settings:
+        key, _, value = setting.partition("=")
+        settings[key] = {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value)
+    return changed(run, settings)
+
+
+@pytest.fixture(scope="module")
+def too_large() -> TrainingRun:
+    run = made(
+        "llama3-70b", plan__tp=4, plan__sp=True, plan__pp=4, plan__dp=4, plan__zero=1, batch__micro=4, batch__global=128
+    )
+    assert memory_of(run).verdict == "OOM"
+    return run
+
+
+def test_nothing_is_advised_where_it_fits() -> None:
+    run = made("llama3-8b", plan__tp=8, plan__sp=True)
+    assert memory_of(run).verdict == "FITS"
+    assert advice_for(run) == ()
+
+
+def test_each_change_makes_it_fit_at_its_own_cost(too_large: TrainingRun) -> None:
+    found = advice_for(too_large)
+    prices, _ = open_prices(too_large.cluster, too_large.execution)
+    assert {"recompute", "smaller microbatch"} <= {advice.kind for advice in found}
+    for advice in found:
+        mended = apply(too_large, advice)
+        memory = memory_of(mended)
+        assert memory.verdict == advice.verdict == "FITS"
+        assert memory.point_bytes == advice.point_bytes
+        assert median_step_us(mended, prices) == advice.step_us
+        assert advice.cost == pytest.approx(advice.step_us / median_step_us(too_large, prices) - 1)
+
+
+def test_the_cheapest_comes_first(too_large: TrainingRun) -> None:
+    steps = [advice.step_us for advice in advice_for(too_large)]
+    assert steps == sorted(steps)
+
+
+def test_a_step_no_larger_than_needed_is_advised(too_large: TrainingRun) -> None:
+    """The largest microbatch that fits."""
+    (advice,) = [each for each in advice_for(too_large) if each.kind == "smaller microbatch"]
+    size = int(advice.settings[0].removeprefix("batch.micro="))
+    larger = [each for each in (1, 2) if each > size]
+    assert all(memory_of(changed(too_large, {"batch.micro": each})).verdict != "FITS" for each in larger)
+
+
+def test_changes_keep_the_rules_of_a_config(too_large: TrainingRun) -> None:
+    for advice in advice_for(too_large):
+        plan = apply(too_large, advice).plan
+        assert plan.tp * plan.pp * plan.dp == too_large.cluster.world_size
+        assert plan.tp <= too_large.cluster.gpus_per_node
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"plan.tp": 3, "plan.dp": 4}, r"plan.tp: 3 does not divide the 64 attention heads"),
+        ({"plan.tp": 8}, r"plan.dp: tp · pp · cp · dp"),
+        ({"batch.micro": 3}, r"batch.global: 128 is not a multiple"),
+        ({"plan.schedule": "zbv"}, r"plan.schedule: zbv .*two chunks"),
+    ],
+)
+def test_illegal_changes_are_refused(too_large: TrainingRun, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(too_large, settings)
+
+
+def test_no_single_change_fits_a_model_that_is_far_too_large() -> None:
+    run = made("llama3.1-405b", batch__seq_len=8192)
+    assert memory_of(run).verdict == "OOM"
+    assert advice_for(run) == ()
+
+
+def test_a_run_at_risk_is_advised_what_surely_fits(too_large: TrainingRun) -> None:
+    memory = memory_of(too_large)
+    at_risk = replace(memory, capacity_bytes=memory.point_bytes * 1.01)
+    assert at_risk.verdict == "AT RISK"
+    prices, _ = open_prices(too_large.cluster, too_large.execution)
+    assert all(advice.verdict == "FITS" for advice in advise(too_large, at_risk, prices))

@@ -1,0 +1,258 @@
+"""The peak is that of the schedule's own order: a replay, unit by unit, finds the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predict.memory.chunk import ChunkBytes, ChunkCounter, Instant
+from predict.memory.estimate import Counting, memory_of, memory_of_step
+from predict.memory.held import HeldChunk, Unit, held_by_ranks
+from predict.memory.over_time import memory_over_time
+from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
+from predict.memory.profile import profile_of
+from predict.memory.unit_activations import ActivationsOfUnits
+from predict.run.training_run import TrainingRun
+from predict.schedules import registry
+from predict.schedules.order import Order
+from sampling.errors import ConfigError
+from tests.predict.memory.plain_activations import PLAIN
+from tests.predict.workload.parallel_runs import estimated, made
+
+SCHEDULES = [
+    ("1f1b", 1, 6),
+    ("afab", 1, 6),
+    ("interleaved-1f1b", 2, 8),
+    ("looped-bfs", 2, 8),
+    ("zb-h1", 1, 6),
+    ("zb-h2", 1, 6),
+    ("zbv", 2, 8),
+    ("v-half", 2, 8),
+]
+FRAMEWORKS: list[dict[str, Any]] = [
+    {"execution__framework": "megatron-core", "plan__zero": 1},
+    {"execution__framework": "torchtitan", "plan__zero": 3},
+    {"execution__framework": "torchtitan", "plan__zero": 1},
+]
+
+
+def run_of(schedule: str, vpp: int, microbatches: int, **more: Any) -> TrainingRun:
+    return made(
+        "llama3-8b",
+        **{
+            "plan__pp": 4,
+            "plan__vpp": vpp,
+            "plan__dp": 2,
+            "plan__schedule": schedule,
+            "batch__global": 2 * microbatches,
+            **more,
+        },
+    )
+
+
+def order_of(run: TrainingRun) -> Order:
+    plan = run.plan
+    return registry.order(plan.schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=run.microbatches)
+
+
+@dataclass
+class Replay:
+    """One rank, a tensor at a time: what every unit of every microbatch keeps, by (microbatch, chunk)."""
+
+    counter: ChunkCounter
+    chunks: tuple[HeldChunk, ...]
+    released_by_b: float
+    kept: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    gradients: dict[int, float] = field(default_factory=dict)
+    peak: float = 0.0
+
+    def note(self, working: float) -> None:
+        alive = sum(map(sum, self.kept.values())) + sum(self.gradients.values())
+        self.peak = max(self.peak, alive + working)
+
+    def forward(self, microbatch: int, chunk: int) -> None:
+        units = self.chunks[chunk].units
+        own = self.kept[microbatch, chunk] = []
+        for place, unit in enumerate(units):
+            own.append(self.counter.activations(unit).kept_bytes)
+            ahead = self.counter.gathered(units[place + 1]) if place + 1 < len(units) else 0.0
+            self.note(self.counter.activations(unit).forward_working_bytes + self.counter.gathered(unit) + ahead)
+
+    def working(self, units: tuple[Unit, ...], place: int) -> float:
+        unit = units[place]
+        behind = self.counter.gathered(units[place - 1]) if place else 0.0
+        return self.counter.backward_working(unit) + self.counter.gathered(unit) + behind + self.counter.unreduced(unit)
+
+    def backward(self, microbatch: int, chunk: int) -> None:
+        units, own = self.chunks[chunk].units, self.kept[microbatch, chunk]
+        first = chunk not in self.gradients
+        self.gradients.setdefault(chunk, 0.0)
+        for place in reversed(range(len(units))):
+            if first:
+                self.gradients[chunk] += self.counter.gradients(units[place])
+            self.note(self.working(units, place))
+            own.pop()
+        del self.kept[microbatch, chunk]
+
+    def parted(self, microbatch: int, chunk: int) -> float:
+        """What the halves take beyond what is kept: as the whole backward, unit after unit."""
+        units, own = self.chunks[chunk].units, self.kept[microbatch, chunk]
+        whole = [self.counter.activations(unit).kept_bytes for unit in units]
+        most = max(sum(whole[: place + 1]) + self.working(units, place) for place in range(len(units))) - sum(whole)
+        assert own
+        return most
+
+    def run(self, order: Order, rank: int) -> float:
+        for kind, microbatch, chunk in order.actions[rank]:
+            if kind == "F":
+                self.forward(microbatch, chunk)
+            elif kind == "BW":
+                self.backward(microbatch, chunk)
+            elif kind == "B":
+                self.note(self.parted(microbatch, chunk))
+                own = self.kept[microbatch, chunk]
+                self.kept[microbatch, chunk] = [size * (1 - self.released_by_b) for size in own]
+            else:
+                if chunk not in self.gradients:
+                    self.gradients[chunk] = sum(map(self.counter.gradients, self.chunks[chunk].units))
+                self.note(self.parted(microbatch, chunk))
+                del self.kept[microbatch, chunk]
+        assert not self.kept
+        return self.peak
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=["megatron", "fsdp", "torch-zero-1"])
+@pytest.mark.parametrize(("schedule", "vpp", "microbatches"), SCHEDULES, ids=[name for name, _, _ in SCHEDULES])
+def test_the_peak_is_that_of_a_replay(schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]) -> None:
+    run = run_of(schedule, vpp, microbatches, **framework)
+    counting, order = Counting(run, PLAIN), order_of(run)
+    counter = ChunkCounter(run, profile_of(run), ActivationsOfUnits(run, profile_of(run), PLAIN))
+    released = registry.get(schedule).released_by_b
+    for rank, chunks in enumerate(held_by_ranks(run)):
+        replayed = Replay(counter=counter, chunks=chunks, released_by_b=released).run(order, rank)
+        assert peak_of_order(order.rows[rank], counting.chunks[rank], released).total == pytest.approx(replayed)
+
+
+sizes = st.floats(0, 100)
+instants = st.builds(Instant, activations=sizes, working=sizes)
+
+
+@st.composite
+def chunk_bytes(draw: st.DrawFn) -> ChunkBytes:
+    kept, gradients, made_so_far = draw(sizes), draw(sizes), draw(st.floats(0, 1))
+    within = st.builds(Instant, activations=st.floats(0, kept) if kept else st.just(0.0), working=sizes)
+    backward = draw(within)
+    return ChunkBytes(
+        kept=kept,
+        forward=draw(within),
+        backward=backward,
+        first_backward=replace(backward, gradients=gradients * made_so_far),
+        gradients=gradients,
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    chunk=chunk_bytes(),
+    schedule=st.sampled_from(IN_CLOSED_FORM),
+    ranks=st.integers(1, 6),
+    microbatches=st.integers(1, 9),
+)
+def test_the_closed_form_is_the_replay_of_the_order(
+    chunk: ChunkBytes, schedule: str, ranks: int, microbatches: int
+) -> None:
+    order = registry.order(schedule, ranks=ranks, chunks=1, microbatches=microbatches)
+    for rank in range(ranks):
+        closed = peak_in_closed_form(schedule, chunk, ranks=ranks, rank=rank, microbatches=microbatches)
+        replayed = peak_of_order(order.rows[rank], [chunk])
+        assert closed.total == pytest.approx(replayed.total)
+        assert order.actions[rank][closed.index] == closed.action
+
+
+def test_live_microbatches_are_those_of_1f1b() -> None:
+    """min(m, p − r) and not a factor on all ranks."""
+    run = run_of("1f1b", 1, 3)
+    layers = [rank.layers for rank in memory_of(run, activations=PLAIN).ranks]
+    (unit,) = {
+        unit for chunks in held_by_ranks(run) for chunk in chunks for unit in chunk.units if unit.role == "layer"
+    }
+    layer = ActivationsOfUnits(run, profile_of(run), PLAIN).of_unit(unit).kept_bytes
+    live = [rank.activations / (layer * layers[rank.rank]) for rank in memory_of(run, activations=PLAIN).ranks]
+    assert [round(each) for each in live[:3]] == [3, 3, 2]
+
+
+def test_the_end_with_the_logits_can_be_the_fullest() -> None:
+    """Few layers and a wide vocabulary: the last rank; many live microbatches: the first."""
+    few = made("llama3-8b", layers=2, plan__pp=2, batch__global=8)
+    many = made("llama3-8b", plan__pp=8, batch__global=16)
+    assert memory_of(few, activations=PLAIN).worst.rank == 1
+    assert memory_of(many, activations=PLAIN).worst.rank == 0
+
+
+def test_pairs_that_run_as_one_hold_the_working_sets_of_both() -> None:
+    run = run_of("dualpipev", 2, 8)
+    counting, order = Counting(run, PLAIN), order_of(run)
+    counter = ChunkCounter(run, profile_of(run), ActivationsOfUnits(run, profile_of(run), PLAIN))
+    for rank, chunks in enumerate(held_by_ranks(run)):
+        one_by_one = Replay(counter=counter, chunks=chunks, released_by_b=0.0).run(order, rank)
+        assert peak_of_order(order.rows[rank], counting.chunks[rank]).total >= one_by_one * (1 - 1e-12)
+
+
+def test_two_chains_hold_two_stages_of_weights_a_rank() -> None:
+    twice = run_of("dualpipe", 2, 8)
+    once = run_of("1f1b", 1, 8)
+    elements = [sum(rank.elements for rank in memory_of(run, activations=PLAIN).ranks) for run in (once, twice)]
+    assert elements[1] == 2 * elements[0]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=["megatron", "fsdp", "torch-zero-1"])
+@pytest.mark.parametrize(("schedule", "vpp", "microbatches"), [*SCHEDULES, ("dualpipev", 2, 8)])
+def test_the_course_of_a_step_has_the_peak_at_its_highest(
+    schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]
+) -> None:
+    step = estimated(run_of(schedule, vpp, microbatches, **framework))
+    memory = memory_of_step(step, activations=PLAIN)
+    for rank, course in zip(memory.ranks, memory_over_time(step, activations=PLAIN), strict=True):
+        top = int(np.argmax(course.total))
+        assert course.total[top] == pytest.approx(rank.peak)
+        assert np.allclose(course.start_us[1:], course.end_us[:-1])
+        assert (course.end_us[-1] == step.step_time.median_us) and course.start_us[0] == 0
+        if rank.when.start_us is not None:
+            assert course.start_us[top] <= rank.when.end_us
+            assert course.end_us[top] >= rank.when.start_us
+
+
+def test_timed_and_untimed_estimates_agree() -> None:
+    for schedule, vpp, microbatches in SCHEDULES:
+        run = run_of(schedule, vpp, microbatches)
+        timed, untimed = memory_of_step(estimated(run), activations=PLAIN), memory_of(run, activations=PLAIN)
+        for one, other in zip(timed.ranks, untimed.ranks, strict=True):
+            assert one.peak == pytest.approx(other.peak)
+            assert one.when.action == other.when.action
+            assert one.when.start_us is not None
+
+
+def test_best_needs_times() -> None:
+    with pytest.raises(ConfigError, match=r"plan.schedule: best .* name a schedule"):
+        memory_of(run_of("best", 1, 8), activations=PLAIN)
+
+
+def test_gradients_that_are_made_in_the_backward_are_not_there_before() -> None:
+    """One microbatch of plain torch: the peak of its activations meets no gradients, as Megatron's buffers would."""
+    lazy = memory_of(made("llama3-8b", execution__framework="torch", batch__global=1), activations=PLAIN).worst
+    buffered = memory_of(made("llama3-8b", batch__global=1), activations=PLAIN).worst
+    assert lazy.gradients < 2 * lazy.elements or lazy.when.action == "the optimizer's step"
+    assert buffered.gradients == 4 * buffered.elements
+
+
+def test_the_optimizers_step_is_the_peak_where_it_copies_gradients() -> None:
+    """DeepSpeed's fp16 optimizer: fp32 copies of its share of the gradients, with few activations."""
+    run = made("llama3-8b", execution__framework="megatron-deepspeed", precision="fp16", batch__seq_len=128)
+    worst = memory_of(run, activations=PLAIN).worst
+    assert worst.when.action == "the optimizer's step"
+    assert (worst.activations, worst.working) == (0.0, 4 * worst.elements)

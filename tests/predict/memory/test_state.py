@@ -1,0 +1,159 @@
+"""Weights, gradients and optimizer of a rank: the model's own parameters shared out, at their bytes each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from predict.memory.estimate import memory_of
+from predict.memory.held import held_by_ranks, weights_of_rank
+from predict.memory.profile import profile_of
+from predict.memory.state import bytes_a_parameter, state_of_rank
+from predict.run.training_run import TrainingRun
+from predict.workload.layers.weights import padded_vocabulary
+from sampling.hardware.cluster import CONFIGS
+from tests.predict.memory.plain_activations import PLAIN
+from tests.predict.workload.parallel_runs import made, spec
+
+SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
+LARGE_VOCABULARY = {"plan__tp": 8, "plan__sp": True, "plan__pp": 8}
+
+
+def on_rank(run: TrainingRun, rank: int = 0) -> int:
+    """Parameters that a rank computes with."""
+    return weights_of_rank(held_by_ranks(run)[rank]).total
+
+
+def in_pipeline(run: TrainingRun) -> int:
+    """Parameters of one replica without tensor parallelism: of all pipeline ranks, experts of all their ranks."""
+    held = [weights_of_rank(chunks) for chunks in held_by_ranks(run)]
+    return sum(each.dense + each.experts * run.plan.ep for each in held)
+
+
+def padding(run: TrainingRun) -> int:
+    """Rows that round the vocabulary up to a multiple of 128 · tp, in every table of it."""
+    rows = padded_vocabulary(run.model.vocab, run.plan.tp) - run.model.vocab
+    tables = 1 if run.model.tied and run.plan.pp == 1 else 2
+    return tables * rows * run.model.hidden
+
+
+@cache
+def torch_count(name: str) -> int:
+    """Parameters of the model that transformers builds, on the meta device, shared ones once."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
+    import torch
+
+    config = json.loads((CONFIGS / "models" / f"{name}.json").read_text())
+    keys = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    whole = transformers.AutoConfig.for_model(config["model_type"], **keys)
+    with torch.device("meta"):
+        built = transformers.AutoModelForCausalLM.from_config(getattr(whole, "text_config", whole))
+    return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_one_rank_holds_what_torch_counts(name: str) -> None:
+    run = made(replace(spec(name), mtp_layers=0), batch__seq_len=128)
+    assert on_rank(run) - padding(run) == torch_count(name)
+
+
+@pytest.mark.parametrize("name", ["llama3-70b", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b"])
+def test_pipeline_and_expert_ranks_add_up_to_the_model(name: str) -> None:
+    run = made(name, plan__pp=4, plan__dp=4, plan__ep=4 if spec(name).experts else 1)
+    assert in_pipeline(run) - padding(run) == spec(name).parameters
+
+
+def test_a_tied_table_counts_once_on_one_rank_and_twice_at_the_ends_of_a_pipeline() -> None:
+    model = spec("gemma3-27b")
+    table = padded_vocabulary(model.vocab, 1) * model.hidden
+    alone, apart = made(model), made(model, plan__pp=2)
+    assert on_rank(alone) - padding(alone) == model.parameters
+    assert in_pipeline(apart) - in_pipeline(alone) == table
+
+
+def test_tensor_parallelism_divides_static_memory() -> None:
+    """A peer shows 52.6 B parameters a rank for 405B on tp 8 · pp 8."""
+    run = made("llama3.1-405b", **LARGE_VOCABULARY)
+    assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
+    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    assert held.parameters == 2 * on_rank(run)
+    assert held.total == (2 + 4 + 12) * on_rank(run)
+
+
+def test_whole_replica_of_405b_is_the_model() -> None:
+    """Norms are whole on every tensor-parallel rank; all else is divided."""
+    run = made("llama3.1-405b", **LARGE_VOCABULARY)
+    norms = (2 * run.model.layers + 1) * run.model.hidden
+    ranks = sum(8 * on_rank(run, rank) for rank in range(8)) - 7 * norms
+    assert ranks - padding(run) == run.model.parameters
+
+
+def test_fsdp_shards_all_of_the_state() -> None:
+    """A peer shows 400 GiB a GPU for 70B on 64 GPUs: the optimizer alone was sharded."""
+    run = made("llama3-70b", plan__dp=64, plan__zero=3, execution__framework="torchtitan", batch__global=64)
+    (rank,) = memory_of(run, activations=PLAIN).ranks
+    state = rank.parameters + rank.gradients + rank.optimizer
+    assert state <= 16 * on_rank(run) / 64 * 1.001
+    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    assert held.total == pytest.approx(16 * on_rank(run) / 64)
+
+
+@pytest.mark.parametrize(
+    ("zero", "bytes_each"), [(0, 2 + 4 + 12), (1, 2 + 4 + 12 / 8), (2, 2 + (4 + 12) / 8), (3, (2 + 4 + 12) / 8)]
+)
+def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> None:
+    run = made("llama3-8b", plan__dp=8, plan__zero=zero)
+    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    assert held.total == pytest.approx(bytes_each * on_rank(run))
+
+
+def test_hybrid_sharding_divides_by_the_shard_group_alone() -> None:
+    run = made("llama3-8b", plan__dp=16, plan__zero=1, plan__shard=8)
+    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    assert held.optimizer == pytest.approx(12 * on_rank(run) / 8)
+
+
+def test_experts_shard_over_their_own_group() -> None:
+    run = made("mixtral-8x7b", plan__dp=16, plan__ep=8, plan__zero=1)
+    weights = weights_of_rank(held_by_ranks(run)[0])
+    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    assert held.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
+
+
+def test_shared_experts_have_their_own_width() -> None:
+    """A peer takes a shared expert for as wide as a routed one, or for none at all."""
+    model = spec("deepseek-v3")
+    assert model.experts is not None
+    wider = replace(model, experts=replace(model.experts, shared_ffn=3 * model.experts.shared_ffn))
+    narrow, wide = (
+        on_rank(made(each, plan__pp=16, plan__dp=64, plan__ep=64, batch__global=64), 3) for each in (model, wider)
+    )
+    layers = 4
+    assert wide - narrow == layers * 3 * model.hidden * 2 * model.experts.shared_ffn
+
+
+BYTES: list[tuple[dict[str, Any], tuple[int, int, int, int]]] = [
+    ({}, (2, 4, 12, 0)),
+    ({"execution__gradient_dtype": "bf16"}, (2, 2, 12, 0)),
+    ({"execution__master_weights": False}, (2, 4, 4, 0)),
+    ({"execution__optimizer": "muon"}, (2, 4, 8, 0)),
+    ({"precision": "fp8"}, (2, 4, 12, 2)),
+    ({"precision": "tf32"}, (4, 4, 8, 0)),
+    ({"execution__framework": "megatron-deepspeed", "precision": "fp16"}, (2, 2, 12, 0)),
+    ({"execution__framework": "megatron-deepspeed"}, (2, 6, 12, 0)),
+    ({"execution__framework": "torchtitan", "plan__zero": 3, "plan__dp": 2}, (4, 4, 8, 0)),
+    ({"execution__framework": "torch"}, (2, 2, 4, 0)),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), BYTES)
+def test_bytes_a_parameter_follow_the_precision_and_the_framework(
+    settings: dict[str, Any], expected: tuple[int, int, int, int]
+) -> None:
+    run = made("llama3-8b", **settings)
+    each = bytes_a_parameter(run, profile_of(run))
+    assert (each.weights, each.gradients, each.optimizer, each.copies) == expected

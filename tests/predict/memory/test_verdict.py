@@ -1,0 +1,285 @@
+"""What fits: the device's own capacity, the worst rank, and how the estimate moves with the plan."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from predict.memory.buffers import communicators_of
+from predict.memory.estimate import GIB, MemoryEstimate, capacity_bytes, memory_of, verdict_of
+from predict.memory.profile import profile_of
+from predict.run.training_run import TrainingRun
+from sampling.errors import ConfigError
+from sampling.hardware.cluster import load_cluster
+from tests.predict.memory.plain_activations import PLAIN
+from tests.predict.workload.parallel_runs import made, spec
+
+
+def peak(run: TrainingRun) -> float:
+    return memory_of(run).point_bytes
+
+
+def allocated(run: TrainingRun) -> float:
+    """Of the worst rank: tensors alone, without the communicators that more groups bring."""
+    return max(rank.allocated for rank in memory_of(run).ranks)
+
+
+def activations(run: TrainingRun) -> float:
+    return max(rank.activations for rank in memory_of(run).ranks)
+
+
+@pytest.mark.parametrize(
+    ("point", "upper", "verdict"),
+    [(70, 79, "FITS"), (80, 80, "FITS"), (79, 81, "AT RISK"), (81, 90, "OOM"), (582, 600, "OOM")],
+)
+def test_verdicts(point: float, upper: float, verdict: str) -> None:
+    assert verdict_of(point, upper, 80) == verdict
+
+
+def test_what_does_not_fit_is_never_told_to_fit() -> None:
+    """A peer shows a 582 GB fit on a part of 288 GB: 70B whole on one of them."""
+    memory = memory_of(made("llama3-70b", cluster__hardware="mi355x"))
+    assert memory.point_bytes > 582e9
+    assert memory.capacity_bytes <= 288 * GIB
+    assert memory.verdict == "OOM"
+    assert memory.headroom_bytes < 0
+
+
+@pytest.mark.parametrize(("hardware", "gib"), [("h100-sxm", 80), ("b200", 180), ("mi300x", 192), ("a100-40gb", 40)])
+def test_capacity_is_the_devices_own(hardware: str, gib: float) -> None:
+    """A peer has 80 GB configured for one of 180."""
+    memory = memory_of(made("llama3-8b", cluster__hardware=hardware))
+    assert 0.99 * gib * GIB < memory.capacity_bytes < gib * GIB
+
+
+def test_a_cpu_rank_has_the_memory_of_its_cores() -> None:
+    two, four = (
+        load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="test", cores=cores) for cores in (2, 4)
+    )
+    assert capacity_bytes(four.gpu) == 2 * capacity_bytes(two.gpu)
+
+
+def test_the_worst_rank_decides() -> None:
+    memory = memory_of(made("llama3-70b", plan__pp=8, plan__tp=4, plan__sp=True))
+    assert memory.point_bytes == max(rank.peak for rank in memory.ranks)
+    assert memory.worst.peak == memory.point_bytes
+
+
+def test_the_terms_add_up() -> None:
+    for rank in memory_of(made("mixtral-8x7b", plan__pp=4, plan__dp=8, plan__ep=8)).ranks:
+        tensors = rank.parameters + rank.gradients + rank.optimizer + rank.activations + rank.working + rank.buffers
+        assert rank.allocated == pytest.approx(tensors)
+        assert rank.peak == pytest.approx(tensors + rank.slack + rank.device)
+
+
+def test_the_upper_bound_grows_with_the_margin() -> None:
+    run = made("llama3-8b", plan__dp=8, plan__zero=1)
+    uppers = [memory_of(run, safety_margin=margin).upper_bytes for margin in (0.0, 0.05, 0.2)]
+    assert memory_of(run).point_bytes < uppers[0] < uppers[1] < uppers[2]
+
+
+def test_accumulation_steps_count_the_size_of_a_microbatch() -> None:
+    """A peer takes GBS / DP for the accumulation steps: with large microbatches a short pipeline holds fewer of them."""
+    many, few = (
+        made("llama3-8b", plan__pp=8, batch__global=16),
+        made("llama3-8b", plan__pp=8, batch__global=16, batch__micro=8),
+    )
+    assert (many.microbatches, few.microbatches) == (16, 2)
+    a_microbatch = activations(many) / 8
+    # two of eight sequences each, not eight of them
+    assert activations(few) == pytest.approx(2 * 8 * a_microbatch, rel=0.02)
+
+
+def test_whole_models_on_one_gpu_take_eighteen_bytes_a_parameter() -> None:
+    (rank,) = memory_of(made("llama3-8b"), activations=PLAIN).ranks
+    assert rank.parameters + rank.gradients + rank.optimizer == 18 * rank.elements
+
+
+DEGREES = st.sampled_from([1, 2, 4, 8])
+FRAMEWORKS = st.sampled_from(["megatron-core", "torchtitan", "fsdp", "megatron-deepspeed", "nemo"])
+RECOMPUTE = st.sampled_from(["none", "selective", "full"])
+MODELS = st.sampled_from(["llama3-8b", "llama3-70b", "qwen3-30b-a3b", "deepseek-v2", "gemma3-27b", "gpt-neox-20b"])
+CASES = settings(deadline=None, max_examples=40)
+
+
+def legal(*arguments: Any, **keywords: Any) -> TrainingRun:
+    try:
+        return made(*arguments, **keywords)
+    except ConfigError:
+        assume(False)
+        raise
+
+
+def plan_of(framework: str, tp: int, model: str) -> dict[str, Any]:
+    sequence = tp > 1 and (profile_of_framework(framework) != "deepspeed" or spec(model).experts is not None)
+    return {"execution__framework": framework, "plan__tp": tp, "plan__sp": sequence}
+
+
+def profile_of_framework(framework: str) -> str:
+    return profile_of(made("llama3-8b", execution__framework=framework))
+
+
+@CASES
+@given(
+    model=MODELS,
+    framework=FRAMEWORKS,
+    recompute=RECOMPUTE,
+    pp=st.sampled_from([1, 2, 4]),
+    micro=st.sampled_from([1, 2, 4]),
+)
+def test_never_less_with_larger_microbatches(model: str, framework: str, recompute: str, pp: int, micro: int) -> None:
+    common = {"plan__pp": pp, "plan__recompute": recompute, **plan_of(framework, 1, model), "batch__seq_len": 1024}
+    small = legal(model, **common, batch__micro=micro, batch__global=micro * 8)
+    large = legal(model, **common, batch__micro=2 * micro, batch__global=2 * micro * 8)
+    assert peak(small) <= peak(large)
+
+
+@CASES
+@given(model=MODELS, framework=FRAMEWORKS, recompute=RECOMPUTE, seq_len=st.sampled_from([512, 1024, 1536]), tp=DEGREES)
+def test_never_less_with_longer_sequences(model: str, framework: str, recompute: str, seq_len: int, tp: int) -> None:
+    common = {"plan__recompute": recompute, **plan_of(framework, tp, model)}
+    assert peak(legal(model, **common, batch__seq_len=seq_len)) <= peak(
+        legal(model, **common, batch__seq_len=seq_len + 512)
+    )
+
+
+@CASES
+@given(
+    framework=FRAMEWORKS,
+    recompute=RECOMPUTE,
+    layers=st.integers(4, 31),
+    pp=st.sampled_from([1, 2, 4]),
+    zero=st.sampled_from([0, 1, 3]),
+)
+def test_never_less_with_more_layers(framework: str, recompute: str, layers: int, pp: int, zero: int) -> None:
+    common = {"plan__pp": pp, "plan__zero": zero, "plan__dp": 2, "plan__recompute": recompute}
+    fewer, more = (
+        legal("llama3-8b", layers=count, **common, **plan_of(framework, 1, "llama3-8b"))
+        for count in (layers, layers + 1)
+    )
+    assert peak(fewer) <= peak(more)
+
+
+@CASES
+@given(
+    model=MODELS,
+    framework=FRAMEWORKS,
+    recompute=RECOMPUTE,
+    tp=st.sampled_from([1, 2, 4]),
+    zero=st.sampled_from([0, 1, 3]),
+)
+def test_never_more_with_tensor_parallelism(model: str, framework: str, recompute: str, tp: int, zero: int) -> None:
+    """Replicas and so the shard group being as many."""
+    common = {"plan__dp": 2, "plan__zero": zero, "plan__recompute": recompute}
+    less, more = (legal(model, **common, **plan_of(framework, ranks, model)) for ranks in (tp, 2 * tp))
+    assert allocated(more) <= allocated(less)
+
+
+@CASES
+@given(
+    model=MODELS,
+    framework=FRAMEWORKS,
+    recompute=RECOMPUTE,
+    zero=st.sampled_from([0, 1, 2]),
+    pp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([4, 8]),
+)
+def test_never_more_with_a_higher_zero_stage(
+    model: str, framework: str, recompute: str, zero: int, pp: int, dp: int
+) -> None:
+    """In models of many layers; of a few, ZeRO-3's gathered ones weigh as much as they save."""
+    common = {"plan__dp": dp, "plan__pp": pp, "plan__recompute": recompute, **plan_of(framework, 1, model)}
+    less, more = (legal(model, **common, plan__zero=stage) for stage in (zero, zero + 1))
+    assert allocated(more) <= allocated(less)
+
+
+@CASES
+@given(model=MODELS, framework=FRAMEWORKS, tp=DEGREES, pp=st.sampled_from([1, 2, 4]))
+def test_never_more_live_activations_with_recomputation(model: str, framework: str, tp: int, pp: int) -> None:
+    common = {"plan__pp": pp, **plan_of(framework, tp, model)}
+    sizes = [peak(legal(model, **common, plan__recompute=recompute)) for recompute in ("none", "selective", "full")]
+    assert sizes[2] <= sizes[0]
+    assert sizes[1] <= sizes[0]
+
+
+def test_recompute_of_some_layers_lies_between() -> None:
+    common = {"plan__recompute": "full", "plan__recompute_method": "block", "plan__pp": 4, "batch__seq_len": 8192}
+    sizes = [peak(made("llama3-8b", plan__recompute_layers=layers, **common)) for layers in (1, 4, 8)]
+    assert sizes == sorted(sizes, reverse=True)
+    whole = peak(made("llama3-8b", plan__recompute="full", plan__pp=4, batch__seq_len=8192))
+    assert sizes[2] == pytest.approx(whole)
+
+
+def test_communicators_are_the_groups_of_more_than_one_rank() -> None:
+    assert communicators_of(made("llama3-8b")) == 0
+    assert communicators_of(made("llama3-8b", plan__tp=2, plan__sp=True, plan__pp=2, plan__dp=2)) == 3
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "gpt-neox", "torch"])
+def test_every_buffer_has_a_source_and_a_width(framework: str) -> None:
+    buffers = memory_of(made("llama3-8b", plan__pp=2, plan__dp=2, execution__framework=framework)).buffers
+    assert buffers
+    assert all(buffer.source and buffer.size_bytes > 0 and buffer.width_bytes >= 0 for buffer in buffers)
+
+
+def test_plain_torch_keeps_buckets_beside_its_gradients() -> None:
+    (bucket,) = [
+        buffer
+        for buffer in memory_of(made("llama3-8b", plan__dp=2, execution__framework="torch")).buffers
+        if buffer.name == "gradient buckets"
+    ]
+    assert bucket.size_bytes == 2 * memory_of(made("llama3-8b", execution__framework="torch")).worst.elements
+
+
+def test_dummy_gradients_are_two_bytes_of_each_distinct_shape() -> None:
+    """Transformer Engine's, on one of the B200 runs: queries, keys and values, output, the two of the MLP."""
+    memory = memory_of(made("llama3-70b", plan__pp=8), activations=PLAIN)
+    (dummies,) = [buffer for buffer in memory.buffers if buffer.name == "dummy gradients"]
+    assert dummies.size_bytes == 2 * 8192 * (8192 + 2 * 1024 + 8192 + 2 * 28672 + 28672)
+
+
+def test_measured_peaks_of_megatron_on_b200() -> None:
+    """SimuMax's runs (allocated bytes, max over ranks): 12 layers of 70B, 4 of 405B."""
+    measured = [
+        (("llama3-70b", 12), {"plan__pp": 2, "plan__dp": 4}, 4096, 66.55),
+        (("llama3-70b", 12), {"plan__tp": 2, "plan__sp": True, "plan__dp": 4}, 4096, 60.68),
+        (("llama3-70b", 12), {"plan__tp": 8, "plan__sp": True}, 4096, 28.29),
+        (("llama3.1-405b", 4), {"plan__tp": 4, "plan__sp": True, "plan__dp": 2}, 4096, 52.89),
+        (("llama3.1-405b", 4), {"plan__cp": 8}, 32768, 139.22),
+    ]
+    for (model, layers), plan, seq_len, gib in measured:
+        zero = 0 if plan.get("plan__tp") == 8 else 1
+        cluster = {"cluster__hardware": "b200", "plan__zero": zero, "batch__seq_len": seq_len}
+        run = made(model, layers, **plan, **cluster, batch__global=4 * plan.get("plan__dp", 1))
+        assert allocated(run) == pytest.approx(gib * GIB, rel=0.015)
+
+
+def test_a_large_dense_plan_is_counted_in_milliseconds() -> None:
+    run = made("llama3.1-405b", plan__tp=8, plan__sp=True, plan__pp=8, plan__dp=16, plan__zero=1, batch__global=512)
+    memory_of(run)
+    taken = []
+    for _ in range(7):
+        start = time.process_time()
+        memory_of(run)
+        taken.append(time.process_time() - start)
+    assert min(taken) < 5e-3
+
+
+def test_the_estimate_is_finite_for_every_schedule_and_framework() -> None:
+    for framework in ("megatron-core", "torchtitan", "gpt-neox", "fsdp", "nemo", "megatron-2021"):
+        memory = memory_of(made("llama3-8b", plan__pp=2, plan__schedule="zb-h1", execution__framework=framework))
+        assert all(math.isfinite(rank.peak) and rank.peak > 0 for rank in memory.ranks)
+
+
+def test_the_margin_is_the_worst_ranks() -> None:
+    memory = memory_of(made("llama3-8b", plan__pp=2))
+    assert isinstance(memory, MemoryEstimate)
+    wider = replace(memory, safety_margin=0.5)
+    assert wider.upper_bytes > memory.upper_bytes
+    assert wider.point_bytes == memory.point_bytes

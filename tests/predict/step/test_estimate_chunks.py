@@ -1,0 +1,174 @@
+"""Runs under every schedule: several chunks a rank, parted backwards, two copies of the model, the best of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.predict.step.test_estimate import predicted, run, step_us
+
+from predict.cli import main
+from predict.config.load import load
+from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import open_prices
+from predict.prices.price_list import PriceList
+from predict.run.plan import BEST
+from predict.schedules import registry
+from predict.schedules.files.order_files import write_order
+from predict.step.estimate import action_counts, estimate
+from predict.step.schedule_choice import compare_schedules
+from predict.workload.blocks import Blocks, calls_of
+from predict.workload.decompose import decompose, requests_of_runs
+from regressors.times import Times
+from sampling.errors import InfeasibleError
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
+PP = 4
+
+
+def chunks_of(name: str) -> int:
+    return 1 if registry.get(name).refusal(PP, 1, 8) is None and not name.startswith("interleaved") else 2
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_schedule_is_estimated_and_accounts_for_all_time(name: str) -> None:
+    subject = run(pp=PP, vpp=chunks_of(name), schedule=name)
+    result = predicted(subject)
+    assert sum(result.breakdown_us.values()) == pytest.approx(result.step_time.median_us)
+    assert sum(result.sources.values()) == pytest.approx(1)
+    assert result.step_time.low_us < result.step_time.median_us < result.step_time.high_us
+    copies = registry.get(name).placement(PP, chunks_of(name)).chain_count
+    assert sum(rank.layers for rank in decompose(subject)) == copies * subject.model.layers
+    assert len(result.stages) == PP
+    counts = action_counts(result.timeline.order)
+    for row in counts:
+        for done in row:
+            assert done["F"] == done["BW"] + done["B"] == done["BW"] + done["W"] == subject.microbatches // copies
+
+
+def test_more_chunks_make_a_smaller_bubble_and_more_transfers() -> None:
+    plain = predicted(run(pp=PP, schedule="1f1b"))
+    cut = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b"))
+    assert cut.bubble_fraction < plain.bubble_fraction
+    assert cut.breakdown_us["p2p"] > plain.breakdown_us["p2p"]
+    assert cut.step_time.median_us < plain.step_time.median_us
+
+
+def test_parting_the_backward_saves_time() -> None:
+    assert step_us(run(pp=PP, schedule="zb-h1")) < step_us(run(pp=PP, schedule="1f1b"))
+
+
+def test_the_halves_of_the_backward_are_asked_for_only_where_they_run() -> None:
+    for name, parted in (("1f1b", False), ("zb-h1", True)):
+        requests = requests_of_runs([run(pp=PP, schedule=name)])
+        phases = {phase for of_ranks in requests.values() for request in of_ranks for phase in request.phases}
+        assert ({"backward_input", "backward_weight"} <= phases) == parted
+
+
+def test_the_halves_cost_what_the_whole_does_under_even_prices() -> None:
+    """With analytic prices, halves of a layer add up to its whole: accumulation is counted once."""
+    subject = run(pp=PP, schedule="zb-h1")
+    prices = PriceList([_PerPhase()], subject.cluster, composition_error=0.0)
+    chunk = decompose(subject)[1].chunks[0]
+
+    def total(blocks: Blocks) -> float:
+        return sum(unit.total_us for unit in prices.priced(calls_of(blocks)) if unit.call.NAME == "dense_layer")
+
+    assert total(chunk.backward_input) + total(chunk.backward_weight) == pytest.approx(total(chunk.backward))
+
+
+class _PerPhase:
+    """A whole backward of 30 µs, 5 more to accumulate; its halves 14 and 16."""
+
+    def times(self, calls: Any, cluster: Any) -> list[Any]:
+        cost = {"forward": 12.0, "backward": 30.0, "backward_accumulate": 35.0, "backward_input": 14.0}
+        return [
+            Times(median_us=(time := cost.get(phase, 16.0)), low_us=time, high_us=time, source="measured")
+            for _, phase in calls
+        ]
+
+
+def test_a_v_keeps_a_tied_weight_on_one_rank() -> None:
+    tied = {"tied": True}
+    loop, vee = (
+        [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule=name, model=tied))]
+        for name in ("interleaved-1f1b", "zbv")
+    )
+    assert [len(of_rank) for of_rank in loop] == [1, 0, 0, 1]
+    assert [len(of_rank) for of_rank in vee] == [0, 0, 0, 0]
+
+
+def test_two_copies_update_twice_the_weights_and_add_up_their_gradients() -> None:
+    def updated(name: str) -> int:
+        ranks = decompose(run(pp=PP, vpp=2, schedule=name))
+        calls = [counted.call for rank in ranks for counted in rank.step if counted.call.NAME == "adamw"]
+        return sum(call.parameters for call in calls)  # type: ignore[attr-defined]
+
+    assert updated("dualpipe") == 2 * updated("zbv")
+    twins = [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
+    assert [[counted.call.NAME for counted in of_rank] for of_rank in twins] == [["all_reduce"]] * PP
+
+
+def test_full_recomputation_runs_every_forward_again() -> None:
+    once = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b"))
+    again = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b", recompute="full"))
+    for plain, recomputed in zip(once.stages, again.stages, strict=True):
+        assert plain.backward_us < recomputed.backward_us <= plain.backward_us + plain.forward_us + 1e-6
+
+
+def test_best_is_the_first_of_the_comparison() -> None:
+    subject = run(pp=PP, schedule=BEST)
+    result = predicted(subject)
+    ranked = compare_schedules(
+        subject, PriceList([SpeedOfLight()], subject.cluster, composition_error=0.0), registry.names()
+    )
+    assert result.run.plan.schedule == ranked[0].name
+    others = [step_us(run(pp=PP, schedule=outcome.name)) for outcome in ranked if outcome.valid]
+    assert result.step_time.median_us == pytest.approx(min(others))
+
+
+def test_best_keeps_the_memory_limit_and_recomputation() -> None:
+    limited = predicted(run(pp=PP, schedule=BEST, memory_limit=PP)).timeline
+    assert max(limited.peak_chunks(0.5)) <= PP
+    assert predicted(run(pp=PP, schedule=BEST, recompute="full")).run.plan.schedule in ("1f1b", "afab")
+    with pytest.raises(InfeasibleError, match="no schedule can run this"):
+        predicted(run(pp=PP, schedule=BEST, memory_limit=1, recompute="full"))
+    with pytest.raises(
+        InfeasibleError, match=r"holds 7 chunk activations, more than the limit of 4 of plan\.memory_limit"
+    ):
+        predicted(run(pp=PP, schedule="zb-h2", memory_limit=4))
+
+
+def test_an_order_file_lies_beside_the_config(tmp_path: Path) -> None:
+    text = (ROOT / "configs" / "runs" / "demo.yml").read_text().replace("../", f"{ROOT}/configs/")
+    for schedule in ("mine.csv", "zb-h1"):
+        (tmp_path / f"{schedule}.yml").write_text(text.replace("schedule: 1f1b", f"schedule: {schedule}"))
+    write_order(registry.order("zb-h1", ranks=2, chunks=1, microbatches=4), tmp_path / "mine.csv")
+    results = []
+    for schedule in ("mine.csv", "zb-h1"):
+        of_schedule = load(tmp_path / f"{schedule}.yml")
+        results.append(estimate(of_schedule, *open_prices(of_schedule.cluster, of_schedule.execution)).step_time)
+    assert results[0] == results[1]
+
+
+def test_schedules_of_a_config_have_its_stage_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", DEMO, "--schedule", "1f1b,zb-h1", "--json"]) == 0
+    found = {outcome["name"]: outcome for outcome in json.loads(capsys.readouterr().out)["schedules"]}
+    assert main(["one-batch", DEMO, "--set", "plan.schedule=zb-h1", "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)
+    assert step["schedule"] == "zb-h1"
+    assert step["bubble_fraction"] == pytest.approx(found["zb-h1"]["bubble_fraction"])
+    assert found["zb-h1"]["makespan"] < step["step_time_us"]["median"]
+    assert main(["schedule", DEMO, "--pp", "4"]) == 2
+    assert "--set plan.pp=4" in capsys.readouterr().err
+
+
+def test_two_copies_need_a_layer_a_rank_only(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--set", "model.num_hidden_layers=3", "--set", "plan.vpp=2"]
+    assert main(["one-batch", DEMO, *few, "--set", "plan.schedule=dualpipe", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["one-batch", DEMO, *few, "--set", "plan.schedule=zbv"]) == 2
+    assert "makes 4 stages of 3 layers" in capsys.readouterr().err

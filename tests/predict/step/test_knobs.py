@@ -1,0 +1,281 @@
+"""Every setting of a run, turned: the estimate moves the way that its documentation says, or it is written why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+
+from predict.config.sections import BATCH, CLUSTER, EXECUTION, PLAN
+from predict.run.execution import ATTENTION_KERNELS, RECIPES, Execution
+from predict.run.plan import Batch, Plan
+from predict.step.estimate import StepEstimate
+from sampling.errors import InfeasibleError
+from sampling.hardware.cluster import DTYPE_BYTES
+from tests.predict.workload.parallel_runs import estimated, made
+
+DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
+LAYERS = {DENSE: 8, MOE: 8, MLA: 8}
+Metric = Callable[[StepEstimate], float]
+
+
+def step(told: StepEstimate) -> float:
+    return told.step_time.median_us
+
+
+def bubble(told: StepEstimate) -> float:
+    return told.bubble_fraction
+
+
+def first_stage(told: StepEstimate) -> float:
+    return told.stages[0].forward_us
+
+
+def last_stage(told: StepEstimate) -> float:
+    return told.stages[-1].forward_us
+
+
+def optimizer(told: StepEstimate) -> float:
+    return told.breakdown_us["optimizer"]
+
+
+def all_work(told: StepEstimate) -> float:
+    return told.breakdown_us["gemm"]
+
+
+def exposed(heading: str) -> Metric:
+    return lambda told: told.breakdown_us.get(heading, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """`before` and `after` are settings over `base`; between them `metric` grows, or falls."""
+
+    key: str
+    before: Any
+    after: Any
+    grows: bool
+    metric: Metric = step
+    base: Mapping[str, Any]
+    model: str = DENSE
+    least: float = 1e-4
+    """Relative change."""
+
+
+def plan(
+    key: str, before: Any, after: Any, grows: bool, metric: Metric = step, model: str = DENSE, **base: Any
+) -> Knob:
+    return Knob(key=f"plan__{key}", before=before, after=after, grows=grows, metric=metric, base=base, model=model)
+
+
+def execution(
+    key: str, before: Any, after: Any, grows: bool, metric: Metric = step, model: str = DENSE, **base: Any
+) -> Knob:
+    return Knob(key=f"execution__{key}", before=before, after=after, grows=grows, metric=metric, base=base, model=model)
+
+
+PLAN_KNOBS = [
+    plan("tp", 2, 8, False),
+    plan("tp", 2, 8, True, exposed("tp")),
+    plan("sp", False, True, False, exposed("rms_norm"), plan__tp=8),
+    plan("sp", False, True, False, exposed("residual_add"), plan__tp=8),
+    # what it gathers in backward is not hidden, the all-reduce without it is
+    plan("sp", False, True, True, exposed("tp"), plan__tp=8),
+    plan("pp", 1, 4, False),
+    plan("pp", 2, 4, True, bubble),
+    plan("vpp", 1, 2, False, bubble, plan__pp=4, plan__schedule="looped-bfs"),
+    plan("dp", 2, 8, False),
+    plan("dp", 1, 8, True, exposed("dp_exposed")),
+    plan("cp", 1, 4, False),
+    plan("cp", 1, 4, True, exposed("cp")),
+    plan("cp_method", "ring", "all_gather", True, exposed("cp"), plan__cp=4),
+    plan("cp_method", "all_gather", "all_to_all", True, exposed("cp"), plan__cp=4),
+    plan("ep", 1, 8, True, exposed("ep"), MOE, plan__dp=8),
+    plan("ep", 1, 8, False, optimizer, MOE, plan__dp=8),
+    plan("etp", 1, 4, True, exposed("ep"), MOE, plan__dp=8),
+    plan("zero", 0, 1, False, optimizer, plan__dp=8),
+    plan("zero", 1, 2, False, step, plan__dp=8),
+    plan("zero", 2, 3, True, exposed("fsdp"), plan__dp=8),
+    # copies of a shard are kept on more ranks, and so is their optimizer's state
+    plan("shard", 16, 8, True, optimizer, plan__dp=16, plan__zero=1),
+    # smaller gatherings inside a node, beside an all-reduce between nodes
+    plan("shard", 0, 8, True, exposed("fsdp"), plan__dp=16, plan__zero=3),
+    plan("schedule", "1f1b", "zb-h1", False, bubble, plan__pp=4),
+    plan("recompute", "none", "selective", True, exposed("attention")),
+    plan("recompute", "none", "full", True),
+    plan("recompute_modules", "core_attn", "core_attn, mlp", True, step, plan__recompute="selective"),
+    plan("recompute_modules", "layernorm", "core_attn", True, step, plan__recompute="selective"),
+    plan("recompute_method", "uniform", "block", False, step, plan__recompute="full"),
+    plan("recompute_layers", 1, 4, True, step, plan__recompute="full", plan__recompute_method="block"),
+    plan("layout", "4,4", "2,6", False, first_stage, plan__pp=2),
+    plan("layout", "4,4", "2,6", True, step, plan__pp=2),
+    plan("layout", "4,4", "Et*5|t*3L", False, last_stage, plan__pp=2),
+    plan("first_stage_layers", 0, 2, False, first_stage, plan__pp=2),
+    plan("last_stage_layers", 0, 2, False, last_stage, plan__pp=2),
+    plan("count_embedding", 0, 2, False, first_stage, plan__pp=2),
+    plan("count_loss", 0, 2, False, last_stage, plan__pp=2),
+]
+EXECUTION_KNOBS = [
+    execution("framework", "megatron-core", "megatron-2021", True),
+    execution("framework", "megatron-core", "fsdp", True, exposed("rms_norm")),
+    execution("framework", "fsdp", "fsdp-compile", False),
+    execution("attention", "best", "unfused", True),
+    execution("attention", "fa3", "fa2", True, exposed("attention")),
+    execution("elementwise", "fused", "eager", True, exposed("rms_norm")),
+    execution("elementwise", "fused", "eager", True, exposed("softmax"), execution__attention="unfused"),
+    execution("clocks", "burst", "sustained", True, all_work),
+    execution("launch_floor_us", 0, 5000, True, exposed("host"), plan__tp=8),
+    execution("launch_floor_us", 0, 5000, True, step, plan__tp=8),
+    execution("dropout", False, True, True, exposed("dropout")),
+    execution("gemm_efficiency", 0.5, 0.8, False, all_work),
+    execution("product_time", 1.0, 1.2, True, all_work),
+    execution("memory_time", 1.0, 1.2, True, exposed("rms_norm")),
+    execution("fp8_recipe", "", "rowwise", True, all_work, precision="fp8"),
+    execution("fp8_recipe", "mxfp8", "blockwise", True, all_work, precision="fp8"),
+    execution("gradient_dtype", "fp32", "bf16", False, exposed("gradient_accumulation")),
+    execution("gradient_dtype", "fp32", "bf16", False, exposed("dp_exposed"), plan__dp=8),
+    execution("fuse_gradients", True, False, True, exposed("gradient_accumulation")),
+    execution("optimizer", "adamw", "muon", True, exposed("optimizer")),
+    execution("master_weights", True, False, False, optimizer),
+    execution("clip_gradients", True, False, False, exposed("optimizer")),
+    execution("loss_scaling", False, True, True, exposed("optimizer"), precision="fp16"),
+    execution("step_overhead_us", 0, 50_000, True),
+    execution("overlap_gradients", True, False, True, exposed("dp_exposed"), plan__dp=8),
+    execution("sharded_reduction", "reduce_scatter", "all_reduce", True, step, plan__dp=8, plan__zero=1),
+    execution("overlap_parameters", True, False, True, exposed("dp_exposed"), plan__dp=8, plan__zero=1),
+    execution("overlap_tp", "none", "backward", False, exposed("tp"), plan__tp=8),
+    execution("overlap_tp", "backward", "pipelined", False, exposed("tp"), plan__tp=8, plan__sp=True),
+    execution("overlap_ep", "none", "microbatch", False, exposed("ep"), MOE, plan__dp=8, plan__ep=8),
+    execution("overlap_ep", "none", "shared_expert", False, exposed("ep"), MLA, plan__dp=8, plan__ep=8),
+    execution("overlap_p2p", True, False, True, step, plan__pp=4),
+    execution("split_p2p", True, False, True, exposed("p2p"), plan__pp=4, plan__tp=4),
+    execution("expert_load", "balanced", "power_law_1.2", True, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8),
+    execution("stragglers", False, True, True, exposed("stragglers"), plan__dp=8),
+]
+BATCH_KNOBS = [
+    Knob(key="batch__global", before=16, after=32, grows=True, base={}),
+    # larger products, and fewer microbatches that add to the gradients
+    Knob(key="batch__micro", before=1, after=4, grows=False, base={}),
+    Knob(key="batch__micro", before=1, after=4, grows=True, metric=bubble, base={"plan__pp": 4}),
+    Knob(key="batch__seq_len", before=4096, after=8192, grows=True, metric=exposed("attention"), base={}),
+]
+_TWO_NODES: dict[str, Any] = {"plan__dp": 16, "execution__overlap_gradients": False}
+CLUSTER_KNOBS = [
+    Knob(key="cluster__hardware", before="h100-sxm", after="a100-80gb", grows=True, base={}),
+    Knob(
+        key="cluster__intra_node_gb_per_s", before=450, after=45, grows=True, metric=exposed("tp"), base={"plan__tp": 8}
+    ),
+    Knob(
+        key="cluster__intra_node_latency_us",
+        before=5,
+        after=500,
+        grows=True,
+        metric=exposed("tp"),
+        base={"plan__tp": 8},
+    ),
+    Knob(
+        key="cluster__inter_node_gb_per_s",
+        before=50,
+        after=5,
+        grows=True,
+        metric=exposed("dp_exposed"),
+        base=_TWO_NODES,
+    ),
+    Knob(
+        key="cluster__inter_node_latency_us",
+        before=10,
+        after=90_000,
+        grows=True,
+        metric=exposed("dp_exposed"),
+        base=_TWO_NODES,
+    ),
+]
+PRECISION_KNOBS = [
+    Knob(key="precision", before="bf16", after="fp8", grows=False, metric=all_work, base={}),
+    Knob(key="precision", before="bf16", after="tf32", grows=True, metric=all_work, base={}),
+    Knob(key="precision", before="tf32", after="fp32", grows=True, metric=all_work, base={}),
+]
+UNTURNED: Mapping[str, str] = {
+    "cluster__nodes": "follows from the plan: the degrees of parallelism multiply to its ranks (test_rules_parallel)",
+    "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",
+    "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
+    "cluster__cores": "of a CPU alone (test_config_hardware)",
+    "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",
+}
+KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
+
+
+def _turned(knob: Knob, value: Any) -> StepEstimate:
+    return estimated(made(knob.model, LAYERS[knob.model], **{**knob.base, knob.key: value}))
+
+
+@pytest.mark.parametrize(
+    "knob", KNOBS, ids=lambda knob: f"{knob.key}={knob.before}-{knob.after}-{'grows' if knob.grows else 'falls'}"
+)
+def test_a_setting_moves_the_estimate(knob: Knob) -> None:
+    before, after = (knob.metric(_turned(knob, value)) for value in (knob.before, knob.after))
+    assert (after > before) == knob.grows
+    assert abs(after - before) > knob.least * max(before, after)
+
+
+def test_every_setting_is_turned_or_it_is_told_why_not() -> None:
+    named = {f"plan__{field.name}" for field in fields(Plan)} | {
+        f"execution__{field.name}" for field in fields(Execution)
+    }
+    named |= {f"batch__{field.name.rstrip('_')}" for field in fields(Batch)} | {"precision"}
+    named |= {f"cluster__{key.name}" for key in CLUSTER}
+    assert {knob.key for knob in KNOBS} | set(UNTURNED) == named
+    assert {key.name for key in PLAN} == {field.name for field in fields(Plan)}
+    assert {key.name for key in EXECUTION} == {field.name for field in fields(Execution)}
+    assert {key.name for key in BATCH} == {field.name.rstrip("_") for field in fields(Batch)}
+
+
+def test_a_memory_limit_refuses_what_holds_more() -> None:
+    settings: dict[str, Any] = {"plan__pp": 4, "plan__schedule": "1f1b"}
+    assert step(estimated(made(DENSE, 8, **settings, plan__memory_limit=4))) == step(
+        estimated(made(DENSE, 8, **settings))
+    )
+    with pytest.raises(InfeasibleError, match=r"plan\.memory_limit"):
+        estimated(made(DENSE, 8, **settings, plan__memory_limit=3))
+
+
+def test_the_best_schedule_keeps_the_memory_limit_and_is_none_of_the_slower() -> None:
+    best = estimated(made(DENSE, 8, plan__pp=4, plan__schedule="best"))
+    tight = estimated(made(DENSE, 8, plan__pp=4, plan__schedule="best", plan__memory_limit=4))
+    plain = estimated(made(DENSE, 8, plan__pp=4))
+    assert step(best) <= step(tight) <= step(plain)
+
+
+def test_a_group_that_crosses_nodes_is_slower() -> None:
+    near, far = (
+        estimated(made(DENSE, 8, plan__tp=8, cluster__gpus_per_node=per_node, cluster__nodes=8 // per_node))
+        for per_node in (8, 4)
+    )
+    assert far.breakdown_us["tp"] > 2 * near.breakdown_us["tp"]
+
+
+def _choices(section: str, key: str, values: tuple[str, ...], **base: Any) -> list[Any]:
+    return [pytest.param({**base, f"{section}__{key}": value}, id=f"{key}={value}") for value in values]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *_choices("execution", "attention", ATTENTION_KERNELS),
+        *_choices("execution", "fp8_recipe", RECIPES, precision="fp8"),
+        *_choices("execution", "gradient_dtype", ("fp32", "bf16")),
+        *_choices("execution", "gradient_dtype", ("fp16",), precision="fp16"),
+        *_choices("plan", "recompute_modules", ("core_attn", "layernorm", "mlp"), plan__recompute="selective"),
+        *[
+            pytest.param({"precision": dtype}, id=dtype)
+            for dtype in DTYPE_BYTES
+            if dtype in ("bf16", "fp16", "fp8", "tf32", "fp32")
+        ],
+    ],
+)
+def test_every_choice_has_a_price(settings: dict[str, Any]) -> None:
+    told = estimated(made(DENSE, 2, **settings))
+    assert 0 < told.step_time.low_us < step(told) < told.step_time.high_us
+    assert 0 < told.mfu < 1

@@ -1,0 +1,191 @@
+"""Communication beside compute: bounds of what hides, windows of the reduction, and what a whole step makes of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predict.schedules.costs import ChunkTimes
+from predict.schedules.engine import simulate
+from predict.schedules.registry import order as order_of
+from predict.step.overlap import SLOW_DOWN, exposed_us
+from predict.step.priced_block import Bucket, launched_us
+from predict.step.priced_rank import PricedRank, windows_of
+from tests.predict.workload.parallel_runs import estimated, made, step_us
+
+TIME = st.floats(0, 1e6)
+SHARE = st.floats(0, 1)
+
+
+@given(TIME, TIME, SHARE, SHARE, SHARE)
+def test_no_more_hides_than_fits_beside_the_work(
+    communication: float, work: float, share: float, most: float, slow_down: float
+) -> None:
+    exposed = exposed_us(communication, work, share=share, most=most, slow_down=slow_down)
+    rounding = 1e-9 * (communication + work)
+    assert exposed >= max(0.0, communication - work) - rounding
+    assert exposed >= communication * (1 - most) - rounding
+    assert communication - exposed <= min(communication, work) + rounding
+    assert exposed <= communication + rounding
+
+
+@given(st.lists(st.tuples(TIME, TIME), min_size=1, max_size=5), SHARE, SHARE)
+def test_many_cases_are_each_exposed_as_one_is(cases: list[tuple[float, float]], share: float, most: float) -> None:
+    communication, work = np.array(cases).T
+    together = exposed_us(communication, work, share=share, most=most)
+    assert together == pytest.approx([exposed_us(*case, share=share, most=most) for case in cases])
+
+
+def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> None:
+    assert exposed_us(100.0, 1000.0, share=1.0) == pytest.approx(100 * SLOW_DOWN)
+    assert exposed_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * SLOW_DOWN)
+    assert exposed_us(100.0, 1000.0, share=1.0, most=0.6) == pytest.approx(40 + 60 * SLOW_DOWN)
+    assert exposed_us(100.0, 1000.0, share=0.0) == 100
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))
+def test_kernels_and_their_launches_take_the_longer_of_the_two_and_little_more(busy: float, floor: float) -> None:
+    longer = launched_us(busy, floor)
+    assert max(busy, floor) * (1 - 1e-9) <= longer <= max(busy, floor) * 2**0.25 * (1 + 1e-9)
+
+
+# the reduction and its windows
+
+
+def _rank(windows: tuple[tuple[float, float], ...], share: float = 1.0) -> PricedRank:
+    return PricedRank(
+        chunks=(),
+        gradients=Bucket(),
+        reduction=Bucket(),
+        collection=Bucket(),
+        reduction_share=share,
+        collection_share=0.0,
+        step=Bucket(),
+        slow_down=SLOW_DOWN,
+        windows=windows,
+    )
+
+
+def _hidden(reduction: float, *windows: tuple[float, float], share: float = 1.0) -> float:
+    return (reduction - _rank(windows, share).exposed_of_reduction(reduction)) / (1 - SLOW_DOWN)
+
+
+def test_a_reduction_hides_behind_its_window() -> None:
+    assert _hidden(50.0, (1.0, 100.0)) == pytest.approx(50)
+    assert _hidden(150.0, (1.0, 100.0)) == pytest.approx(100)
+    assert _hidden(150.0, (1.0, 100.0), share=0.0) == 0
+
+
+def test_gradients_that_are_ready_late_have_the_last_window_alone() -> None:
+    # half of them at 100 before the end, the others at 20
+    assert _hidden(40.0, (1.0, 100.0), (0.5, 20.0)) == pytest.approx(40)
+    assert _hidden(80.0, (1.0, 100.0), (0.5, 20.0)) == pytest.approx(80 - (40 - 20))
+    assert _hidden(300.0, (1.0, 100.0), (0.5, 20.0)) == pytest.approx(100)
+
+
+@given(st.floats(0, 1e4), st.lists(st.tuples(SHARE, st.floats(0, 1e4)), max_size=4), st.floats(0, 1e4))
+def test_windows_bound_what_hides(reduction: float, others: list[tuple[float, float]], window: float) -> None:
+    hidden = _hidden(reduction, (1.0, window), *others)
+    assert -1e-6 <= hidden <= min(reduction, window) + 1e-6
+
+
+def test_the_windows_of_interleaved_chunks_follow_from_their_last_backwards() -> None:
+    order = order_of("interleaved-1f1b", ranks=2, chunks=2, microbatches=4, times=_unit(2, 2), memory_limit=None)
+    timeline = simulate(order, _unit(2, 2))
+    for (whole, first), (half, second) in windows_of(timeline):
+        assert (whole, half) == (1.0, 0.5)
+        # the last backward of all is of one chunk, and that of the other came before
+        assert first > second == 2
+    plain = order_of("1f1b", ranks=2, chunks=1, microbatches=4, times=_unit(2, 1), memory_limit=None)
+    assert windows_of(simulate(plain, _unit(2, 1))) == (((1.0, 2.0),), ((1.0, 2.0),))
+
+
+def _unit(ranks: int, chunks: int) -> ChunkTimes:
+    one = np.ones((ranks, chunks))
+    return ChunkTimes(
+        forward=one, backward_input=one, backward_weight=one, backward=2 * one, p2p=np.zeros(ranks * chunks - 1)
+    )
+
+
+def test_more_chunks_leave_the_reduction_more_time() -> None:
+    def exposed(**plan: Any) -> float:
+        return estimated(made("llama3-70b", 16, plan__pp=4, plan__dp=16, batch__global=128, **plan)).breakdown_us[
+            "dp_exposed"
+        ]
+
+    interleaved = exposed(plan__vpp=4, plan__schedule="interleaved-1f1b")
+    assert 0 < interleaved < exposed()
+
+
+# whole steps
+
+OVERLAPS: list[tuple[str, dict[str, Any], str, Any, Any]] = [
+    ("llama3-70b", {"plan__dp": 8}, "overlap_gradients", False, True),
+    ("llama3-70b", {"plan__dp": 8, "plan__pp": 2}, "overlap_gradients", False, True),
+    ("llama3-70b", {"plan__dp": 8, "plan__zero": 1}, "overlap_gradients", False, True),
+    ("llama3-70b", {"plan__dp": 8, "plan__zero": 1}, "overlap_parameters", False, True),
+    ("llama3-70b", {"plan__tp": 8}, "overlap_tp", "none", "backward"),
+    ("llama3-70b", {"plan__tp": 8, "plan__sp": True}, "overlap_tp", "none", "backward"),
+    ("llama3-70b", {"plan__tp": 8, "plan__sp": True}, "overlap_tp", "none", "pipelined"),
+    ("llama3-70b", {"plan__pp": 4, "plan__tp": 2}, "overlap_p2p", False, True),
+    ("qwen3-30b-a3b", {"plan__dp": 8, "plan__ep": 8}, "overlap_ep", "none", "microbatch"),
+    ("deepseek-v3", {"plan__dp": 8, "plan__ep": 8}, "overlap_ep", "none", "shared_expert"),
+    ("deepseek-v3", {"plan__dp": 8, "plan__ep": 8}, "overlap_ep", "none", "microbatch"),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "key", "off", "on"), OVERLAPS, ids=str)
+def test_overlap_is_faster_and_saves_no_more_than_the_communication(
+    model: str, settings: dict[str, Any], key: str, off: Any, on: Any
+) -> None:
+    without, with_overlap = (
+        estimated(made(model, 8, **settings, **{f"execution__{key}": value})) for value in (off, on)
+    )
+    saved = without.step_time.median_us - with_overlap.step_time.median_us
+    communication = sum(without.breakdown_us.get(name, 0.0) for name in ("tp", "ep", "dp_exposed", "p2p", "pp_bubble"))
+    assert 0 < saved <= communication * 1.1
+
+
+def test_fsdp_prefetches_the_weights_behind_the_layers() -> None:
+    """What a layer gathers hides behind a layer, so that FSDP costs its slow-down while compute is the longer."""
+    fsdp = estimated(made("llama3-70b", 8, plan__dp=8, plan__zero=3, batch__micro=2))
+    sharded = estimated(made("llama3-70b", 8, plan__dp=8, plan__zero=1, batch__micro=2))
+    moved = fsdp.breakdown_us["fsdp"]
+    compute = sum(fsdp.breakdown_us[name] for name in ("gemm", "attention"))
+    assert 0 < moved < 0.1 * compute
+    assert fsdp.step_time.median_us == pytest.approx(sharded.step_time.median_us, rel=0.1)
+
+
+def test_fsdp_over_a_slow_network_is_exposed() -> None:
+    settings: dict[str, Any] = {"plan__dp": 16, "plan__zero": 3}
+    fast = made("llama3-70b", 4, **settings)
+    slow = made("llama3-70b", 4, **settings, cluster__inter_node_gb_per_s=1)
+    exposed = estimated(slow).breakdown_us["fsdp"]
+    weights = 3 * 4 * 855_654_400 * 2  # two gatherings of two bytes and a scattering of four are at least six
+    assert exposed > 2 * estimated(fast).breakdown_us["fsdp"]
+    # each byte passes one of eight cards of a node
+    assert exposed > 0.5 * weights / 8 / 1e3
+
+
+def test_context_parallel_rings_hide_behind_attention_and_gatherings_do_not() -> None:
+    ring, gathered = (
+        estimated(made("llama3-70b", 4, plan__cp=4, plan__cp_method=method)).breakdown_us["cp"]
+        for method in ("ring", "all_gather")
+    )
+    assert ring < gathered / 4
+
+
+def test_a_stage_that_waits_for_its_sends_is_slower_the_slower_the_network() -> None:
+    def lost(gb_per_s: float) -> float:
+        run = made("llama3-70b", 8, plan__pp=2, plan__tp=8, plan__sp=True, cluster__inter_node_gb_per_s=gb_per_s)
+        waiting = replace(run, execution=replace(run.execution, overlap_p2p=False))
+        return step_us(waiting) - step_us(run)
+
+    assert 0 < lost(50) < lost(5)
+    assert math.isfinite(lost(0.5))

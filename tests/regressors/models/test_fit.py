@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+
+from regressors.dataset import training_data
+from regressors.features import price
+from regressors.models.fit import fit_operator
+from regressors.models.measured import noise_between_samplings, tabulate
+from regressors.models.splits import at_random, by_shape, largest
+from sampling.errors import SamplesError
+from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
+
+
+def test_intervals_cover_nine_of_ten_fresh_times() -> None:
+    hits = []
+    for seed in range(4):
+        fitted, _ = fit_operator(sampled(random_products(60, seed=seed), noise=0.05, seed=seed))
+        calls = random_products(300, seed=100 + seed)
+        times = fitted.predict([price(call, "forward", CLUSTER) for call in calls])
+        truth = sampled(calls, noise=0.05, seed=200 + seed).time_us
+        hits += [t.low_us <= y <= t.high_us for t, y in zip(times, truth, strict=True) if t.in_domain]
+    assert len(hits) > 800
+    assert 0.85 <= np.mean(hits) <= 0.95
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
+def test_few_rows_give_a_finite_model(count: int) -> None:
+    calls = random_products(count, seed=0)
+    fitted, report = fit_operator(sampled(calls))
+    far = Product(m=10_000, n=10_000, k=10_000)
+    for times in fitted.predict([price(call, "forward", CLUSTER) for call in (*calls, far)]):
+        assert 0 < times.low_us <= times.median_us <= times.high_us < np.inf
+    assert fitted.predict([price(far, "forward", CLUSTER)])[0].source == "extrapolated"
+    assert report.shapes == count
+    assert (report.candidate == "roofline") or count >= 6
+
+
+def test_one_shape_scales_with_its_work() -> None:
+    fitted, _ = fit_operator(sampled([Product(m=512, n=512, k=512)]))
+    small, large = (
+        fitted.predict([price(Product(m=m, n=512, k=512), "forward", CLUSTER)])[0].median_us for m in (512, 512 * 64)
+    )
+    assert small == pytest.approx(roofline_time(Product(m=512, n=512, k=512)), rel=1e-3)
+    assert 20 < large / small < 64
+
+
+def test_repeats_of_one_shape_are_one_shape() -> None:
+    fitted, report = fit_operator(sampled([Product(m=512, n=512, k=512)] * 10, noise=0.02))
+    assert (report.rows, report.shapes, report.chosen.shape) == (10, 1, None)
+    assert len(fitted.measured.shape) == 1
+
+
+def test_impossible_times_are_refused() -> None:
+    with pytest.raises(SamplesError, match="quarantine"):
+        training_data([(sample(Product(m=1, n=1, k=1), 0.0), CLUSTER)])
+
+
+def test_splits_keep_shapes_together_and_hold_out_the_largest() -> None:
+    data = sampled(random_products(20, seed=0) * 3)
+    held = np.zeros(len(data), dtype=int)
+    for fold in by_shape(data.shape):
+        assert not set(data.shape[fold]) & set(data.shape[~fold])
+        held += fold
+    assert (held == 1).all()
+    top = largest(data.shape, data.terms)
+    assert top.sum() == 12
+    assert data.terms[top].sum(axis=1).min() >= data.terms[~top].sum(axis=1).max()
+    assert [mask.sum() for mask in at_random(60)] == [12, 12, 12]
+
+
+def test_a_sample_outweighs_the_model_unless_it_is_noisy() -> None:
+    call = Product(m=512, n=512, k=512)
+    model_error = np.array([0.5])  # the model says e^0.5 times the sample
+
+    def answer(spread: float) -> float:
+        data = training_data([(sample(call, 100.0, spread=spread, repeats=4), CLUSTER)])[0]
+        return float(np.log(tabulate(data, model_error, model_half_width=0.2).median_us[0] / 100))
+
+    assert answer(0.001) == pytest.approx(0.0, abs=0.001)
+    assert answer(0.001) < answer(0.1) < answer(1.0) < 0.5
+    assert answer(1.0) > 0.4
+
+
+def test_the_interval_of_a_sample_spans_its_own_spread() -> None:
+    data = training_data([(sample(Product(m=512, n=512, k=512), 100.0, spread=0.1), CLUSTER)])[0]
+    table = tabulate(data, np.array([np.nan]), model_half_width=1.0)
+    assert table.median_us[0] == pytest.approx(100)
+    assert table.low_us[0] < 100 * np.exp(-0.1)
+    assert table.high_us[0] > 100 * np.exp(0.1)
+
+
+def test_noise_between_samplings_is_that_of_repeated_shapes() -> None:
+    repeated = sampled(random_products(40, seed=0) * 5, noise=0.04, seed=1)
+    assert noise_between_samplings(repeated) == pytest.approx(0.04, rel=0.15)
+
+
+def test_a_row_timed_once_is_trusted_as_far_as_the_model() -> None:
+    """An imported row says nothing of its noise: it does not answer with an interval of no width."""
+    rows = [
+        (sample(call, roofline_time(call) * factor, spread=0.0, repeats=1), CLUSTER)
+        for call, factor in zip(
+            random_products(60, seed=0), np.random.default_rng(0).lognormal(0, 0.05, 60), strict=True
+        )
+    ]
+    table = fit_operator(training_data(rows)[0])[0].measured
+    assert (np.log(table.high_us / table.median_us) > 0.03).all()

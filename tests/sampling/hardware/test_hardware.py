@@ -1,0 +1,280 @@
+"""The catalogue of hardware: what its files say is physical and sourced, and what is wrong with a file is told at once."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from regressors.features import hardware_digest
+from sampling.errors import ConfigError, SamplesError
+from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
+from sampling.hardware.hardware_file import FIGURES, read_hardware
+from sampling.hardware.this_device import detect_hardware
+
+PEERS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "aiconfigurator" / "hardware_specs.csv"
+"""A published table of the same devices; it lies beside the repository where it is there at all."""
+MEMORY_GB = {
+    "a100-40gb": 40,
+    "a100-80gb": 80,
+    "b200": 180,
+    "b300": 270,
+    "gb200": 186,
+    "gb300": 278,
+    "gh200": 96,
+    "h100-96gb": 96,
+    "h100-pcie": 80,
+    "h100-sxm": 80,
+    "h20": 96,
+    "h200": 141,
+    "l40s": 48 * 15 / 16,  # ECC takes a sixteenth of GDDR6
+    "mi250x": 128 / 2,  # one die of two
+    "mi300x": 192,
+    "mi325x": 256,
+    "mi355x": 288,
+    "rtx-4090": 24,
+    "rtx-5090": 32,
+}
+"""What the makers state."""
+SPARSE_BF16 = {
+    "a100-40gb": 624,
+    "a100-80gb": 624,
+    "b200": 4500,
+    "b300": 4500,
+    "gb200": 5000,
+    "gb300": 5000,
+    "gh200": 1979,
+    "h100-96gb": 1979,
+    "h100-pcie": 1513,
+    "h100-sxm": 1979,
+    "h20": 296,
+    "h200": 1979,
+    "l40s": 733,
+    "mi300x": 2614.9,
+    "mi325x": 2614.9,
+    "mi355x": 5033.2,
+    "rtx-4090": 330.4,
+    "rtx-5090": 419,
+}
+"""What the makers state with two of four weights zero: twice the dense peak, and a usual slip."""
+GPUS = sorted(MEMORY_GB)
+
+
+def gpu(hardware: str) -> Gpu:
+    return load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile="none", cores=1).gpu
+
+
+def test_the_catalogue_has_every_device_and_the_cpu() -> None:
+    assert known_hardware() == sorted([*GPUS, "cpu"])
+
+
+@pytest.mark.parametrize("hardware", [*GPUS, "cpu"])
+def test_every_entry_loads_with_a_source_for_each_figure(hardware: str) -> None:
+    facts = hardware_facts(hardware)
+    assert set(facts["sources"]) == {figure for figure in FIGURES if figure in facts}
+    assert gpu(hardware).multiprocessors > 0
+    assert bool(device_names(hardware)) == (facts["kind"] != "cpu")
+
+
+def test_no_two_entries_claim_one_device() -> None:
+    claims = Counter(name for hardware in known_hardware() for name in device_names(hardware))
+    assert max(claims.values()) == 1
+
+
+@pytest.mark.parametrize("hardware", GPUS)
+def test_figures_are_physical(hardware: str) -> None:
+    device, facts = gpu(hardware), hardware_facts(hardware)
+    peaks = device.peak_tflops
+    assert device.memory_gib == pytest.approx(MEMORY_GB[hardware], rel=0.01)
+    assert peaks["fp32"] <= peaks.get("tf32", peaks["bf16"]) <= peaks["bf16"] == peaks["fp16"]
+    assert peaks["bf16"] < peaks.get("fp8", peaks["bf16"] + 1) < peaks.get("fp4", float("inf"))
+    if "tf32" in peaks:
+        assert peaks["tf32"] == pytest.approx(peaks["bf16"] / 2, rel=0.02)
+    if "fp8" in peaks:
+        assert peaks["fp8"] == pytest.approx(2 * peaks["bf16"], rel=0.02)
+    if hardware in SPARSE_BF16:
+        assert peaks["bf16"] == pytest.approx(SPARSE_BF16[hardware] / 2, rel=0.02)
+    # FLOPs a byte of memory that a bf16 product needs to be bound by its peak; a slip of units leaves this range
+    assert 30 < peaks["bf16"] * 1e3 / device.memory_gb_per_s < 450
+    assert facts["inter_node"]["gb_per_s"] < facts["intra_node"]["gb_per_s"] < device.memory_gb_per_s
+    assert facts["inter_node"]["latency_us"] >= facts["intra_node"]["latency_us"]
+
+
+def test_devices_stand_in_the_order_that_is_known_of_them() -> None:
+    assert gpu("a100-40gb").memory_gb_per_s < gpu("a100-80gb").memory_gb_per_s < gpu("h100-sxm").memory_gb_per_s
+    assert gpu("h100-sxm").memory_gb_per_s < gpu("h200").memory_gb_per_s < gpu("b200").memory_gb_per_s
+    assert gpu("h200").peak_tflops == gpu("h100-sxm").peak_tflops == gpu("gh200").peak_tflops
+    assert gpu("h20").peak_tflops["bf16"] < gpu("a100-80gb").peak_tflops["bf16"]
+    assert gpu("h100-pcie").peak_tflops["bf16"] < gpu("h100-sxm").peak_tflops["bf16"] < gpu("b200").peak_tflops["bf16"]
+    assert gpu("mi300x").peak_tflops == gpu("mi325x").peak_tflops
+    assert gpu("mi250x").peak_tflops["bf16"] < gpu("mi300x").peak_tflops["bf16"] < gpu("mi355x").peak_tflops["bf16"]
+
+
+def test_figures_that_trained_regressors_rest_on_are_unchanged() -> None:
+    """A change here makes every fitted artifact of a CPU stale; do it on purpose or not at all."""
+    cluster = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="none", cores=2)
+    assert hardware_digest(cluster) == "205bd006-e7d0c76d"
+
+
+PEER_NAMES = {
+    "a100_sxm": "a100-80gb",
+    "h100_sxm": "h100-sxm",
+    "h100_pcie": "h100-pcie",
+    "h200_sxm": "h200",
+    "b200_sxm": "b200",
+}
+PEER_NAMES |= {"b300_sxm": "b300", "gb200": "gb200", "l40s": "l40s"}
+PEER_PEAKS = {"bfloat16_tc_flops": "bf16", "fp8_tc_flops": "fp8", "fp4_tc_flops": "fp4"}
+
+
+@pytest.mark.skipif(not PEERS.is_file(), reason="the published table is not here")
+@pytest.mark.parametrize("peer", PEER_NAMES)
+def test_figures_agree_with_a_published_table(peer: str) -> None:
+    with PEERS.open() as file:
+        row = next(row for row in csv.DictReader(file) if row["system"] == peer)
+    device, facts = gpu(PEER_NAMES[peer]), hardware_facts(PEER_NAMES[peer])
+    for column, dtype in PEER_PEAKS.items():
+        if row[column]:
+            assert device.peak_tflops[dtype] * 1e12 == pytest.approx(float(row[column]), rel=0.03), dtype
+    assert device.memory_gb_per_s * 1e9 == pytest.approx(float(row["mem_bw"]), rel=0.03)
+    assert device.memory_gib * 2**30 == pytest.approx(float(row["mem_capacity"]), rel=0.03)
+    assert facts["intra_node"]["gb_per_s"] * 1e9 == pytest.approx(float(row["node_intra_node_bw"]), rel=0.03)
+
+
+def described(changes: dict[Any, Any]) -> dict[Any, Any]:
+    """A sound description, with keys changed, or left out where the value is None."""
+    facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | changes
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def written(path: Path, facts: Any) -> Path:
+    path.write_text(yaml.safe_dump(facts))
+    return path
+
+
+def test_a_file_of_ones_own_is_read_like_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "mine.yml", described({"name": "my GPU", "memory_gib": 7}))
+    monkeypatch.chdir(tmp_path)
+    for path in ("mine.yml", "./mine.yml", str(tmp_path / "mine.yml")):
+        device = gpu(path)
+        assert (device.name, device.memory_gib) == ("my GPU", 7)
+
+
+SOURCES = hardware_facts("h200")["sources"]
+PEAKS = hardware_facts("h200")["peak_tflops"]
+BAD: list[tuple[dict[Any, Any], str]] = [
+    ({"memory_gib": None, "sources": {**SOURCES}}, "memory_gib: missing; give GiB"),
+    ({"memory_gib": -1}, "memory_gib: -1 is not a number above 0"),
+    ({"memory_gib": "80"}, "memory_gib: '80' is not a number"),
+    ({"memory_gib": True}, "memory_gib: True is not a number"),
+    ({"memory_gb_per_s": float("inf")}, "memory_gb_per_s: inf is not"),
+    ({"memory_gb_per_s": float("nan")}, "memory_gb_per_s: nan is not"),
+    ({"memory_gb_per_s": 10**400}, "memory_gb_per_s: 1000"),
+    ({"multiprocessors": 1.5}, "multiprocessors: 1.5 is not a whole number"),
+    ({"memory_gigs": 3}, "memory_gigs: unknown, remove it; did you mean 'memory_gib'?"),
+    ({3: 4}, "3: unknown, remove it"),
+    ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown, remove it; did you mean 'bf16'?"),
+    (
+        {"peak_tflops": {**PEAKS, "bf16": "fast"}},
+        "peak_tflops.bf16: 'fast' is not a number above 0; give dense TFLOP/s",
+    ),
+    ({"peak_tflops": {}}, "peak_tflops: {} is not"),
+    ({"efficiency": {"gemm": 77, "attention": 0.5, "elementwise": 0.4, "wire": 0.6}}, "efficiency.gemm: 77 is not"),
+    ({"intra_node": {"latency_us": 1}}, "intra_node.gb_per_s: missing"),
+    ({"intra_node": 450}, "intra_node: 450 is not"),
+    ({"kind": "tpu"}, "kind: 'tpu' is not one of cuda, rocm, cpu"),
+    ({"device_name": []}, "device_name: [] is not"),
+    ({"device_name": None}, "device_name: missing"),
+    ({"sources": "a data sheet"}, "sources: 'a data sheet' is not a mapping"),
+    ({"sources": {**SOURCES, "cache_mib": " "}}, "sources.cache_mib: ' ' is no source; name the data sheet"),
+    ({"sources": {**SOURCES, "colour": "seen"}}, "sources.colour: unknown"),
+    ({"fastest_tflops": {"bf16": 1000}}, "sources.fastest_tflops: None is no source"),
+]
+
+
+@pytest.mark.parametrize(("changes", "fault"), BAD)
+def test_a_fault_is_told_with_its_key_value_and_fix(tmp_path: Path, changes: dict[Any, Any], fault: str) -> None:
+    path = written(tmp_path / "mine.yml", described(changes))
+    with pytest.raises(ConfigError) as error:
+        read_hardware(path)
+    assert any(line.startswith(f"{path}: {fault}") for line in str(error.value).splitlines()), error.value
+
+
+def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "mine.yml", {"name": "", "memory_gib": 0, "peak_tflops": {"bf15": 1}, "sources": {}, "x": 1}
+    )
+    with pytest.raises(ConfigError) as error:
+        read_hardware(path)
+    told = [line.removeprefix(f"{path}: ").split(": ")[0] for line in str(error.value).splitlines()]
+    assert len(told) == len(set(told))
+    assert set(told) == {
+        "x",
+        "name",
+        "memory_gib",
+        "peak_tflops.bf15",
+        "sources.peak_tflops",
+        "sources.memory_gib",
+        *(key for key in described({}) if key not in ("name", "memory_gib", "peak_tflops", "sustained", "sources")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "holds None, not a mapping"),
+        (b"a: [", "not YAML"),
+        (b"\xff\xfe\xff", "not YAML"),
+        (b"- 1", "holds [1], not a mapping"),
+    ],
+)
+def test_what_is_no_description_is_told(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "mine.yml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"mine\.yml: ") as error:
+        read_hardware(path)
+    assert fault in str(error.value)
+
+
+@pytest.mark.parametrize("hardware", ["none.yml", "x" * 5000 + ".yml", "a\0b.yml"])
+def test_a_file_that_is_not_there_is_told(hardware: str) -> None:
+    with pytest.raises(ConfigError, match=r"\.yml"):
+        hardware_facts(hardware)
+
+
+@pytest.mark.parametrize("hardware", ["h300", "../hardware/cpu", "", "x" * 5000, "a\0b"])
+def test_an_unknown_name_is_an_error_that_says_how_to_describe_it(hardware: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        hardware_facts(hardware)
+    told = str(error.value)
+    assert "\n" not in told
+    for word in ("configs/hardware/", ".yml", "peak_tflops", "sources", "mi300x"):
+        assert word in told
+    if hardware == "h300":
+        assert "did you mean 'h" in told
+        assert "hardware/h300.yml" in told
+
+
+def machine_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_available=lambda: True, get_device_name=lambda: name))
+
+
+@pytest.mark.parametrize("hardware", GPUS)
+def test_a_gpu_is_found_by_each_of_its_names(hardware: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in device_names(hardware):
+        machine_with(name, monkeypatch)
+        assert detect_hardware() == hardware
+
+
+def test_an_unknown_gpu_is_an_error_that_says_how_to_describe_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_with("NVIDIA H300", monkeypatch)
+    with pytest.raises(SamplesError) as error:
+        detect_hardware()
+    for word in ("'NVIDIA H300'", "did you mean 'NVIDIA H", "configs/hardware/NAME.yml", "peak_tflops", "--hardware"):
+        assert word in str(error.value)

@@ -1,0 +1,260 @@
+"""One conformance suite over every registered call; physics of single operators below it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from sampling.call import Call, make_call, registry
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer, GradientCell
+from sampling.choosing.requests import phases_worth_timing
+from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.collectives.kinds import AllGather, AllReduce, Collective
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.operators.attention import Attention
+from sampling.operators.base import Operator
+from sampling.operators.elementwise import ResidualAdd
+from sampling.operators.gemm import Gemm
+from sampling.speed_of_light import physical_bound_us
+from sampling.torch_work.layer_module import make_layer
+from sampling.torch_work.module_workload import ModuleWorkload
+from tests.sampling.cells.layer_shapes import DENSE_LAYER
+
+RANGES = Ranges(
+    dtype="fp32",
+    tokens=(32, 64),
+    seq_len=(16, 32),
+    hidden=(64, 64),
+    head_dims=(16,),
+    ffn_ratio=(2.0, 3.0),
+    vocab=(128, 256),
+    layers=(2, 2),
+    message_bytes=(1024, 4096),
+    variety={
+        "every": 2,
+        "experts": [4, 8],
+        "topk": [1, 2],
+        "skews": [0, 1.2],
+        "windows": [4, 8],
+        "head_dims": [16],
+        "compiled": True,
+    },
+)
+CALLS = sorted(
+    {call for model in draw_models(RANGES, 4) for call in calls_of(model, 2, with_parts=True)},
+    key=lambda call: (call.NAME, repr(call)),
+)
+OPERATORS = [
+    call for call in CALLS if isinstance(call, Operator) and call.group_size == 1 and call.NAME != "gated_delta"
+]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as torch.compile does, and run as it is: a compiler takes seconds for each function."""
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+
+
+def identity(call: Call) -> str:
+    return f"{call.NAME}-{abs(hash(call)) % 1000}"
+
+
+def test_the_examples_cover_every_registered_call() -> None:
+    assert {call.NAME for call in CALLS} == set(registry())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=identity)
+def test_a_call_survives_its_fields_as_json(call: Call) -> None:
+    assert make_call(call.NAME, json.loads(json.dumps(call.fields()))) == call
+
+
+@pytest.mark.parametrize("call", CALLS, ids=identity)
+def test_terms_and_features_are_finite_and_have_the_same_names_for_every_shape(call: Call, two_ranks: Cluster) -> None:
+    for phase in call.PHASES:
+        terms, features = call.terms(phase, two_ranks), call.features(phase, two_ranks)
+        assert terms
+        assert all(math.isfinite(value) and value >= 0 for value in terms.values())
+        assert all(math.isfinite(value) for value in features.values())
+        assert 0 <= physical_bound_us(call, phase, two_ranks) <= sum(terms.values()) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=identity)
+def test_parts_are_of_the_same_phase_or_finer_and_their_terms_add_up(call: Call, two_ranks: Cluster) -> None:
+    for phase in call.PHASES:
+        parts = call.parts(phase)
+        if parts:
+            own = sum(call.terms(phase, two_ranks).values())
+            of_parts = sum(part.count * sum(part.call.terms(part.phase, two_ranks).values()) for part in parts)
+            assert own == pytest.approx(of_parts)
+        for part in parts:
+            assert part.phase in part.call.PHASES
+
+
+@pytest.mark.parametrize("call", OPERATORS, ids=identity)
+def test_every_phase_runs_on_one_device(call: Operator) -> None:
+    if call.NAME == "pipeline_action":
+        pytest.skip("spans two ranks")
+    workload = call.build(CPU)
+    for phase in phases_worth_timing(call):
+        for _ in range(2):
+            workload.prepare(phase)
+            workload.run(phase)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [call for call in OPERATORS if "forward" in call.PHASES and not call.fields().get("compiled")],
+    ids=identity,
+)
+def test_forward_flops_are_those_that_torch_counts(call: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    # nor does it know torch's grouped product
+    monkeypatch.setattr("sampling.torch_work.grouped_product.GROUPED", ())
+    workload = call.build(CPU)
+    workload.prepare("forward")
+    # only the unfused backend's products are visible to torch's counter on a CPU
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        workload.run("forward")
+    assert counter.get_total_flops() == call.flops("forward")
+
+
+@pytest.mark.parametrize("phase", ["backward", "backward_input", "backward_weight"])
+def test_gemm_backward_flops_are_those_that_torch_counts(phase: str) -> None:
+    call = Gemm(dtype="fp32", m=24, n=40, k=56)
+    workload = call.build(CPU)
+    workload.prepare("forward")
+    workload.prepare(phase)  # type: ignore[arg-type]
+    with FlopCounterMode(display=False) as counter:
+        workload.run(phase)  # type: ignore[arg-type]
+    assert counter.get_total_flops() == call.flops(phase)  # type: ignore[arg-type]
+
+
+def layer(**changes: object) -> DenseLayer:
+    return replace(DENSE_LAYER, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"gated": False, "norm": "layer", "rope": False, "qkv_bias": True, "bias": True}]
+)
+def test_a_layers_weight_shapes_are_those_of_the_module_it_builds(changes: dict[str, object]) -> None:
+    from sampling.torch_work.layer_module import make_layer
+
+    shape = layer(**changes)
+    built = sorted(tuple(weight.shape) for weight in make_layer(shape, CPU).parameters())
+    assert built == sorted(shape.weight_shapes())
+
+
+def test_tensor_parallelism_divides_matrices_and_leaves_norms_whole() -> None:
+    whole, half = layer(), layer(tp=2)
+    for before, after in zip(whole.weight_shapes(), half.weight_shapes(), strict=True):
+        assert math.prod(after) == math.prod(before) // (1 if before == (64,) else 2)
+
+
+def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
+    from sampling.torch_work.layer_module import make_layer, random_hidden
+
+    shape = layer()
+    torch.manual_seed(0)
+    module = make_layer(shape, CPU)
+    (hidden,) = random_hidden(shape, CPU)
+    workload = ModuleWorkload([module], lambda: (hidden,))
+    workload.prepare("backward")
+    workload.run("backward")
+    whole = [weight.grad.clone() for weight in module.parameters() if weight.grad is not None]
+    workload.prepare("backward_weight")
+    workload.run("backward_weight")
+    halves = [weight.grad for weight in module.parameters() if weight.grad is not None]
+    assert len(whole) == len(halves) == len(shape.weight_shapes())
+    for one, other in zip(whole, halves, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulating_adds_to_the_gradients_that_are_there() -> None:
+    from sampling.torch_work.layer_module import make_layer, random_hidden
+
+    shape = layer()
+    module = make_layer(shape, CPU)
+    workload = ModuleWorkload([module], lambda: random_hidden(shape, CPU))
+    workload.prepare("backward")
+    workload.run("backward")
+    once = next(module.parameters()).grad
+    assert once is not None
+    once = once.clone()
+    workload.prepare("backward_accumulate")
+    workload.run("backward_accumulate")
+    twice = next(module.parameters()).grad
+    assert twice is not None
+    torch.testing.assert_close(twice, 2 * once)
+
+
+def test_causal_attention_executes_half_the_products(two_ranks: Cluster) -> None:
+    shape = Attention(dtype="fp32", batch=1, seq_len=1024, heads=4, kv_heads=4, head_dim=64, causal=True)
+    assert shape.executed_flops("forward") / replace(shape, causal=False).executed_flops("forward") == pytest.approx(
+        0.5, rel=1e-2
+    )
+
+
+def test_waking_threads_counts_from_the_size_at_which_torch_shares_a_kernel(two_ranks: Cluster) -> None:
+    alone = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=2)
+    small, large = (ResidualAdd(dtype="fp32", tokens=tokens, hidden=512) for tokens in (64, 65))
+    assert [add.terms("forward", alone)["fork_join"] for add in (small, large)] == [0, 1]
+    assert "fork_join" not in large.terms("forward", two_ranks)
+
+
+def test_doubling_the_tokens_doubles_a_layers_products_and_quadruples_long_attention(two_ranks: Cluster) -> None:
+    short, long = layer(seq_len=512), layer(seq_len=1024)
+    terms = [shape.terms("forward", two_ranks) for shape in (short, long)]
+    assert terms[1]["gemm_compute"] / terms[0]["gemm_compute"] == pytest.approx(2)
+    assert terms[1]["attention_compute"] / terms[0]["attention_compute"] == pytest.approx(4, rel=1e-2)
+
+
+def test_sequence_parallelism_moves_as_much_over_the_wire_as_plain_tensor_parallelism(two_ranks: Cluster) -> None:
+    plain, sequence = (layer(tp=2, sp=sp).terms("forward", two_ranks)["wire"] for sp in (False, True))
+    assert plain == pytest.approx(sequence)
+
+
+def test_the_gradient_cell_reduces_every_weight_of_its_layers() -> None:
+    cell = GradientCell(**layer().fields(), layers=3, dp=2)
+    reduce = next(part.call for part in cell.parts("backward") if isinstance(part.call, AllReduce))
+    assert reduce.size_bytes == 3 * 4 * sum(math.prod(shape) for shape in layer().weight_shapes())
+
+
+@pytest.mark.parametrize("kind", [AllReduce, AllGather])
+def test_wire_bytes_follow_the_ring(kind: type[Collective]) -> None:
+    call = kind(size_bytes=1000, ranks=4, ranks_per_node=4)
+    assert call.bytes_on_wire() == 1000 * (1.5 if kind is AllReduce else 0.75)
+
+
+def test_a_group_across_nodes_pays_the_slower_link(two_ranks: Cluster) -> None:
+    near, far = (AllReduce(size_bytes=2**20, ranks=4, ranks_per_node=local) for local in (4, 2))
+    assert far.terms("forward", two_ranks)["wire"] > near.terms("forward", two_ranks)["wire"]
+
+
+def test_the_head_spreads_its_vocabulary() -> None:
+    head = OutputHead(dtype="fp32", batch=2, seq_len=16, hidden=64, vocab=256, norm="rms", tp=2, sp=False)
+    assert head.flops("forward") == replace(head, tp=1).flops("forward") / 2
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("output_bias", "own"), [("", None), ("with", True), ("without", False)])
+def test_attentions_output_projection_may_have_a_bias_of_its_own(
+    bias: bool, output_bias: str, own: bool | None
+) -> None:
+    shape = layer(bias=bias, output_bias=output_bias)
+    built = make_layer(shape, CPU)
+    assert sorted(tuple(weight.shape) for weight in built.parameters()) == sorted(shape.weight_shapes())
+    names = {name for name, _ in built.named_parameters()}
+    assert ("attend.output.bias" in names) == (bias if own is None else own)
+    assert ("mlp.down.bias" in names) == bias
+
+
+def test_rows_from_before_a_field_are_the_calls_that_leave_it_empty() -> None:
+    row = {name: value for name, value in layer().fields().items() if name != "output_bias"}
+    assert make_call("dense_layer", row) == layer()

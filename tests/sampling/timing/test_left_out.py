@@ -1,0 +1,193 @@
+"""Calls that a device cannot run: left out with a note, on all ranks or on none, and sampling goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from sampling.call import Phase
+from sampling.cells.layer import DenseLayer
+from sampling.errors import SkippedError
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.operators.gemm import Gemm
+from sampling.operators.linear_attention import GatedDelta
+from sampling.ranks.agreement import LoneRank
+from sampling.session.store import Sample
+from sampling.timing.call_memory import fits, resident_bytes
+from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.timer import TimerSettings
+from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
+from tests.sampling.cells.layer_shapes import DENSE_LAYER
+
+CPU = torch.device("cpu")
+SETTINGS = TimerSettings(warmup_repeats=1, least_repeats=2, most_repeats=3, seconds=0.0, attempts=1, most_batches=1)
+GOOD = Gemm(dtype="fp32", m=32, n=32, k=32)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failing(Gemm):
+    """A product that fails when it is built, or in a phase."""
+
+    NAME: ClassVar[str] = "failing"
+
+    where: str
+    how: str
+
+    def _error(self) -> Exception:
+        errors: dict[str, Callable[[str], Exception]] = {
+            "memory": torch.OutOfMemoryError,
+            "software": SkippedError,
+            "torch": RuntimeError,
+            "device": torch.AcceleratorError,
+            "bug": TypeError,
+        }
+        return errors[self.how]("words of the error\nand more")
+
+    def build(self, device: torch.device) -> AutogradWorkload:
+        if self.where == "build":
+            raise self._error()
+        x = leaf(device, self.dtype, 4, 4)
+
+        def forward() -> torch.Tensor:
+            return x * 2
+
+        return _FailsInPhase([Copy(forward=forward, inputs=[x])], self)
+
+
+class _FailsInPhase(AutogradWorkload):
+    def __init__(self, copies: list[Copy], call: Failing) -> None:
+        super().__init__(copies)
+        self._call = call
+
+    def run(self, phase: Phase) -> None:
+        if phase == self._call.where:
+            raise self._call._error()
+        super().run(phase)
+
+
+def failing(where: str, how: str) -> Failing:
+    return Failing(dtype="fp32", m=8, n=8, k=8, where=where, how=how)
+
+
+def timed(calls: list[Gemm], cluster: Cluster, ranks: LoneRank | None = None) -> tuple[list[Sample], list[str]]:
+    rows: list[Sample] = []
+    notes: list[str] = []
+    time_requests(
+        [Request(call=call, phases=("forward", "backward")) for call in calls],
+        device=CPU,
+        cluster=cluster,
+        ranks=ranks or LoneRank(),
+        session=0,
+        deadline_s=time.monotonic() + 60,
+        settings=SETTINGS,
+        keep=rows.append,
+        note=notes.append,
+    )
+    return rows, notes
+
+
+@pytest.fixture
+def one_rank() -> Cluster:
+    return load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
+
+
+@pytest.mark.parametrize("how", ["memory", "software", "torch"])
+@pytest.mark.parametrize(("where", "phases"), [("build", []), ("forward", []), ("backward", ["forward"])])
+def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
+    where: str, how: str, phases: list[str], one_rank: Cluster
+) -> None:
+    rows, notes = timed([failing(where, how), failing(where, how), GOOD], one_rank)
+    assert [row.phase for row in rows if row.call.NAME == "failing"] == phases * 2
+    assert [row.phase for row in rows if row.call == GOOD] == ["forward", "backward"]
+    told = "ran out of memory" if how == "memory" else "words of the error"
+    assert told in notes[0]
+    assert notes[-1].startswith("2 calls left out in all: 2 × failing")
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize("how", ["device", "bug"])
+def test_an_error_of_the_device_or_of_ours_ends_the_session(how: str, one_rank: Cluster) -> None:
+    with pytest.raises((torch.AcceleratorError, TypeError)):
+        timed([failing("forward", how), GOOD], one_rank)
+
+
+class BesideAFailingRank(LoneRank):
+    """Another rank that runs out of memory in the first call it builds."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def largest(self, value: float) -> float:
+        self.asked += 1
+        return 1.0 if self.asked == 2 else value
+
+
+def test_a_call_that_another_rank_cannot_build_is_left_out_here_too(one_rank: Cluster) -> None:
+    rows, notes = timed([GOOD, GOOD], one_rank, BesideAFailingRank())
+    assert len(rows) == 2
+    assert "another rank" in notes[0]
+
+
+def test_a_precision_that_the_device_lacks_is_left_out(one_rank: Cluster) -> None:
+    rows, notes = timed([replace(GOOD, dtype="fp8")], one_rank)
+    assert not rows
+    assert "no fp8 peak" in notes[0]
+
+
+def test_software_that_is_not_there_is_noted_once(one_rank: Cluster) -> None:
+    call = GatedDelta(dtype="bf16", batch=1, seq_len=64, heads=1, value_heads=2, head_dim=16, value_dim=16)
+    try:
+        call.build(CPU)
+    except SkippedError:
+        rows, notes = timed([call, replace(call, seq_len=128)], one_rank)  # type: ignore[list-item]
+        assert not rows
+        assert [note.count("flash-linear-attention") for note in notes] == [1, 1]
+    else:
+        pytest.skip("flash-linear-attention is installed")
+
+
+def test_a_call_larger_than_the_device_is_left_out() -> None:
+    gpu = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=1, profile="test")
+    small, large = (replace(GOOD, dtype="bf16", m=2**exponent, n=2**15, k=2**13) for exponent in (12, 20))
+    assert fits(small, gpu)
+    assert not fits(large, gpu)
+    rows, notes = timed([large], gpu)
+    assert not rows
+    assert "60% of the memory" in notes[0]
+
+
+def test_a_cpu_is_not_held_to_the_memory_of_a_device(two_ranks: Cluster) -> None:
+    assert fits(replace(GOOD, m=2**30), two_ranks)
+
+
+def held_bytes(call: Gemm | DenseLayer) -> int:
+    """What both copies save for backward, and a gradient for each leaf among it."""
+    saved: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        workload = call.build(CPU)
+        for _ in range(2):
+            workload.prepare("backward")
+    gradients = sum(tensor.untyped_storage().nbytes() for tensor in saved.values() if tensor.is_leaf)
+    return gradients + sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Gemm(dtype="fp32", m=512, n=1024, k=768),
+        replace(DENSE_LAYER, seq_len=64, hidden=256, kv_heads=4, head_dim=64, ffn=1024),
+    ],
+)
+def test_the_estimate_covers_the_tensors_that_are_held(call: Gemm | DenseLayer) -> None:
+    held = held_bytes(call)
+    assert held <= resident_bytes(call) <= 4 * held

@@ -1,0 +1,140 @@
+"""Attention's kernels against a plain one, products of other precisions, and what this machine's software lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sampling.errors import SkippedError
+from sampling.operators.attention import Attention
+from sampling.operators.gemm import Gemm
+from sampling.operators.linear_attention import GatedDelta
+from sampling.torch_work.attention_kernels import attention_kernel
+from sampling.torch_work.compiling import compiled
+from sampling.torch_work.module_workload import ModuleWorkload
+from sampling.torch_work.precision import products_in
+from sampling.torch_work.scaled_product import fp8_products
+from tests.sampling.cells.layer_shapes import DENSE_LAYER
+
+CPU = torch.device("cpu")
+SHAPE = Attention(dtype="fp32", batch=2, seq_len=12, heads=4, kv_heads=2, head_dim=8, causal=True)
+
+
+def seen(call: Attention, query: int) -> range:
+    if call.causal:
+        return range(max(0, query + 1 - (call.window or call.seq_len)), query + 1)
+    first = min(max(0, query - call.window // 2), call.seq_len - call.window) if call.window else 0
+    return range(first, first + (call.window or call.seq_len))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"causal": False},
+        {"window": 5},
+        {"window": 12},
+        {"window": 5, "causal": False},
+        {"window": 1},
+        {"value_dim": 4, "kv_heads": 4},
+        {"kernel": "math"},
+        {"kernel": "flash"},
+        {"kernel": "math", "window": 3},
+    ],
+)
+def test_every_kernel_computes_the_attention_that_the_call_says(changes: dict[str, object]) -> None:
+    call = replace(SHAPE, **changes)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    query = torch.randn(2, 12, 4, 8)
+    key, value = torch.randn(2, 12, call.kv_heads, 8), torch.randn(2, 12, call.kv_heads, call.value_head_dim)
+    found = attention_kernel(call, CPU)[0](query, key, value)
+    keys = [list(seen(call, position)) for position in range(12)]
+    for position, visible in enumerate(keys):
+        for head in range(4):
+            own = head * call.kv_heads // 4
+            scores = torch.einsum("bd,bkd->bk", query[:, position, head], key[:, visible, own]) / 8**0.5
+            expected = torch.einsum("bk,bkd->bd", scores.softmax(-1), value[:, visible, own])
+            torch.testing.assert_close(found[:, head, position], expected)
+    assert sum(map(len, keys)) / 12**2 == pytest.approx(call.seen)
+
+
+def test_flex_attention_sees_what_the_mask_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sampling.torch_work.attention_kernels import _flex
+
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    call = replace(SHAPE, window=5)
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 12, 4, 8), torch.randn(2, 12, 2, 8), torch.randn(2, 12, 2, 8)
+    torch.testing.assert_close(_flex(call, CPU)(query, key, value), attention_kernel(call, CPU)[0](query, key, value))
+
+
+def test_a_window_says_which_kernel_it_runs_through() -> None:
+    assert "mask" in attention_kernel(replace(SHAPE, window=5), CPU)[1]
+    assert attention_kernel(replace(SHAPE, window=12), CPU)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (replace(SHAPE, kernel="cudnn"), "the cudnn kernel does not take"),
+        (replace(SHAPE, kernel="triton"), "'triton' is not one"),
+        (Gemm(dtype="fp32", m=16, n=16, k=16, kernel="cutlass"), "'cutlass'"),
+        (Gemm(dtype="fp8", m=16, n=24, k=16), "multiples of 16"),
+        (replace(SHAPE, dtype="fp8"), "dtype 'fp8'"),
+    ],
+)
+def test_what_cannot_be_timed_says_why(call: Attention | Gemm, fragment: str) -> None:
+    with pytest.raises(SkippedError, match=fragment):
+        call.build(CPU)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fla") is not None, reason="flash-linear-attention is installed")
+def test_the_delta_rule_without_its_package_names_it() -> None:
+    call = GatedDelta(dtype="bf16", batch=1, seq_len=64, heads=1, value_heads=2, head_dim=16, value_dim=16)
+    with pytest.raises(SkippedError, match="flash-linear-attention"):
+        call.build(CPU)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash_attn is installed")
+def test_flash_attn_without_its_package_names_it() -> None:
+    with pytest.raises(SkippedError, match="flash_attn"):
+        replace(SHAPE, kernel="flash_attn").build(CPU)
+
+
+def test_fp8_products_have_the_shapes_of_a_linear_layers() -> None:
+    workload = fp8_products(CPU, 16, 32, 48)
+    shapes = [tuple(workload._copies[0][phase]().shape) for phase in ("forward", "backward_input", "backward_weight")]  # type: ignore[attr-defined, index]
+    assert shapes == [(16, 32), (16, 48), (32, 48)]
+
+
+def test_an_fp8_product_reads_a_byte_an_element_and_writes_two() -> None:
+    call, wide = (Gemm(dtype=dtype, m=16, n=32, k=48) for dtype in ("fp8", "bf16"))
+    assert call.bytes_moved("forward") == 16 * 48 + 32 * 48 + 2 * 16 * 32
+    halves = call.bytes_moved("backward_input") + call.bytes_moved("backward_weight")
+    assert halves == call.bytes_moved("backward")
+    assert wide.bytes_moved("backward") == 2 * wide.bytes_moved("forward")
+
+
+def test_tf32_is_allowed_while_its_products_run_and_not_after() -> None:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision  # type: ignore[attr-defined]
+    with products_in("tf32")():
+        assert matmul.fp32_precision == "tf32"  # type: ignore[attr-defined]
+    assert matmul.fp32_precision == before  # type: ignore[attr-defined]
+
+
+def test_a_compiled_layer_has_no_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    module = compiled(torch.nn.Linear(4, 4))
+    workload = ModuleWorkload([module], lambda: (torch.randn(2, 4, requires_grad=True),), compiled=True)
+    with pytest.raises(SkippedError, match="compiled"):
+        workload.prepare("backward_input")
+
+
+def test_a_layer_from_before_compilation_has_the_columns_it_had(two_ranks: object) -> None:
+    plain, fused = (call.features("forward", two_ranks) for call in (DENSE_LAYER, replace(DENSE_LAYER, compiled=True)))  # type: ignore[arg-type]
+    assert fused.keys() - plain.keys() == {"compiled=yes"}
+    assert "compiled" not in plain

@@ -225,10 +225,10 @@ def named_calls(path: Path, site: Site) -> Iterator[Wanted]:
 
 def space(models: Sequence[DrawnModel], ranges: Ranges, grid: CollectiveGrid | None, site: Site) -> Iterator[Wanted]:
     """Shapes that fill the space: of operators and cells on a node, then of collectives on all that the site offers."""
+    from sampling.call import Request
     from sampling.choosing.requests import space_filling
     from sampling.choosing.session_plan import collective_grid
     from sampling.session.session import Wanted
-    from sampling.timing.time_calls import Request
 
     for ranks in site.shares:
         yield Wanted(busy_ranks=ranks, requests=list(space_filling(models, ranks)), visits=1, fills=True)

@@ -1,4 +1,4 @@
-"""What can be timed: a Call, its phases, and the registry that names every kind of it.
+"""What can be timed: a Call and its phases.
 
 A call IS an instance of a frozen dataclass, so equal calls are equal keys and are costed once. The store keeps a
 call's fields and times; features and roofline terms are always computed from the fields, on both sides.
@@ -6,14 +6,12 @@ call's fields and times; features and roofline terms are always computed from th
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -102,40 +100,9 @@ class Counted:
     count: float = 1.0
 
 
-REGISTRY: dict[str, type[Call]] = {}
-CallType = TypeVar("CallType", bound=type[Call])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A call and those of its phases that are to be timed."""
 
-
-def register(cls: CallType) -> CallType:
-    """Class decorator: make a call known by its NAME to the store, the sampler and the regressors."""
-    if cls.NAME in REGISTRY:
-        raise ValueError(f"two calls are named {cls.NAME!r}: {REGISTRY[cls.NAME].__qualname__} and {cls.__qualname__}")
-    REGISTRY[cls.NAME] = cls
-    return cls
-
-
-def make_call(name: str, values: Mapping[str, Any]) -> Call:
-    """Rebuild a call from its stored name and fields (numpy scalars become Python's own).
-
-    A field with a default may be missing: it is younger than the rows. Raises SamplesError for a name or a field nobody knows.
-    """
-    known = registry()
-    if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise SamplesError(f"no operator or collective is named {name!r}{hint} (known: {', '.join(sorted(known))})")
-    cls = known[name]
-    wanted = {field.name: field.type for field in fields(cls)}
-    unknown = set(values) - set(wanted)
-    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
-    if unknown or missing:
-        raise SamplesError(f"{name}: fields do not match: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    casts: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool, "str": str}
-    return cls(**{key: casts[str(wanted[key])](value) for key, value in values.items()})
-
-
-def registry() -> Mapping[str, type[Call]]:
-    """Every registered call, with the modules that register them loaded."""
-    import sampling.catalogue  # noqa: F401  (imports each module once)
-
-    return REGISTRY
+    call: Call
+    phases: tuple[Phase, ...]

@@ -1,24 +1,66 @@
-"""Importing this module registers every operator and collective."""
+"""The registry of calls: every operator, cell and collective by its name.
 
-from sampling.cells import (
-    head,  # noqa: F401
-    layer,  # noqa: F401
-    moe_layer,  # noqa: F401
-    pipeline_action,  # noqa: F401
-)
-from sampling.collectives import kinds as collectives  # noqa: F401
-from sampling.collectives import overlap  # noqa: F401
-from sampling.operators import (  # noqa: F401
-    attention,
-    elementwise,
-    experts,
-    gemm,
-    linear_attention,
-    norm,
-    optimizer,
-    routing,
-    softmax,
-    streaming,
-    unfused_attention,
-    vocabulary,
-)
+A call registers itself with `@register`; its file is found by standing in one of FOLDERS, and is listed nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, TypeVar
+
+from sampling.call import Call
+from sampling.errors import SamplesError
+
+FOLDERS = ("sampling.collectives", "sampling.operators", "sampling.cells")
+
+CallType = TypeVar("CallType", bound=type[Call])
+_REGISTERED: dict[str, type[Call]] = {}
+
+
+def register(cls: CallType) -> CallType:
+    """Class decorator: make a call known by its NAME to the store, the sampler and the regressors."""
+    if cls.NAME in _REGISTERED:
+        raise ValueError(
+            f"two calls are named {cls.NAME!r}: {_REGISTERED[cls.NAME].__qualname__} and {cls.__qualname__}"
+        )
+    _REGISTERED[cls.NAME] = cls
+    return cls
+
+
+def registry() -> Mapping[str, type[Call]]:
+    """Every registered call by its name."""
+    import_all(*FOLDERS)
+    return _REGISTERED
+
+
+@cache
+def import_all(*packages: str) -> None:
+    """Import every module that stands in the packages."""
+    for package in packages:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
+
+
+def make_call(name: str, values: Mapping[str, Any]) -> Call:
+    """Rebuild a call from its stored name and fields; numpy scalars become Python's own.
+
+    A field with a default may be missing: it is younger than the rows. Raises SamplesError for an unknown name or field.
+    """
+    known = registry()
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise SamplesError(f"no operator or collective is named {name!r}{hint} (known: {', '.join(sorted(known))})")
+    cls = known[name]
+    wanted = {field.name: field.type for field in fields(cls)}
+    unknown = set(values) - set(wanted)
+    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
+    if unknown or missing:
+        raise SamplesError(f"{name}: fields do not match: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    casts: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool, "str": str}
+    return cls(**{key: casts[str(wanted[key])](value) for key, value in values.items()})

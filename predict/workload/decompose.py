@@ -18,8 +18,7 @@ from predict.schedules.order import Placement
 from predict.workload import once, sharded_step
 from predict.workload.blocks import Calls
 from predict.workload.chunks import ChunkCalls, Parts, Stage, chunk_of_operators, chunk_of_whole_layers, send_calls
-from sampling.call import Call, Counted, Phase
-from sampling.timing.time_calls import Request
+from sampling.call import Call, Counted, Phase, Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,14 +21,13 @@ from regressors.features import Floats, Priced, price, schema_of
 from regressors.models.selection import MIN_SHAPES_TO_LEARN
 from sampling.__main__ import parser as sampling_parser
 from sampling.__main__ import run, told
-from sampling.call import Call
+from sampling.call import Call, Request
 from sampling.choosing.requests import missing
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.rank import rank_from
 from sampling.session.session import Outcome, RunJob, Tell, Wanted, sample
 from sampling.session.store import Manifest, Sample, iterate_samples, read_samples
-from sampling.timing.time_calls import Request
 from sampling.timing.timer import TimerSettings
 
 POOL_MODELS = 512

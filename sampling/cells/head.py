@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Counted, Phase, register
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
 from sampling.cells.layer import CELL_PHASES
 from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
 from sampling.operators.gemm import Gemm

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sampling.call import Counted, Phase, register
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
 from sampling.operators.attention import Attention
 from sampling.operators.base import Operator
 from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group

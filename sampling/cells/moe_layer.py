@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Counted, Phase, register
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
 from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import Operator

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sampling.call import Call, Phase, make_call
+from sampling.call import Call, Phase, Request
+from sampling.catalogue import make_call
 from sampling.choosing.shapes import DrawnModel, calls_of
 from sampling.errors import ConfigError, SamplesError
 from sampling.session.store import Sample
-from sampling.timing.time_calls import Request
 
 CALLS_VERSION = 2
 WRITE_IT = "write it with `predict calls RUN.yml`"

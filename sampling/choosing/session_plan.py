@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sampling.call import Call
+from sampling.call import Call, Request
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.overlap import Overlap
 from sampling.collectives.topology import Machine, Placement, covers, groups_of, placement_of, placements
 from sampling.hardware.cluster import hardware_facts
 from sampling.session.session import Wanted
-from sampling.timing.time_calls import Request
 
 MEMORY_SHARE = 0.4
 """Of a rank's memory, what the buffers of a collective may take: beside them are NCCL's own and those of other groups."""

@@ -11,7 +11,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from sampling.call import Call, Phase, register
+from sampling.call import Call, Phase
+from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.arrays import least, log2
 
@@ -82,7 +83,7 @@ class Collective(Call):
         """Do it on a process group of torch's that this rank is in, and wait for it."""
 
     def build(self, device: torch.device) -> Workload:
-        from sampling.collectives.process_groups import present
+        from sampling.torch_work.process_groups import present
 
         group = present().own(self)
         return Outside() if group is None else CollectiveWorkload(self, device, group)

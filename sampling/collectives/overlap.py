@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from sampling.call import Call, Counted, Phase, make_call, register
+from sampling.call import Call, Counted, Phase
+from sampling.catalogue import make_call, register
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, Outside, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import physics_features
@@ -81,8 +82,8 @@ class Overlap(Call):
         return features
 
     def build(self, device: torch.device) -> Workload:
-        from sampling.collectives.process_groups import present
         from sampling.torch_work.overlap_workload import OverlapWorkload
+        from sampling.torch_work.process_groups import present
 
         group = present().own(self.communication)
         return Outside() if group is None else OverlapWorkload(self, device, group)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Counted, Phase, register
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import WITH_WEIGHTS, Operator, physics_features
 from sampling.operators.composite import Composite, phase_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Phase, register
+from sampling.call import Phase
+from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
 from sampling.operators.tiles import alignment_features, wave_features

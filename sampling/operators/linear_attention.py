@@ -6,7 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Phase, register
+from sampling.call import Phase
+from sampling.catalogue import register
 from sampling.errors import SkippedError
 from sampling.operators.base import FORWARD_BACKWARD, Operator
 

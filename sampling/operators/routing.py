@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Phase, register
+from sampling.call import Phase
+from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
 from sampling.operators.distribution import BALANCED, rows_of_groups

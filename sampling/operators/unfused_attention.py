@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sampling.call import Counted, Phase, register
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
 from sampling.operators.base import FORWARD_BACKWARD
 from sampling.operators.composite import Composite
 from sampling.operators.gemm import BatchedGemm

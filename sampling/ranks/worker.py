@@ -23,8 +23,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.rendezvous import rendezvous
 
-from sampling.call import make_call
-from sampling.collectives import process_groups
+from sampling.call import Request
+from sampling.catalogue import make_call
 from sampling.collectives.topology import Machine, Placement, groups_of
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.cluster import Cluster, load_cluster
@@ -35,8 +35,9 @@ from sampling.ranks.rank import Rank, rank_from
 from sampling.session.job import Job
 from sampling.session.notes import leave_note
 from sampling.session.store import Sample, append_to_journal
-from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
+from sampling.torch_work import process_groups
 
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 

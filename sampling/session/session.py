@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from sampling.call import Request
 from sampling.choosing.requests import missing
 from sampling.collectives.topology import Placement
 from sampling.errors import SamplesError, UserError
@@ -24,7 +25,6 @@ from sampling.ranks.launch import launch
 from sampling.session.job import Job
 from sampling.session.notes import take_notes
 from sampling.session.store import Manifest, fold_journal, iterate_samples, read_manifest, read_samples, write_manifest
-from sampling.timing.time_calls import Request
 from sampling.timing.timer import TimerSettings
 
 GRACE_S = 90.0

@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.call import Call, Phase, State, make_call
+from sampling.call import Call, Phase, State
+from sampling.catalogue import make_call
 from sampling.errors import ConfigError, SamplesError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sampling.call import Call, Phase, Workload
+from sampling.call import Call, Phase, Request, Workload
 from sampling.collectives.overlap import SelfTimed
 from sampling.hardware.cluster import Cluster
 from sampling.operators.base import Operator
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     import torch
 
     from sampling.timing.gpu_clock import GpuClock
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """A call and those of its phases that are to be timed."""
-
-    call: Call
-    phases: tuple[Phase, ...]
 
 
 def time_requests(

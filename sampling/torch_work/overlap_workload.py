@@ -14,8 +14,8 @@ import torch
 from sampling.call import Phase
 from sampling.collectives.kinds import CollectiveWorkload
 from sampling.collectives.overlap import REPEATS, Overlap
-from sampling.collectives.process_groups import present
 from sampling.ranks.agreement import Agreement
+from sampling.torch_work.process_groups import present
 
 IN_FLIGHT = 2
 """Pieces of background work that a GPU's queue holds: one that runs and one that follows it without a gap."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.predict.step.test_estimate import estimate, run
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import HALVES, PriceList
@@ -15,6 +14,7 @@ from regressors.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.hardware.cluster import Cluster
+from tests.predict.step.test_estimate import estimate, run
 
 WHOLE_US = 3000.0
 

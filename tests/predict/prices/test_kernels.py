@@ -13,7 +13,8 @@ import pytest
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.kernels import operator_us
-from sampling.call import Call, Phase, registry
+from sampling.call import Call, Phase
+from sampling.catalogue import registry
 from sampling.choosing.shapes import Ranges, calls_of, draw_models
 from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
 from sampling.operators.attention import Attention

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.predict.step.test_estimate import predicted, run, step_us
 
 from predict.cli import main
 from predict.config.load import load
@@ -23,6 +22,7 @@ from predict.workload.blocks import Blocks, calls_of
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.times import Times
 from sampling.errors import InfeasibleError
+from tests.predict.step.test_estimate import predicted, run, step_us
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")

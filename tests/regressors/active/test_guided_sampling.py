@@ -10,14 +10,14 @@ import pytest
 
 from regressors.active import guided_sampling
 from regressors.active.guided_sampling import guided, main, next_batch, shared_out
-from sampling.call import make_call
+from sampling.call import Request
+from sampling.catalogue import make_call
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import RMSNorm
 from sampling.session.job import Job
 from sampling.session.session import Outcome, Progress, Tell, Wanted
 from sampling.session.store import Manifest, Sample, append_to_journal, iterate_samples, read_samples
-from sampling.timing.time_calls import Request
 
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
 MANIFEST = Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}, sessions=[{"id": 0}])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sampling.call import Request
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
 from sampling.choosing.requests import calls_file_content, missing, read_calls_file, space_filling
@@ -16,7 +17,6 @@ from sampling.errors import ConfigError
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.session.store import Sample
-from sampling.timing.time_calls import Request
 
 RANGES = Ranges(
     dtype="fp32",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sampling.call import Call
+from sampling.call import Call, Request
 from sampling.choosing.session_plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.overlap import Overlap
@@ -14,7 +14,6 @@ from sampling.collectives.topology import Machine, Placement, groups_of, placeme
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import ShardedAdamW
 from sampling.session.session import Wanted
-from sampling.timing.time_calls import Request
 
 NODES = Machine(nodes=2, gpus_per_node=8)
 GRID = list(collective_grid(NODES, (2**10, 2**32), CollectiveGrid(sizes=12)))

@@ -11,7 +11,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sampling.call import Call, make_call, registry
+from sampling.call import Call
+from sampling.catalogue import make_call, registry
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer, GradientCell
 from sampling.choosing.requests import phases_worth_timing

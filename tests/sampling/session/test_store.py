@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sampling.call import make_call
+from sampling.catalogue import make_call
 from sampling.collectives.kinds import AllReduce
 from sampling.errors import ConfigError, SamplesError
 from sampling.operators.gemm import Gemm

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from sampling.call import Call
+from sampling.call import Call, Request
 from sampling.choosing.requests import phases_worth_timing
 from sampling.choosing.shapes import Ranges, draw_models
 from sampling.errors import SamplesError, SkippedError
@@ -18,7 +18,7 @@ from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import Gemm
 from sampling.ranks.agreement import LoneRank
 from sampling.session.store import Sample
-from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.grouped_product import by_loop, grouped_product
 from tests.sampling.cells.layer_shapes import MOE_LAYER

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from sampling.call import Phase
+from sampling.call import Phase, Request
 from sampling.cells.layer import DenseLayer
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
@@ -19,7 +19,7 @@ from sampling.operators.linear_attention import GatedDelta
 from sampling.ranks.agreement import LoneRank
 from sampling.session.store import Sample
 from sampling.timing.call_memory import fits, resident_bytes
-from sampling.timing.time_calls import Request, time_requests
+from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 from tests.sampling.cells.layer_shapes import DENSE_LAYER

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sampling.arithmetic.composite import Composite
 from sampling.call import Call, Phase, field_names
 from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
-from sampling.operators.composite import Composite
 
 Floats: TypeAlias = NDArray[np.float64]
 LENT = "lent"

@@ -17,8 +17,8 @@ from sampling.errors import ConfigError, UserError
 if TYPE_CHECKING:
     from sampling.choosing.session_plan import CollectiveGrid
     from sampling.choosing.shapes import DrawnModel, Ranges
-    from sampling.collectives.topology import Machine
     from sampling.hardware.cluster_file import ClusterFile
+    from sampling.hardware.machine import Machine
     from sampling.ranks.world import World
     from sampling.session.session import Take, Wanted
 
@@ -159,8 +159,8 @@ def run(options: argparse.Namespace, world: World | None, take: Take | None = No
 
 def find_site(options: argparse.Namespace, world: World | None) -> Site:
     """What the options and the cluster file say, held against the ranks that are there."""
-    from sampling.collectives.topology import Machine
     from sampling.hardware.cluster import hardware_facts
+    from sampling.hardware.machine import Machine
     from sampling.hardware.this_device import detect_hardware, most_ranks, ranks_of_machine
 
     cluster = read_cluster(options)

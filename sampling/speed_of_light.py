@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
 
 WIRE_SLACK = 2.0
 """How much faster than a ring on the stated link a collective may be: a switch that reduces and copies (NVLink SHARP) lets

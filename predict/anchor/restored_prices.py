@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NoReturn
 
 from predict.prices.price_list import Asked, Priced, PriceList
 from regressors.times import Times
+from sampling.arithmetic.composite import add_terms, scale_terms
 from sampling.call import Call, Counted, Phase
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster
-from sampling.operators.composite import add_terms, scale_terms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,9 @@ from predict.run.training_run import TrainingRun
 from predict.workload.chunks import common_fields, layer_call
 from predict.workload.layers.local import WIDER
 from predict.workload.layers.weights import padded_vocabulary
+from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
 from sampling.cells.moe_layer import MoELayer
-from sampling.operators.base import Operator
 from sampling.operators.vocabulary import Embedding
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.kernels import operator_us
 from regressors.times import Times
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster, Gpu
-from sampling.operators.base import Operator
 
 SPREAD = 2.0
 """Factor either way that a 90 % interval takes: on published tables the efficiency of single operators, a shape at a

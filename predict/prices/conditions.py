@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from predict.run.execution import Execution
 from regressors.times import Source
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu
 from sampling.operators.attention import Attention
-from sampling.operators.base import Operator
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm

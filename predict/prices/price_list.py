@@ -13,9 +13,9 @@ from typing import Protocol
 from predict.prices.conditions import Conditions, Factor
 from predict.step.overlap import SLOW_DOWN
 from regressors.times import Times
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
 
 Asked = tuple[Call, Phase]
 UNCHANGED = Factor()

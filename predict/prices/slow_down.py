@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.prices.price_list import CostModel
-from sampling.collectives.overlap import Overlap
+from sampling.cells.overlap import Overlap
 from sampling.hardware.cluster import Cluster
 
 SIDE = 4096

@@ -9,10 +9,11 @@ from predict.run.training_run import TrainingRun
 from predict.workload.chunks import layer_call, pair_on_a_node
 from predict.workload.layers.weights import padded_vocabulary
 from sampling.call import Call, Counted, Phase
-from sampling.cells.layer import GradientCell
+from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
+from sampling.operators.optimizer import AdamW, GradientScale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sampling.arithmetic.composite import Composite, phase_of
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
+from sampling.collectives.group import Group, entering_group, summed_over_group
 from sampling.operators.attention import Attention
-from sampling.operators.base import Operator
-from sampling.operators.composite import Composite, Group, entering_group, phase_of, summed_over_group
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
@@ -193,47 +193,4 @@ class DenseLayer(LayerShape):
             lambda: random_hidden(self, device),
             compiled=self.compiled,
             context=products_in(self.dtype),
-        )
-
-
-@register
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GradientCell(LayerShape):
-    """The last microbatch of data parallelism: `layers` layers under torch's DDP, forward, then backward with its
-    buckets and all-reduces inside. Isolated all-reduces miss the copies and the wait for the slower rank.
-    """
-
-    NAME: ClassVar[str] = "gradient_cell"
-    KIND: ClassVar[str] = "layer"
-    PHASES: ClassVar[tuple[Phase, ...]] = ("backward", "backward_accumulate")
-
-    layers: int
-    dp: int
-
-    @property
-    def group_size(self) -> int:
-        return self.dp
-
-    def gradient_bytes(self) -> int:
-        return self.item_bytes * self.layers * sum(math.prod(shape) for shape in self.weight_shapes())
-
-    def parts(self, phase: Phase) -> Sequence[Counted]:
-        from sampling.collectives.kinds import AllReduce
-
-        group = Group(self.dp, self.group_nodes)
-        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=group.ranks, ranks_per_node=group.ranks_per_node)
-        shape = {field.name: getattr(self, field.name) for field in fields(DenseLayer)}
-        layer = DenseLayer(**{**shape, "group_nodes": 1})
-        return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
-
-    def build(self, device: torch.device) -> ModuleWorkload:
-        from torch.nn import Sequential
-        from torch.nn.parallel import DistributedDataParallel
-
-        from sampling.torch_work.layer_module import make_layer, random_hidden
-        from sampling.torch_work.module_workload import ModuleWorkload
-
-        stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
-        return ModuleWorkload(
-            [stack], lambda: random_hidden(self, device), keeps_graph=False, context=products_in(self.dtype)
         )

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.composite import Composite, composite_features
+from sampling.arithmetic.expert_rows import rows_of_groups
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
-from sampling.operators.composite import Composite, composite_features
-from sampling.operators.distribution import rows_of_groups
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.routing import Permute, Router, Unpermute

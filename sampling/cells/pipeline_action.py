@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.composite import Composite
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.collectives.kinds import SendRecv
-from sampling.operators.composite import Composite
 
 if TYPE_CHECKING:
     import torch

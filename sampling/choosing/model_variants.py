@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from sampling.arithmetic.expert_rows import BALANCED, POWER_LAW
 from sampling.call import Call
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
 from sampling.operators.attention import Attention
-from sampling.operators.distribution import BALANCED, POWER_LAW
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sampling.call import Call, Request
+from sampling.cells.overlap import Overlap
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.collectives.overlap import Overlap
-from sampling.collectives.topology import Machine, Placement, covers, groups_of, placement_of, placements
+from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
 from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.machine import Machine
 from sampling.session.session import Wanted
 
 MEMORY_SHARE = 0.4

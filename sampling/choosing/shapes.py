@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sampling.call import Call
+from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.head import OutputHead
-from sampling.cells.layer import DenseLayer, GradientCell
+from sampling.cells.layer import DenseLayer
+from sampling.cells.overlap import Overlap
 from sampling.cells.pipeline_action import PipelineAction
+from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.choosing.model_variants import DIMENSIONS, VarietyRanges, variety_of
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
-from sampling.collectives.overlap import Overlap
-from sampling.operators.optimizer import AdamW, GradientScale, ShardedAdamW
+from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.vocabulary import Embedding
 
 GIVEN_SEED = 20

@@ -11,10 +11,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sampling.arithmetic.arrays import least, log2
 from sampling.call import Call, Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-from sampling.operators.arrays import least, log2
 
 if TYPE_CHECKING:
     import torch

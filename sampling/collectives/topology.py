@@ -10,18 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sampling.call import Call
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """The ranks at hand."""
-
-    nodes: int
-    gpus_per_node: int
-
-    @property
-    def ranks(self) -> int:
-        return self.nodes * self.gpus_per_node
+from sampling.hardware.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sampling.collectives.topology import Machine
 from sampling.errors import ConfigError
+from sampling.hardware.machine import Machine
 
 KINDS = {"hardware": str, "nodes": int, "gpus_per_node": int, "profile": str, "cores": int}
 OPTIONAL = ("cores",)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.arrays import least, log2
+from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features
+from sampling.arithmetic.tiles import wave_features
 from sampling.call import Phase
 from sampling.catalogue import register
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster
-from sampling.operators.arrays import least, log2
-from sampling.operators.base import FORWARD_BACKWARD, Operator, physics_features
-from sampling.operators.tiles import wave_features
 from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:

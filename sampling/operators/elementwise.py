@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-from sampling.operators.base import FORWARD_BACKWARD, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,34 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.composite import Composite, phase_of
+from sampling.arithmetic.expert_rows import experts_with_rows, rows_of_groups
+from sampling.arithmetic.operator import WITH_WEIGHTS, Operator, physics_features
+from sampling.arithmetic.tiles import wave_features
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import WITH_WEIGHTS, Operator, physics_features
-from sampling.operators.composite import Composite, phase_of
-from sampling.operators.distribution import POWER_LAW, exponent_of, rows_of_groups
 from sampling.operators.elementwise import Gelu, SwiGLU
-from sampling.operators.tiles import wave_features
 from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:
     import torch
 
     from sampling.torch_work.workload import AutogradWorkload
-
-
-@cache
-def experts_with_rows(groups: int, rows: int, distribution: str) -> float:
-    """How many of the experts get a row, and so need their weights read; the expected number where rows are shared unevenly."""
-    if not distribution.startswith(POWER_LAW):
-        return float(min(groups, rows))
-    exponent = exponent_of(distribution)
-    shares: list[float] = [rank**-exponent for rank in range(1, groups + 1)]
-    total = sum(shares)
-    return math.fsum(1 - (1 - share / total) ** rows for share in shares)
 
 
 @register

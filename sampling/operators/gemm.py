@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
+from sampling.arithmetic.tiles import alignment_features, wave_features
 from sampling.call import Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
-from sampling.operators.tiles import alignment_features, wave_features
 from sampling.torch_work.precision import products_in
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
 from sampling.errors import SkippedError
-from sampling.operators.base import FORWARD_BACKWARD, Operator
 
 if TYPE_CHECKING:
     import torch

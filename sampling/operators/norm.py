@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.operator import WITH_WEIGHTS, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-from sampling.operators.base import WITH_WEIGHTS, Operator
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.expert_rows import BALANCED, rows_of_groups
+from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
-from sampling.operators.distribution import BALANCED, rows_of_groups
 
 if TYPE_CHECKING:
     import torch

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.composite import Composite
+from sampling.arithmetic.operator import FORWARD_BACKWARD
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
-from sampling.operators.base import FORWARD_BACKWARD
-from sampling.operators.composite import Composite
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 from sampling.torch_work.precision import products_in

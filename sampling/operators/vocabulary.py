@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.composite import add_terms
+from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
+from sampling.collectives.group import Group, entering_group, summed_over_group
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import FORWARD_BACKWARD, Operator
-from sampling.operators.composite import Group, add_terms, entering_group, summed_over_group
 
 if TYPE_CHECKING:
     import torch

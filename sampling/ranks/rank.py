@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sampling.collectives.topology import Machine
 from sampling.errors import ConfigError
+from sampling.hardware.machine import Machine
 from sampling.ranks.environment import rank_environment
 
 FIRST_PORT, PORTS = 20_000, 12_000

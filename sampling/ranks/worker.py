@@ -25,10 +25,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from sampling.call import Request
 from sampling.catalogue import make_call
-from sampling.collectives.topology import Machine, Placement, groups_of
+from sampling.collectives.topology import Placement, groups_of
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.cluster import Cluster, load_cluster
-from sampling.ranks.agreement import Agreement, LoneRank
+from sampling.hardware.machine import Machine
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import Watch
 from sampling.ranks.rank import Rank, rank_from
@@ -38,6 +38,7 @@ from sampling.session.store import Sample, append_to_journal
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
 from sampling.torch_work import process_groups
+from sampling.torch_work.agreement import Agreement, LoneRank
 
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 

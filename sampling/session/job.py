@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sampling.call import Phase
-from sampling.collectives.topology import Machine
+from sampling.hardware.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

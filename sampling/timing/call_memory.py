@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call
-from sampling.cells.layer import GradientCell, LayerShape
+from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.layer import LayerShape
 from sampling.cells.moe_layer import MoELayer
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
 from sampling.operators.unfused_attention import UnfusedAttention
 
 COPIES = 2

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request, Workload
-from sampling.collectives.overlap import SelfTimed
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
 from sampling.session.store import Sample
 from sampling.timing.failures import Guarded, Notes, agreed, failure, refusal, tell_on_stderr
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
-from sampling.torch_work.workload_protocols import Noted
+from sampling.torch_work.workload_protocols import Noted, SelfTimed
 
 if TYPE_CHECKING:
     import torch

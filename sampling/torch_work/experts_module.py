@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from sampling.operators.distribution import rows_of_groups
+from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.operators.routing import assignment, permute, route, unpermute
 from sampling.torch_work.grouped_product import grouped_product
 from sampling.torch_work.workload import torch_dtype

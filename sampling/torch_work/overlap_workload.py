@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from sampling.call import Phase
+from sampling.cells.overlap import REPEATS, Overlap
 from sampling.collectives.kinds import CollectiveWorkload
-from sampling.collectives.overlap import REPEATS, Overlap
-from sampling.ranks.agreement import Agreement
+from sampling.torch_work.agreement import Agreement
 from sampling.torch_work.process_groups import present
 
 IN_FLIGHT = 2

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from sampling.collectives.topology import Machine, Placement, groups_of
+from sampling.collectives.topology import Placement, groups_of
+from sampling.hardware.machine import Machine
 
 if TYPE_CHECKING:
     from sampling.collectives.kinds import Collective

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 
@@ -24,3 +25,11 @@ class Noted(Protocol):
     """It says which way of several it computes its operator; empty if there is nothing to say."""
 
     note: str
+
+
+@runtime_checkable
+class SelfTimed(Protocol):
+    """A workload that alone knows which part of a run is to be timed."""
+
+    def stopwatch(self, run: Callable[[], None]) -> float:
+        """Do the run; µs of what counts."""

@@ -22,10 +22,10 @@ from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, wit
 from predict.measure.machine import require_hardware
 from predict.run.execution import Execution
 from predict.run.training_run import TrainingRun
+from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError, UserError
 from sampling.hardware.this_device import identify, provenance
-from sampling.operators.base import Operator
 from sampling.ranks.launch import launch
 from sampling.session.job import Job
 from sampling.session.notes import take_notes

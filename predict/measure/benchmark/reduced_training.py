@@ -15,9 +15,9 @@ from torch.distributed.tensor import DTensor
 from predict.anchor.reduced_run import EMBEDDING, HEAD, kind_name
 from predict.anchor.whole_layers import embedding_call, head_call, whole_layer_calls
 from predict.run.training_run import TrainingRun
+from sampling.arithmetic.operator import Operator
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
-from sampling.operators.base import Operator
 from sampling.torch_work.head_module import make_head
 from sampling.torch_work.layer_module import make_layer, make_moe_layer
 from sampling.torch_work.precision import products_in

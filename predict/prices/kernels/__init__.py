@@ -15,10 +15,10 @@ from predict.prices.kernels.attention import attention_us, gated_delta_us
 from predict.prices.kernels.grouped import grouped_us
 from predict.prices.kernels.memory import SHARES, memory_us
 from predict.prices.kernels.products import batched_us, gemm_us
+from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.hardware.cluster import Cluster, Gpu, Link
 from sampling.operators.attention import Attention
-from sampling.operators.base import Operator
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.linear_attention import GatedDelta

@@ -10,9 +10,9 @@ from predict.prices.kernels.products import (
     stack_width,
     waves_us,
 )
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
-from sampling.operators.distribution import BALANCED
 from sampling.operators.experts import GroupedGemm
 
 SHARE = 0.66

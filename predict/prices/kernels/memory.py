@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
-from sampling.operators.base import Operator
 from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Router
 

@@ -8,7 +8,7 @@ from predict.model.spec import Experts, LayerKind
 from predict.workload.layers.local import Local
 from predict.workload.layers.module import Exchange, Module, Works
 from predict.workload.layers.tensor_parallel import entering, leaving
-from sampling.operators.distribution import BALANCED, exponent_of
+from sampling.arithmetic.expert_rows import BALANCED, exponent_of
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Permute, Router, Unpermute

@@ -10,8 +10,8 @@ from predict.run.execution import Execution
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.groups import Groups, groups_of
+from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm

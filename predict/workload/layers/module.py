@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from predict.workload.blocks import Beside, Calls
+from sampling.arithmetic.composite import phase_of
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
-from sampling.operators.base import Operator
-from sampling.operators.composite import phase_of
 
 Works = tuple[tuple[Operator, float], ...]
 """Operators of a forward, each with how often it runs there."""

@@ -13,12 +13,12 @@ import pytest
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.kernels import operator_us
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.catalogue import registry
 from sampling.choosing.shapes import Ranges, calls_of, draw_models
 from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm

@@ -15,10 +15,10 @@ from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
 from predict.workload.blocks import Block, Blocks
 from predict.workload.decompose import RankCalls, decompose
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import CONFIGS
-from sampling.operators.base import Operator
 
 PER_NODE = 8
 BATCH = {"global": 16, "micro": 1, "seq_len": 4096}

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from sampling.call import Call, Request
+from sampling.cells.overlap import Overlap
+from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.choosing.session_plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
-from sampling.collectives.overlap import Overlap
-from sampling.collectives.topology import Machine, Placement, groups_of, placement_of
+from sampling.collectives.topology import Placement, groups_of, placement_of
+from sampling.hardware.machine import Machine
 from sampling.operators.gemm import Gemm
-from sampling.operators.optimizer import ShardedAdamW
 from sampling.session.session import Wanted
 
 NODES = Machine(nodes=2, gpus_per_node=8)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
-from sampling.collectives.topology import Machine, Placement, covers, groups_of, placement_of, placements
+from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
+from sampling.hardware.machine import Machine
 from sampling.operators.gemm import Gemm
-from sampling.operators.optimizer import ShardedAdamW
 
 MACHINES = st.builds(Machine, nodes=st.integers(1, 9), gpus_per_node=st.integers(1, 12))
 PLACEMENTS = st.builds(Placement, ranks=st.integers(2, 40), ranks_per_node=st.integers(1, 16))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sampling.__main__ import main
-from sampling.collectives.topology import Machine
 from sampling.errors import ConfigError
 from sampling.hardware import this_device as device
 from sampling.hardware.cluster import CONFIGS, known_hardware
 from sampling.hardware.cluster_file import read_cluster_file
+from sampling.hardware.machine import Machine
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
 GOOD = "{hardware: cpu, nodes: 1, gpus_per_node: 2, profile: test}"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
-from sampling.operators.distribution import rows_of_groups
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.routing import assignment, permute, route, unpermute
 from sampling.torch_work.experts_module import Experts, Mixture

@@ -11,16 +11,17 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.catalogue import make_call, registry
+from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.head import OutputHead
-from sampling.cells.layer import DenseLayer, GradientCell
+from sampling.cells.layer import DenseLayer
 from sampling.choosing.requests import phases_worth_timing
 from sampling.choosing.shapes import Ranges, calls_of, draw_models
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.base import Operator
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.speed_of_light import physical_bound_us

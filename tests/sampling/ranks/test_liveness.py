@@ -8,7 +8,7 @@ import os
 import pytest
 import torch.distributed as dist
 
-from sampling.collectives.topology import Machine
+from sampling.hardware.machine import Machine
 from sampling.ranks import liveness as watch
 from sampling.ranks.liveness import Watch
 from sampling.ranks.rank import Rank

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sampling.collectives.topology import Machine
 from sampling.errors import ConfigError
+from sampling.hardware.machine import Machine
 from sampling.ranks.rank import rank_from, torchrun_variables
 
 TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}

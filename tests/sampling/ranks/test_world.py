@@ -9,9 +9,9 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.gemm import Gemm
-from sampling.operators.optimizer import ShardedAdamW
 from sampling.ranks.launch import ROOT
 from sampling.session.store import read_manifest
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept

@@ -9,9 +9,9 @@ import pytest
 
 from sampling.call import Phase, Workload
 from sampling.hardware.power import Reading
-from sampling.ranks.agreement import LoneRank
 from sampling.timing.device_states import Bench, time_states, warm_up
 from sampling.timing.timer import TimerSettings
+from sampling.torch_work.agreement import LoneRank
 
 SETTINGS = TimerSettings(burst_repeats=5, least_repeats=5, most_repeats=20, seconds=0.1, sustained_seconds=0.4)
 COLD_MHZ, HOT_MHZ = 1980.0, 1650.0

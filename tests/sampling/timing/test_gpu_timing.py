@@ -16,10 +16,10 @@ from sampling.hardware.this_device import detect_hardware
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import Gemm
-from sampling.ranks.agreement import LoneRank
 from sampling.session.store import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
+from sampling.torch_work.agreement import LoneRank
 from sampling.torch_work.grouped_product import by_loop, grouped_product
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 

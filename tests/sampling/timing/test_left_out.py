@@ -16,11 +16,11 @@ from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.ranks.agreement import LoneRank
 from sampling.session.store import Sample
 from sampling.timing.call_memory import fits, resident_bytes
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
+from sampling.torch_work.agreement import LoneRank
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 

@@ -8,9 +8,9 @@ from sampling.call import Phase
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.cpu_load import CpuClock, load_of_others
 from sampling.operators.gemm import Gemm
-from sampling.ranks.agreement import LoneRank
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.timer import TimerSettings, Timing, time_phase
+from sampling.torch_work.agreement import LoneRank
 
 SETTINGS = TimerSettings(warmup_repeats=2, least_repeats=5, most_repeats=11, seconds=1.0, attempts=1, most_batches=3)
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sampling.call import Call, Phase
+from sampling.cells.overlap import KINDS, Overlap
 from sampling.collectives.kinds import AllGather
-from sampling.collectives.overlap import KINDS, Overlap, slow_down
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 from sampling.torch_work.overlap_workload import Background
@@ -23,17 +22,6 @@ CPU = torch.device("cpu")
 def test_each_phase_has_the_terms_of_what_it_times(two_ranks: Cluster) -> None:
     assert CALL.terms("compute_beside", two_ranks) == GEMM.terms("forward", two_ranks)
     assert CALL.terms("communication_beside", two_ranks) == GATHER.terms("forward", two_ranks)
-
-
-def test_the_slow_down_is_time_beside_by_time_alone() -> None:
-    times_us: dict[tuple[Call, Phase], float] = {
-        (CALL, "compute_beside"): 30.0,
-        (CALL, "communication_beside"): 50.0,
-        (GEMM, "forward"): 20.0,
-        (GATHER, "forward"): 40.0,
-    }
-    found = slow_down(CALL, lambda call, phase: times_us[call, phase])
-    assert (found.compute, found.communication) == (1.5, 1.25)
 
 
 def test_every_collective_can_be_beside() -> None:

@@ -43,3 +43,14 @@ def exponent_of(distribution: str) -> float:
             f"'{POWER_LAW}A' with a number A of 0 or more, such as '{POWER_LAW}1.2'"
         )
     return exponent
+
+
+@cache
+def experts_with_rows(groups: int, rows: int, distribution: str) -> float:
+    """How many of the experts get a row, and so need their weights read; the expected number where rows are shared unevenly."""
+    if not distribution.startswith(POWER_LAW):
+        return float(min(groups, rows))
+    exponent = exponent_of(distribution)
+    shares: list[float] = [rank**-exponent for rank in range(1, groups + 1)]
+    total = sum(shares)
+    return math.fsum(1 - (1 - share / total) ** rows for share in shares)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from sampling.call import Call, Counted, Phase
-from sampling.collectives.kinds import AllGather, AllReduce, ReduceScatter
+from sampling.arithmetic.operator import Operator
+from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import Operator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,30 +89,3 @@ def add_terms(*many: Mapping[str, float]) -> dict[str, float]:
 
 def scale_terms(terms: Mapping[str, float], factor: float) -> dict[str, float]:
     return {name: value * factor for name, value in terms.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The ranks that share a cell, spread evenly over nodes."""
-
-    ranks: int
-    nodes: int
-
-    @property
-    def ranks_per_node(self) -> int:
-        return max(1, self.ranks // self.nodes)
-
-
-def summed_over_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
-    """What follows a row-parallel product: an all-reduce, or with sequence parallelism a reduce-scatter."""
-    kind = ReduceScatter if sp else AllReduce
-    call = kind(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
-    return (Counted(call=call, phase="forward"),)
-
-
-def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
-    """What comes before a column-parallel product: nothing, or with sequence parallelism an all-gather."""
-    if not sp:
-        return ()
-    call = AllGather(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
-    return (Counted(call=call, phase="forward"),)

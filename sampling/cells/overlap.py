@@ -7,15 +7,15 @@ times either while the other is busy on every rank; `slow_down` sets that agains
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar
 
+from sampling.arithmetic.operator import physics_features
 from sampling.call import Call, Counted, Phase
 from sampling.catalogue import make_call, register
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, Outside, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster
-from sampling.operators.base import physics_features
 from sampling.operators.gemm import Gemm
 
 if TYPE_CHECKING:
@@ -87,28 +87,3 @@ class Overlap(Call):
 
         group = present().own(self.communication)
         return Outside() if group is None else OverlapWorkload(self, device, group)
-
-
-@runtime_checkable
-class SelfTimed(Protocol):
-    """A workload that alone knows which part of a run is to be timed."""
-
-    def stopwatch(self, run: Callable[[], None]) -> float:
-        """Do the run; µs of what counts."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlowDown:
-    """Time beside the other by time alone: 1 where the two do not hinder each other."""
-
-    compute: float
-    communication: float
-
-
-def slow_down(overlap: Overlap, time_us: Callable[[Call, Phase], float]) -> SlowDown:
-    """What sharing costs each of the two, by samples or predictions (µs) of both together and of each alone."""
-
-    def factor(phase: Phase) -> float:
-        return time_us(overlap, phase) / time_us(overlap.alone(phase), "forward")
-
-    return SlowDown(compute=factor("compute_beside"), communication=factor("communication_beside"))

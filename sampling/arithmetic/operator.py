@@ -6,9 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sampling.arithmetic.arrays import is_nothing, log2
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
-from sampling.operators.arrays import is_nothing, log2
 
 FORK_JOIN_ELEMENTS = 32_768
 """Elements from which torch shares an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).

@@ -6,7 +6,7 @@ tile that hangs over the edge, costs as much as a full one (NVIDIA, Matrix Multi
 
 from __future__ import annotations
 
-from sampling.operators.arrays import ceil, common_divisor, least, log2
+from sampling.arithmetic.arrays import ceil, common_divisor, least, log2
 
 TILES = ((64, 64), (64, 128), (128, 128), (128, 256), (256, 128))
 """Rows and columns of the tiles that kernels are commonly built of; which one a library takes, it does not say."""

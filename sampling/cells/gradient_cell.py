@@ -1,0 +1,61 @@
+"""The last backward of data parallelism: layers under torch's DDP, gradient reduction inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
+from sampling.cells.layer import DenseLayer, LayerShape
+from sampling.collectives.group import Group
+from sampling.collectives.kinds import AllReduce
+from sampling.torch_work.precision import products_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.module_workload import ModuleWorkload
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientCell(LayerShape):
+    """The last microbatch of data parallelism: `layers` layers under torch's DDP, forward, then backward with its
+    buckets and all-reduces inside. Isolated all-reduces miss the copies and the wait for the slower rank.
+    """
+
+    NAME: ClassVar[str] = "gradient_cell"
+    KIND: ClassVar[str] = "layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("backward", "backward_accumulate")
+
+    layers: int
+    dp: int
+
+    @property
+    def group_size(self) -> int:
+        return self.dp
+
+    def gradient_bytes(self) -> int:
+        return self.item_bytes * self.layers * sum(math.prod(shape) for shape in self.weight_shapes())
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        group = Group(self.dp, self.group_nodes)
+        reduce = AllReduce(size_bytes=self.gradient_bytes(), ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+        shape = {field.name: getattr(self, field.name) for field in fields(DenseLayer)}
+        layer = DenseLayer(**{**shape, "group_nodes": 1})
+        return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
+
+    def build(self, device: torch.device) -> ModuleWorkload:
+        from torch.nn import Sequential
+        from torch.nn.parallel import DistributedDataParallel
+
+        from sampling.torch_work.layer_module import make_layer, random_hidden
+        from sampling.torch_work.module_workload import ModuleWorkload
+
+        stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
+        return ModuleWorkload(
+            [stack], lambda: random_hidden(self, device), keeps_graph=False, context=products_in(self.dtype)
+        )

@@ -1,0 +1,71 @@
+"""ZeRO-1's optimizer step over the ranks that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sampling.arithmetic.composite import add_terms
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted, Phase
+from sampling.catalogue import register
+from sampling.collectives.group import Group
+from sampling.collectives.kinds import AllGather
+from sampling.hardware.cluster import Cluster
+from sampling.operators.optimizer import STEP, AdamW, parameter_list
+
+if TYPE_CHECKING:
+    import torch
+
+    from sampling.torch_work.workload import StepWorkload
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardedAdamW(Operator):
+    """ZeRO-1's step (Rajbhandari et al., arXiv 1910.02054): AdamW on this rank's share of the tensors, then every share
+    broadcast to all, as torch's ZeroRedundancyOptimizer does it. Timed over the real group of `dp` ranks.
+    """
+
+    NAME: ClassVar[str] = "sharded_adamw"
+    PHASES: ClassVar[tuple[Phase, ...]] = STEP
+
+    parameters: int
+    tensors: int
+    dp: int
+    group_nodes: int = 1
+    """Nodes over which the cell's group is spread."""
+
+    @property
+    def group_size(self) -> int:
+        return self.dp
+
+    def flops(self, phase: Phase) -> float:
+        return 0.0
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return 7.0 * self.item_bytes * self.parameters / self.dp
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        return add_terms(*(part.call.terms(part.phase, cluster) for part in self.parts(phase)))
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        own = AdamW(
+            dtype=self.dtype, parameters=self.parameters // self.dp, tensors=max(1, self.tensors // self.dp), tp=1
+        )
+        group = Group(self.dp, self.group_nodes)
+        gather = AllGather(
+            size_bytes=self.item_bytes * self.parameters, ranks=group.ranks, ranks_per_node=group.ranks_per_node
+        )
+        return Counted(call=own, phase="step"), Counted(call=gather, phase="forward")
+
+    def build(self, device: torch.device) -> StepWorkload:
+        import torch
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        from sampling.torch_work.workload import StepWorkload
+
+        weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
+        optimizer = ZeroRedundancyOptimizer(weights, optimizer_class=torch.optim.AdamW, fused=True)
+        return StepWorkload(optimizer.step)

@@ -15,7 +15,7 @@ IMPORTED = $(subst _,-,$(SYSTEM))-aiconfigurator
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy bench-published readme test check format clean
+.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy bench-published tables test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,8 +69,8 @@ bench-accuracy: $(READY)  ## judge the time models on rows held out [MEASUREMENT
 bench-published: $(READY)  ## predict published runs and keep the errors [TRUTH=CSV file of measured runs]
 	@$(BIN)/predict validate published --json $(if $(TRUTH),--truth $(TRUTH)) | $(BIN)/python docs/keep_published.py
 
-readme: $(READY)  ## put fresh figures into the README
-	@$(BIN)/python docs/refresh_readme.py
+tables: $(READY)  ## put fresh figures into README and docs
+	@$(BIN)/python docs/refresh_tables.py
 
 test: $(READY)  ## run the tests
 	@$(BIN)/pytest

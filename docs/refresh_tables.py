@@ -1,4 +1,4 @@
-"""Put fresh figures into the README: `python docs/refresh_readme.py` (or `make readme`).
+"""Put fresh figures into README and docs: `python docs/refresh_tables.py` (or `make tables`).
 
 Each block between `<!-- NAME -->` and `<!-- end -->` is replaced by what the shipped samples, regressors and validation say.
 """
@@ -176,15 +176,19 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    text = readme.read_text()
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    texts = {page: page.read_text() for page in pages}
     for name, block in BLOCKS.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        holders = [page for page, text in texts.items() for _ in pattern.findall(text)]
+        if len(holders) != 1:
+            raise SystemExit(f"{len(holders)} blocks are named {name!r}; keep exactly one, closed by <!-- end -->")
         content = block()
-        text, found = pattern.subn(lambda match, content=content: f"{match[1]}{content}\n{match[2]}", text)  # type: ignore[misc]
-        if found != 1:
-            raise SystemExit(f"README.md: {found} blocks named {name!r}; keep exactly one, closed by <!-- end -->")
-    readme.write_text(text)
+        texts[holders[0]] = pattern.sub(
+            lambda match, content=content: f"{match[1]}{content}\n{match[2]}", texts[holders[0]]
+        )
+    for page, text in texts.items():
+        page.write_text(text)
     draw_schedules()
 
 

@@ -1,0 +1,30 @@
+"""The documentation's pages, and the commands that they show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("predict", "python", "make", "torchrun", "sbatch")
+INLINE_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def pages() -> list[Path]:
+    """README and everything below docs, the log of experiments apart: it tells what was, not what to type."""
+    return [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/**/*.md") if path.name != "log.md")]
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Each command line of the page's code blocks, without its comment, in the page's order."""
+    for line in page.read_text().splitlines():
+        if line.startswith("    ") and line.split()[:1] and line.split()[0] in PROGRAMS:
+            yield line.split("   #")[0].split("  #")[0].strip()
+
+
+def links(page: Path) -> Iterator[str]:
+    """Each relative link and picture of the page."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith(("http://", "https://")):
+            yield target

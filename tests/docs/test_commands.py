@@ -1,0 +1,91 @@
+"""Every command that the documentation shows is run, or, where running it takes minutes or a GPU, parsed.
+
+The commands of a page share a folder, in the page's order, since one writes what another reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, commands, pages
+
+MINUTES = ("predict measure", "predict validate configs", "predict validate this-machine", "predict benchmark")
+"""Commands that train or time for real; tests of their own run them on smaller runs."""
+PLACEHOLDERS = {"CLONE", "HOST:29500", "all_reduce.log", "trace.json.gz", "FILE", "CONFIG", "bench.json", "memory.json"}
+"""Words for files that the reader has and this clone has not."""
+SHOWN = [(page, command) for page in pages() for command in commands(page)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place that looks like the clone, into which commands may write."""
+    place = tmp_path_factory.mktemp("reader")
+    for name in ("configs", "data", "docs"):
+        (place / name).symlink_to(ROOT / name)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), SHOWN, ids=[f"{page.relative_to(ROOT)}: {command}" for page, command in SHOWN]
+)
+def test_a_shown_command_works(page: Path, command: str, folder: Path) -> None:
+    program, *arguments = shlex.split(command)
+    if program == "predict":
+        if command.startswith(MINUTES) or PLACEHOLDERS & set(arguments):
+            _parsed(arguments, _predict_parser)
+        else:
+            _run([sys.executable, "-m", "predict", *arguments], folder)
+    elif program == "python" and arguments[0] == "-m":
+        _parsed(arguments[2:], _parser_of_module(arguments[1], arguments[2:]))
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file()
+    elif program == "make":
+        _run(["make", "--dry-run", *arguments], ROOT)
+    else:
+        named = [word for word in arguments if word.startswith("configs/")]
+        assert named
+        assert all((ROOT / word).is_file() for word in named)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _parsed(arguments: Sequence[str], parser: Callable[[], argparse.ArgumentParser]) -> None:
+    """Raises SystemExit, which fails the test, for an option that is not there."""
+    parser().parse_args(arguments)
+
+
+def _predict_parser() -> argparse.ArgumentParser:
+    from predict.cli import parser
+
+    return parser()
+
+
+def _parser_of_module(module: str, arguments: Sequence[str]) -> Callable[[], argparse.ArgumentParser]:
+    from importlib import import_module
+
+    if module == "sampling" and arguments[0] == "import":
+        importing = import_module("sampling.importers.command").parser()
+        return lambda: _after_word(importing)
+    named = import_module(module if "." in module else f"{module}.__main__")
+    parser: Callable[[], argparse.ArgumentParser] = named.parser
+    return parser
+
+
+def _after_word(importing: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of `import` behind a parser of the word itself."""
+    outer = argparse.ArgumentParser()
+    outer.add_subparsers().add_parser("import", parents=[importing], add_help=False, conflict_handler="resolve")
+    return outer

@@ -17,7 +17,8 @@ from predict.anchor.benchmark_file import Benchmark, Timed
 from predict.anchor.restored_prices import RestoredPrices, RestoredWork
 from predict.anchor.unit_costs import BLOCK_PHASES, Cost, blocks_by_unit, call_cost, unit_costs
 from predict.anchor.whole_layers import whole_layer_calls
-from predict.prices.price_list import Asked, PriceList
+from predict.prices.cost_model import Asked
+from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.step.estimate import StepEstimate, estimate

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from predict.prices.price_list import Asked, Priced, PriceList
+from predict.prices.cost_model import Asked
+from predict.prices.price_list import Priced, PriceList
 from regressors.times import Times
 from sampling.arithmetic.composite import add_terms, scale_terms
 from sampling.call import Call, Counted, Phase
@@ -44,8 +45,8 @@ class RestoredPrices(PriceList):
         # what it knows and how it learns are the inner list's, so none of its own state is set up
         self._inner = inner
         self._restored = restored
-        self.composition_error = inner.composition_error
-        self.slow_down = inner.slow_down
+        self.profile_error = inner.profile_error
+        self.contention_slowdown = inner.contention_slowdown
 
     def glue_us(self, whole: Counted) -> None:
         """Whole layers were timed: what lies between their parts is in them."""

@@ -73,7 +73,7 @@ def _validate(options: argparse.Namespace) -> None:
     rows = validate(trials, overrides=options.overrides, rounds=options.rounds, tell=note)
     content = validation_json(rows)
     if here:
-        from predict.prices.composition_error import validation_path
+        from predict.prices.profile_error import validation_path
         from sampling.session.store import write_atomically
 
         write_atomically(validation_path("this-machine"), json.dumps(content, indent=1).encode())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from predict.prices.collective_priors import collective_us, half_width
-from predict.prices.price_list import Asked, CostModel
+from predict.prices.cost_model import Asked, CostModel
 from regressors.times import Times
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster

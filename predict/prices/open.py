@@ -6,13 +6,13 @@ from typing import Any
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_correction import NetworkCorrection
-from predict.prices.composition_error import composition_error
 from predict.prices.conditions import Conditions, conditions_of
-from predict.prices.price_list import CostModel, PriceList
+from predict.prices.contention import CONTENTION_SLOWDOWN, sampled_contention_slowdown
+from predict.prices.cost_model import CostModel
+from predict.prices.price_list import PriceList
+from predict.prices.profile_error import profile_error
 from predict.prices.sampled import WithinSamples
-from predict.prices.slow_down import sampled_slow_down
 from predict.run.execution import Execution
-from predict.step.overlap import SLOW_DOWN
 from regressors.bank import Bank
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, hardware_facts
@@ -38,23 +38,23 @@ def open_prices(cluster: Cluster, execution: Execution) -> tuple[PriceList, dict
         "hardware": cluster.gpu.name,
         "sources": dict(cluster.gpu.sources),
     }
-    slow_down = None
+    slowdown = None
     if directory.is_dir():
         bank = Bank.load(directory)
         _require_like_hardware(bank, cluster)
         models.insert(0, WithinSamples(bank, NetworkCorrection(bank)))
-        slow_down = sampled_slow_down(bank, cluster)
+        slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
     provenance["slow_down"] = {
-        "value": SLOW_DOWN if slow_down is None else slow_down,
-        "source": "prior" if slow_down is None else "sampled",
+        "value": CONTENTION_SLOWDOWN if slowdown is None else slowdown,
+        "source": "prior" if slowdown is None else "sampled",
     }
     prices = PriceList(
         models,
         cluster,
-        composition_error=composition_error(cluster.profile),
+        profile_error=profile_error(cluster.profile),
         conditions=conditions,
-        slow_down=provenance["slow_down"]["value"],
+        contention_slowdown=provenance["slow_down"]["value"],
     )
     _opened.append((cluster, conditions, prices, provenance))
     return prices, provenance

@@ -1,31 +1,21 @@
-"""From counted calls to times: measured where a regressor knows the call, its parts where it knows those, else analytic.
-
-A CostModel answers many calls at once; `priced` is what becomes of a list of counted calls under one.
-"""
+"""From counted calls to times: measured where a regressor knows the call, its parts where it knows those, else analytic."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from predict.prices.conditions import Conditions, Factor
-from predict.step.overlap import SLOW_DOWN
+from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.cost_model import Asked, CostModel
 from regressors.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import Cluster
 
-Asked = tuple[Call, Phase]
 UNCHANGED = Factor()
 HALVES: tuple[Phase, Phase] = ("backward_input", "backward_weight")
-
-
-class CostModel(Protocol):
-    """Times of many calls on a cluster, None where the model knows nothing of a call."""
-
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> Sequence[Times | None]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +35,8 @@ class Priced:
 class PriceList:
     """The times of calls on one cluster under the first of `models` that knows each; equal calls are asked for once.
 
-    `composition_error` is the half-width in log time, at 90 %, of what adding up exact times would still miss; None where
-    no run of the profile tells; `slow_down` the share of hidden communication that compute beside it loses.
+    `profile_error` is the half-width in log time, at 90 %, of what adding up exact times would still miss; None where
+    no run of the profile tells; `contention_slowdown` the share of hidden communication that compute beside it loses.
     """
 
     def __init__(
@@ -54,15 +44,15 @@ class PriceList:
         models: Sequence[CostModel],
         cluster: Cluster,
         *,
-        composition_error: float | None,
+        profile_error: float | None,
         conditions: Conditions | None = None,
-        slow_down: float = SLOW_DOWN,
+        contention_slowdown: float = CONTENTION_SLOWDOWN,
     ) -> None:
         self._models = models
         self._conditions = conditions
-        self.slow_down = slow_down
+        self.contention_slowdown = contention_slowdown
         self._cluster = cluster
-        self.composition_error = composition_error
+        self.profile_error = profile_error
         self._known: dict[Asked, tuple[Priced, ...]] = {}
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.cost_model import Asked, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
-from predict.prices.price_list import Asked, CostModel
 from predict.run.execution import ATTENTION_KERNELS
 from regressors.times import Times
 from sampling.call import Call, Phase

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from predict.ledger.flops import mfu, tokens_per_step
-from predict.prices import composition_error
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
@@ -30,6 +29,7 @@ from predict.step.breakdown import (
     itemise_bucket,
 )
 from predict.step.chunk_times import chunk_times
+from predict.step.composition_error import composition_error
 from predict.step.interval import Interval, step_interval
 from predict.step.priced_block import PricedBlock, total_us
 from predict.step.priced_rank import PricedRank, price_ranks, step_time_us, with_windows
@@ -104,7 +104,7 @@ def estimate(
             step_us,
             order,
             ranks,
-            composition_error.of_step(run, prices.composition_error, sources),
+            composition_error(run, prices.profile_error, sources),
             blocking=run.blocks_on_sends,
         ),
         tokens_per_second=tokens_per_step(run) / step_us * 1e6,

@@ -1,32 +1,31 @@
-"""Communication beside compute: what of it stays exposed.
+"""Exposed communication: the time that communication adds to the compute beside which it runs.
 
-While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that what is hidden still
-costs a share of its time (the slow-down of compute, sampled by `overlap` rows; else the prior).
+While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that hidden communication
+still costs a share of its time: the contention slowdown (`predict.prices.contention`).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
-from numpy.typing import NDArray
 
-SLOW_DOWN = 0.1
-"""Of compute beside NCCL: on published GPUs a kernel loses the multiprocessors of a collective's channels (8-20 of 108-148);
-assumed until a profile holds `overlap` rows."""
-
-Time = TypeVar("Time", float, NDArray[np.float64])
+from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.kernels.norm import Time
 
 
 def exposed_us(
-    communication_us: Time, work_us: Time, *, share: float, most: float = 1.0, slow_down: float = SLOW_DOWN
+    communication_us: Time,
+    work_us: Time,
+    *,
+    share: float,
+    most: float = 1.0,
+    contention_slowdown: float = CONTENTION_SLOWDOWN,
 ) -> Time:
-    """What communication adds to work beside which `most` of it may run, for `share` of the work's time.
+    """Time in µs that communication adds to work, where up to `most` of it may run during `share` of the work's time.
 
-    It is never less than what does not fit beside the work, so that overlap saves the smaller of the two at most.
+    Never less than the communication that does not fit beside the work.
     """
     hidden_us = least(communication_us * most, work_us * share)
-    return communication_us - hidden_us * (1.0 - slow_down)
+    return communication_us - hidden_us * (1.0 - contention_slowdown)
 
 
 def least(one: Time, other: Time) -> Time:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.prices.kernels.norm import joined_us
+from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, PriceList
-from predict.step.overlap import Time, exposed_us
+from predict.step.overlap import exposed_us
 from predict.workload.blocks import Block, Blocks, Calls, plain
 
 Floats = NDArray[np.float64]
@@ -32,14 +32,16 @@ class PricedBeside:
     work: Units
     share: float
     most: float
-    slow_down: float
+    contention_slowdown: float
 
     @property
     def exposed_us(self) -> float:
         return self.exposed(total_us(self.communication), total_us(self.work))
 
     def exposed(self, communication_us: Time, work_us: Time) -> Time:
-        return exposed_us(communication_us, work_us, share=self.share, most=self.most, slow_down=self.slow_down)
+        return exposed_us(
+            communication_us, work_us, share=self.share, most=self.most, contention_slowdown=self.contention_slowdown
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -123,7 +125,7 @@ class BlockPrices:
                 work=self.prices.priced(each.work),
                 share=each.share,
                 most=each.most,
-                slow_down=self.prices.slow_down,
+                contention_slowdown=self.prices.contention_slowdown,
             )
             for each in block.beside
         )

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.kernels.norm import Time
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.schedules.order import CHUNK, KIND, KINDS
 from predict.schedules.timeline import Timeline
-from predict.step.overlap import SLOW_DOWN, Time, exposed_us, least
+from predict.step.overlap import exposed_us, least
 from predict.step.priced_block import BlockPrices, Bucket
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
@@ -44,7 +46,7 @@ class PricedRank:
     reduction_share: float
     collection_share: float
     step: Bucket
-    slow_down: float = SLOW_DOWN
+    contention_slowdown: float = CONTENTION_SLOWDOWN
     windows: Windows = ((1.0, math.inf),)
     """While which parts of the reduction may run (see `windows_of`)."""
 
@@ -65,7 +67,7 @@ class PricedRank:
         for part, window_us in self.windows:
             late_us = reduction_us * part - window_us * self.reduction_share
             hidden_us = least(hidden_us, reduction_us - late_us)
-        return exposed_us(reduction_us, hidden_us, share=1.0, slow_down=self.slow_down)
+        return exposed_us(reduction_us, hidden_us, share=1.0, contention_slowdown=self.contention_slowdown)
 
     @property
     def exposed_collection_us(self) -> float:
@@ -74,7 +76,7 @@ class PricedRank:
     def exposed_of_collection(self, collection_us: Time) -> Time:
         """What of a collection that takes so long does not fit beside the first forward."""
         forward_us = least(collection_us, collection_us * 0 + self.forward_us * self.collection_share)
-        return exposed_us(collection_us, forward_us, share=1.0, slow_down=self.slow_down)
+        return exposed_us(collection_us, forward_us, share=1.0, contention_slowdown=self.contention_slowdown)
 
     @property
     def exposed_us(self) -> float:
@@ -123,7 +125,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
         reduction_share=float(execution.overlap_gradients),
         collection_share=float(execution.overlap_parameters),
         step=blocks.of_calls(rank.step),
-        slow_down=blocks.prices.slow_down,
+        contention_slowdown=blocks.prices.contention_slowdown,
     )
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from predict.step.overlap import Time
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Time = TypeVar("Time", float, NDArray[np.float64])
 
 
 def joined_us(one: Time, other: Time, exponent: float) -> Time:

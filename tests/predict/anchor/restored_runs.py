@@ -88,7 +88,7 @@ def _scaled(time: Times, factor: float) -> Times:
 
 
 def prices(subject: TrainingRun, factor: float = 1.0) -> PriceList:
-    return PriceList([Slower(factor)], subject.cluster, composition_error=0.05)
+    return PriceList([Slower(factor)], subject.cluster, profile_error=0.05)
 
 
 def simulated(subject: TrainingRun, gpus: int, factor: float = 1.0) -> Benchmark:

@@ -48,7 +48,7 @@ def layer(tp: int = 1) -> DenseLayer:
 
 def halves_us(*phases: Phase, tp: int = 1) -> list[float]:
     subject = run(pp=2, tp=tp)
-    prices = PriceList([Sampled(*phases), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    prices = PriceList([Sampled(*phases), SpeedOfLight()], subject.cluster, profile_error=0.0)
     return [sum(unit.total_us for unit in prices.priced([Counted(call=layer(tp), phase=half)])) for half in HALVES]
 
 
@@ -77,7 +77,7 @@ def test_a_split_whole_leaves_a_step_measured_and_no_shorter_than_its_work() -> 
         subject = run(pp=2, tp=2, schedule=schedule)
         sampled = Sampled("forward", "backward", "backward_accumulate")
         result = estimate(
-            subject, PriceList([sampled, SpeedOfLight()], subject.cluster, composition_error=0.0), {"samples": None}
+            subject, PriceList([sampled, SpeedOfLight()], subject.cluster, profile_error=0.0), {"samples": None}
         )
         assert sum(result.breakdown_us.values()) == pytest.approx(result.step_time.median_us)
         return float(result.timeline.busy.sum()), result.sources["measured"]

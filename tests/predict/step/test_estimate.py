@@ -59,7 +59,7 @@ def run(*, model: dict[str, Any] | None = None, batch: dict[str, int] | None = N
 
 
 def predicted(subject: TrainingRun, model: CostModel | None = None) -> StepEstimate:
-    prices = PriceList([model or SpeedOfLight()], subject.cluster, composition_error=0.05)
+    prices = PriceList([model or SpeedOfLight()], subject.cluster, profile_error=0.05)
     return estimate(subject, prices, {"samples": None})
 
 
@@ -92,7 +92,7 @@ def test_the_ledger_adds_up_to_the_step_and_the_sources_to_one(plan: dict[str, A
 
 def test_one_process_takes_the_sum_of_its_calls() -> None:
     subject = run()
-    prices = PriceList([SpeedOfLight()], subject.cluster, composition_error=0.0)
+    prices = PriceList([SpeedOfLight()], subject.cluster, profile_error=0.0)
     (rank,) = decompose(subject)
     (chunk,) = rank.chunks
     microbatch = sum(unit.total_us for unit in prices.priced([*calls_of(chunk.forward), *calls_of(chunk.backward)]))
@@ -120,7 +120,7 @@ class FlatFirst(Flat):
 @pytest.mark.parametrize("pp", [1, 2, 4])
 def test_even_stages_take_the_closed_form(schedule: str, pp: int) -> None:
     subject = run(pp=pp, schedule=schedule)
-    prices = PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    prices = PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     expected = (subject.microbatches + pp - 1) * (MODEL.layers // pp) * 300.0
     result = estimate(subject, prices, {"samples": None})
     assert result.step_time.median_us == pytest.approx(expected)
@@ -268,7 +268,7 @@ def test_a_wider_composition_error_widens_the_interval_alone() -> None:
     narrow, wide = (
         estimate(
             subject,
-            PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, composition_error=error),
+            PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, profile_error=error),
             {"samples": None},
         )
         for error in (0.0, 0.2)
@@ -299,7 +299,7 @@ class HalfKnown(Flat):
 
 def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
     subject = run()
-    prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     result = estimate(subject, prices, {"samples": None})
     layers_us = subject.microbatches * MODEL.layers * 300.0
     assert result.sources["measured"] == pytest.approx(layers_us / result.step_time.median_us)
@@ -356,5 +356,5 @@ def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:
             return replace(super()._time(call, phase), median_us=time_us) if time_us else super()._time(call, phase)
 
     subject = run(pp=2, dp=2, model={"tied": True})
-    prices = PriceList([Gain(), SpeedOfLight()], subject.cluster, composition_error=0.0)
+    prices = PriceList([Gain(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     assert estimate(subject, prices, {"samples": None}).breakdown_us["dp_exposed"] == pytest.approx(7.0)

@@ -71,7 +71,7 @@ def test_the_halves_of_the_backward_are_asked_for_only_where_they_run() -> None:
 def test_the_halves_cost_what_the_whole_does_under_even_prices() -> None:
     """With analytic prices, halves of a layer add up to its whole: accumulation is counted once."""
     subject = run(pp=PP, schedule="zb-h1")
-    prices = PriceList([_PerPhase()], subject.cluster, composition_error=0.0)
+    prices = PriceList([_PerPhase()], subject.cluster, profile_error=0.0)
     chunk = decompose(subject)[1].chunks[0]
 
     def total(blocks: Blocks) -> float:
@@ -123,7 +123,7 @@ def test_best_is_the_first_of_the_comparison() -> None:
     subject = run(pp=PP, schedule=BEST)
     result = predicted(subject)
     ranked = compare_schedules(
-        subject, PriceList([SpeedOfLight()], subject.cluster, composition_error=0.0), registry.names()
+        subject, PriceList([SpeedOfLight()], subject.cluster, profile_error=0.0), registry.names()
     )
     assert result.run.plan.schedule == ranked[0].name
     others = [step_us(run(pp=PP, schedule=outcome.name)) for outcome in ranked if outcome.valid]

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from predict.prices import composition_error
-from predict.prices.composition_error import published_spread
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_names, framework_spread
+from predict.step.composition_error import FP8, PRIOR, composition_error, published_spread
 from predict.step.estimate import StepEstimate
 from tests.predict.workload.parallel_runs import estimated, made
 
@@ -84,8 +83,8 @@ def test_less_is_known_of(_why: str, narrow: tuple[str, dict[str, Any]], wide: t
 def test_spreads_add_in_quadrature() -> None:
     plain = made(DENSE, LAYERS, execution__stragglers=False)
     fp8 = made(DENSE, LAYERS, execution__stragglers=False, precision="fp8")
-    assert published_spread(plain) == pytest.approx(composition_error.PRIOR)
-    assert published_spread(fp8) == pytest.approx(math.hypot(composition_error.PRIOR, composition_error.FP8))
+    assert published_spread(plain) == pytest.approx(PRIOR)
+    assert published_spread(fp8) == pytest.approx(math.hypot(PRIOR, FP8))
 
 
 def test_every_framework_says_how_far_published_runs_of_it_lie() -> None:
@@ -97,6 +96,6 @@ def test_every_framework_says_how_far_published_runs_of_it_lie() -> None:
 def test_samples_are_trusted_as_far_as_they_cover_the_work() -> None:
     run = made(DENSE, LAYERS)
     prior = published_spread(run)
-    assert composition_error.of_step(run, None, {"analytic": 0.0}) == prior
-    shares = [composition_error.of_step(run, 0.02, {"analytic": share}) for share in (0.0, 0.5, 1.0)]
+    assert composition_error(run, None, {"analytic": 0.0}) == prior
+    shares = [composition_error(run, 0.02, {"analytic": share}) for share in (0.0, 0.5, 1.0)]
     assert shares == pytest.approx([0.02, (0.02 + prior) / 2, prior])

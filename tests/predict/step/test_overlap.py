@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.schedules.costs import ChunkTimes
 from predict.schedules.engine import simulate
 from predict.schedules.registry import order as order_of
-from predict.step.overlap import SLOW_DOWN, exposed_us
+from predict.step.overlap import exposed_us
 from predict.step.priced_block import Bucket, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
 from tests.predict.workload.parallel_runs import estimated, made, step_us
@@ -27,7 +28,7 @@ SHARE = st.floats(0, 1)
 def test_no_more_hides_than_fits_beside_the_work(
     communication: float, work: float, share: float, most: float, slow_down: float
 ) -> None:
-    exposed = exposed_us(communication, work, share=share, most=most, slow_down=slow_down)
+    exposed = exposed_us(communication, work, share=share, most=most, contention_slowdown=slow_down)
     rounding = 1e-9 * (communication + work)
     assert exposed >= max(0.0, communication - work) - rounding
     assert exposed >= communication * (1 - most) - rounding
@@ -43,9 +44,9 @@ def test_many_cases_are_each_exposed_as_one_is(cases: list[tuple[float, float]],
 
 
 def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> None:
-    assert exposed_us(100.0, 1000.0, share=1.0) == pytest.approx(100 * SLOW_DOWN)
-    assert exposed_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * SLOW_DOWN)
-    assert exposed_us(100.0, 1000.0, share=1.0, most=0.6) == pytest.approx(40 + 60 * SLOW_DOWN)
+    assert exposed_us(100.0, 1000.0, share=1.0) == pytest.approx(100 * CONTENTION_SLOWDOWN)
+    assert exposed_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * CONTENTION_SLOWDOWN)
+    assert exposed_us(100.0, 1000.0, share=1.0, most=0.6) == pytest.approx(40 + 60 * CONTENTION_SLOWDOWN)
     assert exposed_us(100.0, 1000.0, share=0.0) == 100
 
 
@@ -67,13 +68,13 @@ def _rank(windows: tuple[tuple[float, float], ...], share: float = 1.0) -> Price
         reduction_share=share,
         collection_share=0.0,
         step=Bucket(),
-        slow_down=SLOW_DOWN,
+        contention_slowdown=CONTENTION_SLOWDOWN,
         windows=windows,
     )
 
 
 def _hidden(reduction: float, *windows: tuple[float, float], share: float = 1.0) -> float:
-    return (reduction - _rank(windows, share).exposed_of_reduction(reduction)) / (1 - SLOW_DOWN)
+    return (reduction - _rank(windows, share).exposed_of_reduction(reduction)) / (1 - CONTENTION_SLOWDOWN)
 
 
 def test_a_reduction_hides_behind_its_window() -> None:

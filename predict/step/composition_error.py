@@ -1,11 +1,13 @@
-"""How far steps composed of well-known calls still miss real ones: the residual of the profile's validation runs."""
+"""Composition error: how far a step composed of well-known calls still misses the real one.
+
+The half-width in log time, at 90 %, that no single call's interval covers. Where samples cover the work it is the error of
+the profile's validation runs (`predict.prices.profile_error`), else the spread of published runs, by the terms below.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
@@ -14,28 +16,28 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.step.stragglers import stragglers_factor
 from predict.workload.layers.feed_forward import busiest_rank
-from sampling.session.store import DATA
 
 PRIOR = 0.10
-"""Of a 16-bit dense step, where no run of the profile was validated: published runs of Megatron on H100 lie within 8 % at
+"""A 16-bit dense step of a profile without validation runs: published runs of Megatron on H100 lie within 8 % at
 80 % of what samples imply, so within 10 % at 90 %."""
 FP8 = 0.11
 """Added for fp8: the same runs lie within 12 % at 80 %, and containers differ by 1.06."""
 WELL_KNOWN = ("ampere", "hopper")
 FEW_STACKS = 0.19
-"""Added on another architecture, of which few stacks were sampled or none: Blackwell lies within 17 % at 80 %."""
+"""Added on other architectures, of which few stacks were sampled or none: Blackwell lies within 17 % at 80 %."""
 EXPERTS = 0.5
 """Added for a mixture of experts: within 45-57 % at 80 %; the same configuration differs by 1.28 between containers, with
 dispatcher, graphs, permutation and imbalance unpublished."""
 SKEW_SHARE = 0.5
-"""Of what a skew of the experts costs: it changes from step to step."""
+"""Share of the cost of skewed experts that is added: the skew changes from step to step."""
 UNEVEN_SHARE = 0.1
-"""Of what the longest pipeline stage holds more than the mean: how ends and layers weigh against each other is less known."""
-LEAST_ROWS = 5
+"""Share of the longest pipeline stage's excess over the mean that is added: how embedding, head and layers weigh against each
+other is less known."""
 
 
-def of_step(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> float:
-    """Half-width of log time at 90 %. What samples of the profile do not cover is trusted as far as published runs show."""
+def composition_error(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover, the spread of published
+    runs for the rest; for all of it where the profile has no validation runs (`profile_error` None)."""
     prior = published_spread(run)
     if profile_error is None:
         return prior
@@ -44,7 +46,7 @@ def of_step(run: TrainingRun, profile_error: float | None, sources: Mapping[str,
 
 
 def published_spread(run: TrainingRun) -> float:
-    """How far published runs of this kind lie from what the parts imply."""
+    """Half-width in log time at 90 % of published runs of this kind about what their parts imply; terms add in quadrature."""
     terms = [PRIOR, framework_spread(run.execution.framework)]
     if run.precision == "fp8":
         terms.append(FP8)
@@ -58,7 +60,7 @@ def published_spread(run: TrainingRun) -> float:
 
 
 def _unevenness(run: TrainingRun) -> float:
-    """Layers of the pipeline rank with most over the mean, less 1."""
+    """Most layers of a pipeline rank over the mean, less 1."""
     plan = run.plan
     if plan.pp == 1 or plan.schedule == BEST:
         return 0.0
@@ -66,19 +68,3 @@ def _unevenness(run: TrainingRun) -> float:
     shares = split_layers(run.model.layers, placement.depth, plan)
     held = [sum(shares[stage] for stage in stages) for stages in placement.stages]
     return max(held) * len(held) / sum(held) - 1
-
-
-def validation_path(profile: str) -> Path:
-    """Where `predict validate` keeps a profile's runs, predicted beside measured."""
-    return DATA / "published" / f"{profile}-steps.json"
-
-
-def composition_error(profile: str) -> float | None:
-    """The conformal quantile of |log error| over the profile's validation runs at 90 %; None without enough of them."""
-    path = validation_path(profile)
-    if not path.is_file():
-        return None
-    errors = sorted(abs(math.log1p(row["error"])) for row in json.loads(path.read_text())["rows"])
-    if len(errors) < LEAST_ROWS:
-        return None
-    return errors[min(len(errors) - 1, math.ceil(0.9 * (len(errors) + 1)) - 1)]

@@ -1,0 +1,18 @@
+"""CostModel: what answers how long calls take on a cluster. Sampled and analytic models are both one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from regressors.times import Times
+from sampling.call import Call, Phase
+from sampling.hardware.cluster import Cluster
+
+Asked = tuple[Call, Phase]
+
+
+class CostModel(Protocol):
+    """Times of many calls on a cluster, None where the model knows nothing of a call."""
+
+    def times(self, calls: Sequence[Asked], cluster: Cluster) -> Sequence[Times | None]: ...

@@ -1,8 +1,4 @@
-"""Activations: bytes on one rank that one microbatch's forward leaves until its backward, by framework.
-
-`eager` is transformers in torch's own operators, `fsdp2` the same with fused norms, `fsdp2-compile` torch.compile's partition
-of it, `megatron-te` Megatron-Core with Transformer Engine, `deepspeed` Megatron-LM's layers before that.
-"""
+"""Activations: bytes on one rank that one microbatch's forward leaves until its backward."""
 
 from __future__ import annotations
 
@@ -20,13 +16,11 @@ from predict.memory.components.part import (
     kept_by_component,
     most_inside_one_component,
 )
-from predict.memory.components.profile import PROFILES as TRAITS
-from predict.memory.components.profile import Share
+from predict.memory.components.share import Share
+from predict.memory.memory_profile import MemoryProfile
 from predict.memory.unit_activations import SHARED_BY_LAYERS
 from predict.model.spec import LayerKind
 from predict.workload.layers.local import Local
-
-PROFILES = tuple(TRAITS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,41 +42,35 @@ class Activations:
         return sum(self.kept.values())
 
 
-def layer_activations(local: Local, kind: LayerKind, profile: str, *, recompute: str) -> Activations:
+def layer_activations(local: Local, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
     """One layer under recompute `none`, `selective` (of `local.plan.modules_recomputed`) or `full`.
 
     Full recomputation keeps the layer's input, e·T·H, and the rotary tables that are its arguments (torch.utils.checkpoint;
     Korthikanti et al., arXiv 2205.05198, table 2), and selective what each module's inputs are.
     """
-    share = _share(local, profile)
+    share = Share(local=local, profile=profile)
     parts = _layer_parts(share, kind)
     if recompute == "full":
         return _fully_recomputed(share, parts)
     return _activations(share, parts, local.plan.modules_recomputed if recompute == "selective" else ())
 
 
-def embedding_activations(local: Local, profile: str) -> Activations:
+def embedding_activations(local: Local, profile: MemoryProfile) -> Activations:
     """The embedding, whose output is the first layer's to keep."""
-    share = _share(local, profile)
+    share = Share(local=local, profile=profile)
     return _activations(share, embedding_parts(share))
 
 
-def head_activations(local: Local, profile: str) -> Activations:
+def head_activations(local: Local, profile: MemoryProfile) -> Activations:
     """Final norm, logits and loss of one prediction."""
-    share = _share(local, profile)
+    share = Share(local=local, profile=profile)
     return _activations(share, head_parts(share))
 
 
-def joining_activations(local: Local, profile: str) -> Activations:
+def joining_activations(local: Local, profile: MemoryProfile) -> Activations:
     """What every further token that is predicted takes before its layer and head: two norms and a product."""
-    share = _share(local, profile)
+    share = Share(local=local, profile=profile)
     return _activations(share, joining_parts(share))
-
-
-def _share(local: Local, profile: str) -> Share:
-    if profile not in TRAITS:
-        raise ValueError(f"{profile} is no activation profile; choose one of {', '.join(PROFILES)}")
-    return Share(local=local, profile=TRAITS[profile])
 
 
 def _layer_parts(share: Share, kind: LayerKind) -> Parts:

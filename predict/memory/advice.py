@@ -12,7 +12,7 @@ from typing import Any
 from predict.config import rules_parallel as config_rules_parallel  # noqa: F401
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, memory_of
-from predict.memory.profile import DEEPSPEED, profile_of
+from predict.memory.profiles import memory_profile_of
 from predict.memory.unit_activations import Source
 from predict.prices.price_list import PriceList
 from predict.run.plan import Batch, Plan
@@ -176,7 +176,7 @@ def _microbatch(batch: Batch) -> list[Settings]:
 def _tensor(run: TrainingRun) -> list[Settings]:
     """More ranks of tp in place of replicas; sequence parallelism goes with it but in frameworks from before it."""
     plan, steps = run.plan, []
-    sequence = plan.sp or (plan.tp == 1 and profile_of(run) != DEEPSPEED)
+    sequence = plan.sp or (plan.tp == 1 and memory_profile_of(run).sequence_parallelism)
     for factor in DOUBLINGS:
         tp = plan.tp * factor
         if plan.dp % factor == 0 and tp <= run.cluster.gpus_per_node:

@@ -10,11 +10,10 @@ gradients, which are part of an action's working set (`state`); tokens on their 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from predict.memory.held import HeldChunk
 from predict.memory.linears import linear_shapes
-from predict.memory.profile import DEEPSPEED, TRANSFORMER_ENGINE
+from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
@@ -33,9 +32,6 @@ PROCESS_BYTES, PROCESS_WIDTH = 0.25e9, 0.1e9
 CHANNELS, CHANNEL_BYTES = 16, 2 * (4 + 0.6) * MIB
 """NCCL: NCCL_BUFFSIZE is 4 MiB (its manual, 2.2x), and what the low-latency protocols add (src/include/device.h), a channel
 and direction; 16 channels of up to 32. Of each communicator."""
-DEEPSPEED_DEVICE_BYTES, DEEPSPEED_DEVICE_WIDTH = 10e9, 1e9
-"""Between nvidia-smi and tensors on BLOOM's sweep (A100, 384 GPUs), to which it is fitted: context, NCCL, ZeRO's buckets and
-slack."""
 BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
 """cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, else :4096:2:16:8)."""
@@ -43,36 +39,21 @@ P2P_IN_FLIGHT = 2
 """Tensors on their way that no layer keeps: one in either direction (Megatron-Core's p2p_communication.py)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Buffer:
-    """`size_bytes` more or less `width_bytes`."""
-
-    name: str
-    size_bytes: float
-    width_bytes: float
-    source: str
-
-
-def tensor_buffers(run: TrainingRun, profile: str, held: Iterable[HeldChunk], state: StateBytes) -> tuple[Buffer, ...]:
+def tensor_buffers(
+    run: TrainingRun, profile: MemoryProfile, held: Iterable[HeldChunk], state: StateBytes
+) -> tuple[Buffer, ...]:
     """Those that torch's allocator counts, on one rank."""
     found = [_dummy_gradients(run, profile, held), _ddp_buckets(run, state), _p2p(run), _blas(run)]
     return tuple(buffer for buffer in found if buffer.size_bytes)
 
 
-def device_buffers(run: TrainingRun, profile: str) -> tuple[Buffer, ...]:
+def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ...]:
     """Those that only the device's own counter sees; on a CPU what a process takes."""
     if run.cluster.gpu.kind == "cpu":
         source = "resident memory after `import torch`"
         return (Buffer(name="process", size_bytes=PROCESS_BYTES, width_bytes=PROCESS_WIDTH, source=source),)
-    if profile == DEEPSPEED:
-        return (
-            Buffer(
-                name="context, communication, buckets",
-                size_bytes=DEEPSPEED_DEVICE_BYTES,
-                width_bytes=DEEPSPEED_DEVICE_WIDTH,
-                source="nvidia-smi less tensors on BLOOM's sweep",
-            ),
-        )
+    if profile.device_overhead:
+        return (profile.device_overhead,)
     communicators = communicators_of(run)
     channels = communicators * CHANNELS * CHANNEL_BYTES
     return (
@@ -91,10 +72,10 @@ def device_buffers(run: TrainingRun, profile: str) -> tuple[Buffer, ...]:
     )
 
 
-def reserved_share(run: TrainingRun, profile: str) -> float:
+def reserved_share(run: TrainingRun, profile: MemoryProfile) -> float:
     """Slack of the allocator over what is allocated: part of the device's buffers where those were told apart from tensors
     alone, nothing on a CPU."""
-    return 0.0 if run.cluster.gpu.kind == "cpu" or profile == DEEPSPEED else RESERVED_OVER_ALLOCATED - 1
+    return 0.0 if run.cluster.gpu.kind == "cpu" or profile.device_overhead else RESERVED_OVER_ALLOCATED - 1
 
 
 def communicators_of(run: TrainingRun) -> int:
@@ -114,9 +95,9 @@ def communicators_of(run: TrainingRun) -> int:
     return sum(ranks > 1 for ranks in groups)
 
 
-def _dummy_gradients(run: TrainingRun, profile: str, held: Iterable[HeldChunk]) -> Buffer:
+def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, held: Iterable[HeldChunk]) -> Buffer:
     size = 0.0
-    if profile == TRANSFORMER_ENGINE and run.execution.fuse_gradients:
+    if profile.dummy_gradients and run.execution.fuse_gradients:
         local = Local(run=run)
         kinds = {unit.kind for chunk in held for unit in chunk.units if unit.kind is not None}
         shapes = frozenset(shape for kind in kinds for shape in linear_shapes(local, kind))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from predict.memory.held import HeldChunk, Unit
-from predict.memory.profile import makes_gradients_anew
+from predict.memory.memory_profile import MemoryProfile
 from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.unit_activations import ActivationsOfUnits, UnitActivations, without_shared
 from predict.run.training_run import TrainingRun
@@ -46,10 +46,10 @@ class ChunkBytes:
 class ChunkCounter:
     """Counts the chunks of a run, each distinct unit once."""
 
-    def __init__(self, run: TrainingRun, profile: str, activations: ActivationsOfUnits) -> None:
+    def __init__(self, run: TrainingRun, profile: MemoryProfile, activations: ActivationsOfUnits) -> None:
         self._run, self._profile, self._activations = run, profile, activations
         self._groups = groups_of(run)
-        self._lazy = makes_gradients_anew(profile)
+        self._lazy = not profile.gradient_buffers
 
     def of_chunk(self, chunk: HeldChunk) -> ChunkBytes:
         parts = self._parts(chunk)

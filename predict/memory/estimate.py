@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from predict.memory.buffers import RESERVED_WIDTH, Buffer, device_buffers, reserved_share, tensor_buffers
+from predict.memory.buffers import RESERVED_WIDTH, device_buffers, reserved_share, tensor_buffers
 from predict.memory.chunk import ChunkBytes, ChunkCounter
 from predict.memory.held import HeldChunk, Unit, held_by_ranks, weights_of_rank
+from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
-from predict.memory.profile import makes_gradients_anew, profile_of
+from predict.memory.profiles import memory_profile_of
 from predict.memory.rank import RankMemory, RankParts, When
 from predict.memory.state import state_of_rank, update_bytes
 from predict.memory.unit_activations import ActivationsOfUnits, Source, UnitActivations
@@ -46,7 +47,7 @@ class MemoryEstimate:
     """Of the run's pipeline ranks, `worst` decides. `point_bytes` is expected, `upper_bytes` with all that is uncertain."""
 
     run: TrainingRun
-    profile: str
+    profile: MemoryProfile
     ranks: tuple[RankMemory, ...]
     buffers: tuple[Buffer, ...]
     """Of the worst rank, those of its device among them."""
@@ -116,7 +117,7 @@ class Counting:
 
     def __init__(self, run: TrainingRun, source: Source | None) -> None:
         self.run = run
-        self.profile = profile_of(run)
+        self.profile = memory_profile_of(run)
         self.activations = ActivationsOfUnits(run, self.profile, source)
         self.held = held_by_ranks(run)
         counter = ChunkCounter(run, self.profile, self.activations)
@@ -151,7 +152,7 @@ class Counting:
             layers=sum(chunk.layers for chunk in held),
             elements=weights_of_rank(held).total,
             state=state,
-            resident_gradients=0.0 if makes_gradients_anew(profile) else state.gradients,
+            resident_gradients=state.gradients if profile.gradient_buffers else 0.0,
             update_working=update_bytes(run, profile, state),
             tensors=tensor_buffers(run, profile, held, state),
             device=self.on_device,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.memory.buffers import Buffer
+from predict.memory.memory_profile import Buffer
 from predict.memory.peak import Peak
 from predict.memory.state import StateBytes
 

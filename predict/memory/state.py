@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predict.memory.held import HeldChunk, Unit
-from predict.memory.profile import DEEPSPEED, TRANSFORMER_ENGINE, shards_parameters
+from predict.memory.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.groups import Groups, groups_of
 from predict.workload.layers.local import WIDER, Local
@@ -18,9 +18,6 @@ from predict.workload.layers.weights import Weights, padded_vocabulary
 from sampling.hardware.cluster import DTYPE_BYTES
 
 FP32 = DTYPE_BYTES["fp32"]
-FP8_COPIES_BYTES = 2
-"""Transformer Engine keeps an fp8 copy of each weight and one transposed, both cached over microbatches (module/base.py,
-`get_weight_workspace`); Blackwell's mxfp8 keeps row-wise and column-wise ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +59,7 @@ def weight_bytes(run: TrainingRun) -> int:
     return DTYPE_BYTES[WIDER.get(run.precision, run.precision)]
 
 
-def bytes_a_parameter(run: TrainingRun, profile: str, *, is_layers: bool = True) -> BytesAParameter:
+def bytes_a_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: bool = True) -> BytesAParameter:
     """Of a layer's parameters, or of those at the model's ends."""
     item = weight_bytes(run)
     moments = 1 if run.execution.optimizer == "muon" and is_layers else 2
@@ -71,35 +68,17 @@ def bytes_a_parameter(run: TrainingRun, profile: str, *, is_layers: bool = True)
         return BytesAParameter(weights=item, gradients=item, optimizer=moments * item)
     if item == FP32:
         return BytesAParameter(weights=item, gradients=FP32, optimizer=moments * FP32)
-    gradients = gradient_bytes(run, profile)
-    copies = _copies(run, profile) if is_layers else 0
+    gradients = profile.gradient_bytes(run)
+    copies = profile.fp8_weight_copies_bytes if is_layers and run.precision == "fp8" else 0
     if not run.execution.master_weights:
         return BytesAParameter(weights=item, gradients=gradients, optimizer=moments * item, copies=copies)
-    if shards_parameters(profile) and run.plan.zero == 3:
+    if profile.fp32_shards and run.plan.zero == 3:
         # the shards are the fp32 weights themselves; those in 16 bits exist while a layer is gathered
         return BytesAParameter(weights=FP32, gradients=gradients, optimizer=moments * FP32)
     return BytesAParameter(weights=item, gradients=gradients, optimizer=(1 + moments) * FP32, copies=copies)
 
 
-def gradient_bytes(run: TrainingRun, profile: str) -> int:
-    """Of a gradient while microbatches are added up."""
-    if weight_bytes(run) == FP32:
-        return FP32
-    if shards_parameters(profile):
-        return FP32  # a sharded gradient has the dtype of its fp32 shard (FSDP2, _fsdp_param_group.py)
-    if profile == DEEPSPEED:
-        if run.precision == "fp16":
-            return 2  # ZeRO's fp16 optimizer adds up in fp16 (stage_1_and_2.py), whatever is reduced
-        if run.execution.gradient_dtype == "fp32":
-            return FP32 + weight_bytes(run)  # its bf16 optimizer keeps both (bf16_optimizer.py)
-    return DTYPE_BYTES[run.execution.gradient_dtype]
-
-
-def _copies(run: TrainingRun, profile: str) -> int:
-    return FP8_COPIES_BYTES if run.precision == "fp8" and profile == TRANSFORMER_ENGINE else 0
-
-
-def state_of_unit(run: TrainingRun, profile: str, unit: Unit, groups: Groups) -> StateBytes:
+def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
     each = bytes_a_parameter(run, profile, is_layers=unit.role == "layer")
     zero, held = run.plan.zero, unit.weights
     own = _shared(held, groups)
@@ -110,7 +89,7 @@ def state_of_unit(run: TrainingRun, profile: str, unit: Unit, groups: Groups) ->
     )
 
 
-def state_of_rank(run: TrainingRun, profile: str, chunks: Iterable[HeldChunk]) -> StateBytes:
+def state_of_rank(run: TrainingRun, profile: MemoryProfile, chunks: Iterable[HeldChunk]) -> StateBytes:
     groups = groups_of(run)
     return sum(
         (state_of_unit(run, profile, unit, groups) for chunk in chunks for unit in chunk.units),
@@ -133,21 +112,21 @@ def _spread(held: Weights, groups: Groups) -> int:
     return held.dense * (groups.shard.ranks > 1) + held.experts * (groups.expert_shard.ranks > 1)
 
 
-def unreduced_bytes(run: TrainingRun, profile: str, unit: Unit, groups: Groups) -> float:
+def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """A unit's whole gradients before ZeRO-2 or 3 scatters them: as its backward makes them, and as they are sent; where the
     product itself adds to what is sent, that alone."""
     if run.plan.zero < 2:
         return 0.0
     sent = DTYPE_BYTES[run.execution.gradient_dtype]
-    made = 0 if profile == TRANSFORMER_ENGINE and run.execution.fuse_gradients else weight_bytes(run)
+    made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
     return float((made + sent) * _spread(unit.weights, groups))
 
 
-def head_gradient_bytes(run: TrainingRun, profile: str, unit: Unit) -> float:
+def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:
     """What the head's backward takes for its matrix where the product adds to a main gradient: Megatron-Core makes an empty
     gradient in the weights' dtype all the same (tensor_parallel/layers.py), beside the input that sequence parallelism gathers
     again. Transformer Engine's linears, which the layers are made of, keep theirs for good (see `buffers`)."""
-    if unit.role != "head" or profile != TRANSFORMER_ENGINE or not run.execution.fuse_gradients:
+    if unit.role != "head" or not (profile.dummy_gradients and run.execution.fuse_gradients):
         return 0.0
     local = Local(run=run)
     rows = padded_vocabulary(run.model.vocab, run.plan.tp) // run.plan.tp
@@ -155,10 +134,10 @@ def head_gradient_bytes(run: TrainingRun, profile: str, unit: Unit) -> float:
     return float(local.item_bytes * run.model.hidden * (rows + gathered))
 
 
-def update_bytes(run: TrainingRun, profile: str, state: StateBytes) -> float:
+def update_bytes(run: TrainingRun, profile: MemoryProfile, state: StateBytes) -> float:
     """What the optimizer's step takes beside the state: DeepSpeed's fp32 copy of its share of the 16-bit gradients
     (stage_1_and_2.py, `single_partition_of_fp32_groups`); fused Adam of the others works in place."""
-    if profile != DEEPSPEED or run.precision != "fp16":
+    if not profile.fp32_update_copies or run.precision != "fp16":
         return 0.0
     each = bytes_a_parameter(run, profile)
     return state.optimizer / each.optimizer * FP32

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from predict.memory.held import Unit
+from predict.memory.memory_profile import MemoryProfile
 from predict.model.spec import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
@@ -28,10 +29,12 @@ class Activations(Protocol):
 class Source(Protocol):
     """`predict.memory.activations`, or a stand-in for it."""
 
-    def layer_activations(self, local: Local, kind: LayerKind, profile: str, *, recompute: str) -> Activations: ...
-    def embedding_activations(self, local: Local, profile: str) -> Activations: ...
-    def head_activations(self, local: Local, profile: str) -> Activations: ...
-    def joining_activations(self, local: Local, profile: str) -> Activations: ...
+    def layer_activations(
+        self, local: Local, kind: LayerKind, profile: MemoryProfile, *, recompute: str
+    ) -> Activations: ...
+    def embedding_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
+    def head_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
+    def joining_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +58,7 @@ def without_shared(one: UnitActivations) -> UnitActivations:
 
 
 class ActivationsOfUnits:
-    def __init__(self, run: TrainingRun, profile: str, source: Source | None = None) -> None:
+    def __init__(self, run: TrainingRun, profile: MemoryProfile, source: Source | None = None) -> None:
         self._local, self._profile = Local(run=run), profile
         self._source = source or _own_source()
         self._known: dict[tuple[str, LayerKind | None, str], UnitActivations] = {}

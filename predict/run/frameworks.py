@@ -25,7 +25,7 @@ def framework_spread(name: str) -> float:
 
 
 def memory_profile(name: str) -> str:
-    """Whose way of keeping tensors a framework has: one of predict.memory.activations.PROFILES. Whole layers are plain torch."""
+    """The memory profile of a framework, by its name in `predict.memory.profiles`; whole layers are plain torch."""
     return str(_document(name)["memory"]) if name != WHOLE_LAYERS else "eager"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.memory.components.norms import input_part, norm_part
 from predict.memory.components.part import Part, Parts
-from predict.memory.components.profile import FP32, INDEX, Share
+from predict.memory.components.share import FP32, INDEX, Share
 from predict.workload.layers.weights import padded_vocabulary
 
 

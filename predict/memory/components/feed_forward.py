@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.memory.components.norms import input_part, norm_part, residual_parts
 from predict.memory.components.part import Part, Parts
-from predict.memory.components.profile import FP32, INDEX, Share
+from predict.memory.components.share import FP32, INDEX, Share
 from predict.model.layer_kinds import Experts, LayerKind
 from predict.workload.layers.feed_forward import SHARED, busiest_rank
 
@@ -48,7 +48,7 @@ def activated(
     after = share.input_item * rows * width
     whole = dict.fromkeys(names, 0.0)
     own = {activation: 0.0} if activation else {}
-    discarded = own if share.profile.discards_outputs else {}
+    discarded = own if share.profile.frees_recomputed_outputs else {}
     return (
         Part(component=component, kept=before, left=whole),
         Part(component=component, kept=result, left=whole | own),
@@ -105,14 +105,14 @@ def _routed(share: Share, experts: Experts, own_rows: float, rows: float) -> Par
     its weight. Both exchange tokens without keeping what they sent.
     """
     local, item = share.local, share.item
-    megatron = share.profile.megatron and share.profile.fused_activation
+    weighted = share.profile.weighted_activation
     width = experts.ffn // local.plan.etp
     moe = {"moe": 0.0}
-    offsets = 0.0 if megatron else FP32 * experts.count / local.plan.ep
-    maps = INDEX * own_rows * experts.topk if megatron else 3 * INDEX * rows
-    wide = FP32 if megatron or grouped_router(share) else item
-    outputs = 0.0 if megatron else item * rows * share.hidden
-    moved = rows * share.hidden * (wide if not megatron else item)
+    offsets = 0.0 if weighted else FP32 * experts.count / local.plan.ep
+    maps = INDEX * own_rows * experts.topk if weighted else 3 * INDEX * rows
+    wide = FP32 if weighted or grouped_router(share) else item
+    outputs = 0.0 if weighted else item * rows * share.hidden
+    moved = rows * share.hidden * (item if weighted else wide)
     return (
         Part(component="permute", kept=maps + offsets + wide * rows, left=moe, passing=2 * item * rows * share.hidden),
         Part(

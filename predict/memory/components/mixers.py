@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.memory.components.norms import input_part, keeps_its_input, norm_bytes, norm_part, residual_parts
 from predict.memory.components.part import Part, Parts
-from predict.memory.components.profile import FP32, Share
+from predict.memory.components.share import FP32, Share
 from predict.model.layer_kinds import LatentAttention, LayerKind, LinearAttention
 
 CHUNK = 64
@@ -23,7 +23,7 @@ def mixer_parts(share: Share, kind: LayerKind) -> Parts:
 def rotary_bytes(share: Share) -> float:
     """Cosines and sines: 2·S·d·e, one storage for all layers of a forward."""
     model, local = share.local.model, share.local
-    if not model.rope or not share.profile.keeps_rotary:
+    if not model.rope or share.profile.static_rotary:
         return 0.0
     width = model.latent.rope_dim if model.latent else model.rotary_dim or model.head_dim
     return 2.0 * share.item * (local.run.batch.seq_len // local.plan.cp) * width
@@ -85,7 +85,7 @@ def _core(
     beside: float = 0.0,
 ) -> Parts:
     """Without its output. `beside` lies in the values' storage; Megatron-Core's `mla_up_proj` frees the arguments as well."""
-    discarded = share.local.model.latent and share.profile.discards_outputs
+    discarded = share.local.model.latent and share.profile.frees_recomputed_outputs
     arguments = Part(
         component="core_attn",
         kept=queries + keys + values + beside,
@@ -115,11 +115,11 @@ def _squares(share: Share, heads: int, *, keys: float, values: float, repeat: in
     local, item = share.local, share.item
     batch, model = local.run.batch, local.model
     scores = float(batch.micro * heads * batch.seq_len**2) / local.plan.cp
-    upcast = share.profile.upcast_softmax and model.rope
+    upcast = not share.profile.fused_softmax and model.rope
     softmax = FP32 if upcast else item
     dropped = item + 1 if local.execution.dropout else (item if upcast and item != FP32 else 0)
     cap = item if model.attention_cap else 0
-    mask = float(batch.seq_len**2) if share.profile.upcast_softmax and not model.rope else 0.0
+    mask = float(batch.seq_len**2) if not share.profile.fused_softmax and not model.rope else 0.0
     return Part(
         component="core_attn",
         kept=(repeat - 1) * (keys + values) + scores * (softmax + dropped + cap) + mask,

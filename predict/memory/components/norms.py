@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.memory.components.part import Part, Parts
-from predict.memory.components.profile import FP32, Share
+from predict.memory.components.share import FP32, Share
 
 
 def norm_bytes(share: Share, rows: float, width: int) -> float:
@@ -45,7 +45,7 @@ def norm_part(share: Share, *, shares_input: bool = False, separate: bool = True
     return Part(
         component="norm",
         kept=kept,
-        left={"layernorm": min(kept, stream)} if separate or not share.profile.discards_outputs else {},
+        left={"layernorm": min(kept, stream)} if separate or not share.profile.frees_recomputed_outputs else {},
         passing=share.stream + copies * in_torch,
         # four fp32 tensors and, of a 16-bit norm, its result's gradient (counted on CPU, torch 2.13)
         gradients=4 * copies + (FP32 - share.item) * share.rows * share.hidden if in_torch else 2 * share.stream,
@@ -59,7 +59,7 @@ def input_part(share: Share, component: str, *, separate_norm: bool, wide: bool 
     no norm to recompute where it is an IdentityOp).
     """
     item = share.item if wide else share.input_item
-    dropped = separate_norm and share.profile.discards_outputs
+    dropped = separate_norm and share.profile.frees_recomputed_outputs
     return Part(
         component=component,
         kept=item * share.entering * share.hidden,

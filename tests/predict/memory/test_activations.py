@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.memory.activations import (
-    PROFILES,
     SHARED_BY_LAYERS,
     Activations,
     embedding_activations,
@@ -21,14 +20,17 @@ from predict.memory.activations import (
     joining_activations,
     layer_activations,
 )
-from predict.memory.components.profile import PROFILES as TRAITS
+from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.workload.layers.feed_forward import busiest_rank
 from predict.workload.layers.local import Local
 from predict.workload.layers.weights import padded_vocabulary
+from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import made, spec
 
 SPARSE = LayerKind(sparse=True)
+PROFILES = memory_profiles()
 LINEAR = LayerKind(mixer="linear", sparse=True)
 TOKENS = 4096
 KINDS = [("llama3-70b", DENSE), ("qwen3-30b-a3b", SPARSE), ("deepseek-v3", SPARSE), ("qwen3.5-35b-a3b", LINEAR)]
@@ -43,7 +45,7 @@ def layer(
 ) -> Activations:
     modules = {"plan__recompute_modules": settings.pop("modules")} if "modules" in settings else {}
     local = local_of(model, plan__recompute=recompute, **modules, **settings)
-    return layer_activations(local, kind, profile, recompute=recompute)
+    return layer_activations(local, kind, PROFILES[profile], recompute=recompute)
 
 
 def own(kept: Mapping[str, float]) -> float:
@@ -57,7 +59,7 @@ def test_sequence_parallelism_divides_norms_and_dropout(profile: str) -> None:
         layer("gpt3-175b", DENSE, profile, seq_len=2048, plan__tp=4, plan__sp=sp, execution__dropout=True).kept
         for sp in (False, True)
     )
-    inputs = {"qkv", "mlp"} if profile in ("megatron-te", "deepspeed") else set()
+    inputs = {"qkv", "mlp"} if PROFILES[profile].megatron else set()
     for component, size in whole.items():
         if component in ("norm", "dropout"):
             assert split[component] == size / 4
@@ -85,7 +87,7 @@ def test_tensor_parallelism_divides_attention_and_mlp_alone(profile: str) -> Non
 def test_context_parallelism_divides_all_that_grows_with_tokens(model: str, kind: LayerKind, profile: str) -> None:
     whole, split = (layer(model, kind, profile, plan__cp=cp).total for cp in (1, 4))
     # DeepSeek's router multiplies by an fp32 copy of its weight
-    copy = 4 * 256 * 7168 if model == "deepseek-v3" and "megatron" not in profile and profile != "deepspeed" else 0
+    copy = 4 * 256 * 7168 if model == "deepseek-v3" and not PROFILES[profile].megatron else 0
     assert split - copy == pytest.approx((whole - copy) / 4, rel=0.005)
 
 
@@ -112,7 +114,7 @@ def test_tensor_parallel_experts_hold_more_rows_of_narrower_experts(profile: str
     assert experts is not None
     whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=2, plan__etp=etp).kept for etp in (1, 2))
     gathered = split["experts"] - whole["experts"]
-    copies = 1 if profile == "megatron-te" else 2
+    copies = 1 if PROFILES[profile].weighted_activation else 2
     assert gathered == copies * 2 * TOKENS * experts.topk * model.hidden
     assert {**split, "experts": 0, "permute": 0} == {**whole, "experts": 0, "permute": 0}
 
@@ -124,20 +126,21 @@ def test_pipeline_and_data_parallelism_divide_nothing_of_a_layer(profile: str) -
     assert layer("llama3-70b", DENSE, profile, plan__dp=4) == alone
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_ends_divide_the_vocabulary_and_count_no_residual(profile: str) -> None:
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile) -> None:
     model = spec("llama3-70b")
     whole, split = (head_activations(local_of(model, plan__tp=tp), profile) for tp in (1, 8))
-    megatron = profile in ("megatron-te", "deepspeed")
-    vocab = padded_vocabulary(model.vocab, 1) if megatron else model.vocab
-    a_logit = TRAITS[profile].loss[2]
+    vocab = padded_vocabulary(model.vocab, 1) if profile.megatron else model.vocab
+    a_logit = profile.loss[2]
     assert whole.kept["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
     assert whole.forward_working_bytes == pytest.approx((a_logit.forward - a_logit.kept) * TOKENS * vocab, rel=1e-3)
     assert split.kept["loss"] == pytest.approx(whole.kept["loss"] / 8, rel=1e-2)
     assert split.backward_working_bytes < whole.backward_working_bytes
     embedding = embedding_activations(local_of(model), profile)
     assert embedding.total == 8 * TOKENS
-    assert joining_activations(local_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile).total
+    assert (
+        joining_activations(local_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile.name).total
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -149,9 +152,16 @@ def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kin
     assert full.total < none.total
 
 
-def test_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"jax.*eager, megatron-te"):
-        layer("llama3-8b", DENSE, "jax")
+def test_an_unknown_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("predict.run.frameworks.memory_profile", lambda framework: "jax")
+    with pytest.raises(ConfigError, match=r"megatron-core.yml: memory: 'jax' .*eager, fsdp2"):
+        memory_profile_of(made("llama3-8b"))
+
+
+def test_a_compiled_framework_that_runs_eagerly_has_another_profile() -> None:
+    torchtitan = {"execution__framework": "torchtitan"}
+    assert memory_profile_of(made("llama3-8b", **torchtitan)).name == "fsdp2-compile"
+    assert memory_profile_of(made("llama3-8b", execution__elementwise="eager", **torchtitan)).name == "fsdp2"
 
 
 def test_counting_imports_no_torch() -> None:
@@ -161,7 +171,7 @@ def test_counting_imports_no_torch() -> None:
 
 SIZES = st.fixed_dictionaries(
     {
-        "profile": st.sampled_from(PROFILES),
+        "profile": st.sampled_from(tuple(PROFILES)),
         "kind": st.sampled_from(KINDS),
         "micro": st.integers(1, 4),
         "seq": st.sampled_from([256, 1024, 4096]),

@@ -13,12 +13,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from predict.memory.activations import Activations, embedding_activations, head_activations, layer_activations
+from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE, ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
 from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
+EAGER = memory_profiles()["eager"]
 BATCH, SEQ = 2, 48
 TOKENS = BATCH * SEQ
 HIDDEN, HEADS, HEAD_DIM, FFN = 64, 8, 16, 96
@@ -34,7 +36,7 @@ def layer_of(
     model: ModelSpec, dtype: torch.dtype, profile: str, recompute: str = "none", **settings: Any
 ) -> Activations:
     run = run_of(model, dtype, plan__recompute=recompute, **settings)
-    return layer_activations(Local(run=run), model.kinds()[0], profile, recompute=recompute)
+    return layer_activations(Local(run=run), model.kinds()[0], memory_profiles()[profile], recompute=recompute)
 
 
 def llama(name: str = "llama", **changes: Any) -> tuple[Any, ModelSpec]:
@@ -220,8 +222,8 @@ def test_a_whole_model_keeps_the_sum_of_its_units_with_the_rotary_tables_once(
     tokens = torch.randint(0, 96, (BATCH, SEQ))
     counted = saved_bytes(lambda: model(tokens, labels=tokens, use_cache=False), [model])
     local = Local(run=run_of(spec, dtype, plan__recompute=recompute))
-    layer = layer_activations(local, DENSE, "eager", recompute=recompute)
-    units = [embedding_activations(local, "eager"), head_activations(local, "eager"), *[layer] * 3]
+    layer = layer_activations(local, DENSE, EAGER, recompute=recompute)
+    units = [embedding_activations(local, EAGER), head_activations(local, EAGER), *[layer] * 3]
     # transformers hands the tables to its checkpoints inside a closure, which holds them unseen by the hooks
     tables = (2 if recompute == "none" else 3) * layer.kept["rope"]
     assert sum(unit.total for unit in units) - tables == counted
@@ -276,6 +278,6 @@ def test_the_loss_holds_between_the_bytes_a_logit_of_its_table(dtype: torch.dtyp
         return F.cross_entropy(wide, targets)
 
     measured = peaks(loss, [x, targets, *head.parameters()], x)
-    predicted = head_activations(Local(run=run_of(spec, dtype)), "eager")
+    predicted = head_activations(Local(run=run_of(spec, dtype)), EAGER)
     assert predicted.total + predicted.forward_working_bytes == pytest.approx(measured[0], rel=0.05)
     assert predicted.total + predicted.backward_working_bytes == pytest.approx(measured[1], rel=0.05)

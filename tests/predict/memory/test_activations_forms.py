@@ -11,7 +11,7 @@ import pytest
 
 from predict.memory.activations import layer_activations
 from predict.model.spec import DENSE, LayerKind
-from tests.predict.memory.test_activations import SPARSE, TOKENS, layer, local_of, own
+from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, local_of, own
 from tests.predict.workload.parallel_runs import spec
 
 PEER = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "memory" / "components.json"
@@ -122,7 +122,9 @@ def test_a_peer_s_components_agree_but_for_named_differences(name: str) -> None:
     model, tokens = spec(SAME_FORM[name]), row["mbs"] * row["seq"]
     plan = {"plan__tp": row["tp"], "plan__sp": row["tp"] > 1}
     local = local_of(model, micro=row["mbs"], seq_len=row["seq"], **plan)
-    found = layer_activations(local, DENSE if model.experts is None else SPARSE, "megatron-te", recompute="none").kept
+    found = layer_activations(
+        local, DENSE if model.experts is None else SPARSE, PROFILES["megatron-te"], recompute="none"
+    ).kept
     kind = "dense" if model.experts is None else "moe"
     theirs = {part: row[f"A_{kind}_transformer_layer.{part}"] for part in ("layer_norm", "self_attention", "mlp")}
     # they leave out the statistics of norms and attention

@@ -15,7 +15,7 @@ from predict.memory.estimate import Counting, memory_of, memory_of_step
 from predict.memory.held import HeldChunk, Unit, held_by_ranks
 from predict.memory.over_time import memory_over_time
 from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
-from predict.memory.profile import profile_of
+from predict.memory.profiles import memory_profile_of
 from predict.memory.unit_activations import ActivationsOfUnits
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
@@ -131,7 +131,7 @@ class Replay:
 def test_the_peak_is_that_of_a_replay(schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]) -> None:
     run = run_of(schedule, vpp, microbatches, **framework)
     counting, order = Counting(run, PLAIN), order_of(run)
-    counter = ChunkCounter(run, profile_of(run), ActivationsOfUnits(run, profile_of(run), PLAIN))
+    counter = ChunkCounter(run, memory_profile_of(run), ActivationsOfUnits(run, memory_profile_of(run), PLAIN))
     released = registry.get(schedule).released_by_b
     for rank, chunks in enumerate(held_by_ranks(run)):
         replayed = Replay(counter=counter, chunks=chunks, released_by_b=released).run(order, rank)
@@ -181,7 +181,7 @@ def test_live_microbatches_are_those_of_1f1b() -> None:
     (unit,) = {
         unit for chunks in held_by_ranks(run) for chunk in chunks for unit in chunk.units if unit.role == "layer"
     }
-    layer = ActivationsOfUnits(run, profile_of(run), PLAIN).of_unit(unit).kept_bytes
+    layer = ActivationsOfUnits(run, memory_profile_of(run), PLAIN).of_unit(unit).kept_bytes
     live = [rank.activations / (layer * layers[rank.rank]) for rank in memory_of(run, activations=PLAIN).ranks]
     assert [round(each) for each in live[:3]] == [3, 3, 2]
 
@@ -197,7 +197,7 @@ def test_the_end_with_the_logits_can_be_the_fullest() -> None:
 def test_pairs_that_run_as_one_hold_the_working_sets_of_both() -> None:
     run = run_of("dualpipev", 2, 8)
     counting, order = Counting(run, PLAIN), order_of(run)
-    counter = ChunkCounter(run, profile_of(run), ActivationsOfUnits(run, profile_of(run), PLAIN))
+    counter = ChunkCounter(run, memory_profile_of(run), ActivationsOfUnits(run, memory_profile_of(run), PLAIN))
     for rank, chunks in enumerate(held_by_ranks(run)):
         one_by_one = Replay(counter=counter, chunks=chunks, released_by_b=0.0).run(order, rank)
         assert peak_of_order(order.rows[rank], counting.chunks[rank]).total >= one_by_one * (1 - 1e-12)

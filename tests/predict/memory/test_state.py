@@ -11,7 +11,7 @@ import pytest
 
 from predict.memory.estimate import memory_of
 from predict.memory.held import held_by_ranks, weights_of_rank
-from predict.memory.profile import profile_of
+from predict.memory.profiles import memory_profile_of
 from predict.memory.state import bytes_a_parameter, state_of_rank
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.weights import padded_vocabulary
@@ -79,7 +79,7 @@ def test_tensor_parallelism_divides_static_memory() -> None:
     """A peer shows 52.6 B parameters a rank for 405B on tp 8 · pp 8."""
     run = made("llama3.1-405b", **LARGE_VOCABULARY)
     assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
-    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
     assert held.parameters == 2 * on_rank(run)
     assert held.total == (2 + 4 + 12) * on_rank(run)
 
@@ -98,7 +98,7 @@ def test_fsdp_shards_all_of_the_state() -> None:
     (rank,) = memory_of(run, activations=PLAIN).ranks
     state = rank.parameters + rank.gradients + rank.optimizer
     assert state <= 16 * on_rank(run) / 64 * 1.001
-    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
     assert held.total == pytest.approx(16 * on_rank(run) / 64)
 
 
@@ -107,20 +107,20 @@ def test_fsdp_shards_all_of_the_state() -> None:
 )
 def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> None:
     run = made("llama3-8b", plan__dp=8, plan__zero=zero)
-    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
     assert held.total == pytest.approx(bytes_each * on_rank(run))
 
 
 def test_hybrid_sharding_divides_by_the_shard_group_alone() -> None:
     run = made("llama3-8b", plan__dp=16, plan__zero=1, plan__shard=8)
-    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
     assert held.optimizer == pytest.approx(12 * on_rank(run) / 8)
 
 
 def test_experts_shard_over_their_own_group() -> None:
     run = made("mixtral-8x7b", plan__dp=16, plan__ep=8, plan__zero=1)
     weights = weights_of_rank(held_by_ranks(run)[0])
-    held = state_of_rank(run, profile_of(run), held_by_ranks(run)[0])
+    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
     assert held.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
 
 
@@ -155,5 +155,5 @@ def test_bytes_a_parameter_follow_the_precision_and_the_framework(
     settings: dict[str, Any], expected: tuple[int, int, int, int]
 ) -> None:
     run = made("llama3-8b", **settings)
-    each = bytes_a_parameter(run, profile_of(run))
+    each = bytes_a_parameter(run, memory_profile_of(run))
     assert (each.weights, each.gradients, each.optimizer, each.copies) == expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from predict.memory.buffers import communicators_of
 from predict.memory.estimate import GIB, MemoryEstimate, capacity_bytes, memory_of, verdict_of
-from predict.memory.profile import profile_of
+from predict.memory.profiles import memory_profile_of
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
@@ -117,12 +117,9 @@ def legal(*arguments: Any, **keywords: Any) -> TrainingRun:
 
 
 def plan_of(framework: str, tp: int, model: str) -> dict[str, Any]:
-    sequence = tp > 1 and (profile_of_framework(framework) != "deepspeed" or spec(model).experts is not None)
+    profile = memory_profile_of(made("llama3-8b", execution__framework=framework))
+    sequence = tp > 1 and (profile.sequence_parallelism or spec(model).experts is not None)
     return {"execution__framework": framework, "plan__tp": tp, "plan__sp": sequence}
-
-
-def profile_of_framework(framework: str) -> str:
-    return profile_of(made("llama3-8b", execution__framework=framework))
 
 
 @CASES

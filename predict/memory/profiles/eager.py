@@ -1,0 +1,7 @@
+"""Transformers in torch's own operators, as the defaults of a profile describe it."""
+
+from __future__ import annotations
+
+from predict.memory.memory_profile import MemoryProfile
+
+PROFILE = MemoryProfile(name="eager")

@@ -1,0 +1,20 @@
+"""torch's FSDP2 of eager modules with fused norms."""
+
+from __future__ import annotations
+
+from predict.memory.memory_profile import MemoryProfile
+from predict.run.training_run import TrainingRun
+
+
+def fp32_gradient_bytes(run: TrainingRun) -> int:
+    """A sharded gradient has the dtype of its fp32 shard (torch, _fsdp_param_group.py)."""
+    return 4
+
+
+PROFILE = MemoryProfile(
+    name="fsdp2",
+    fused_norm=True,
+    flash_linear=True,
+    gradient_bytes=fp32_gradient_bytes,
+    fp32_shards=True,
+)

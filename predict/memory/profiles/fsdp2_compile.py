@@ -1,0 +1,16 @@
+"""torch's FSDP2 of compiled blocks, as torchtitan builds them; the loss stays eager (torchtitan, parallelize_llama.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from predict.memory.profiles import fsdp2
+
+PROFILE = replace(
+    fsdp2.PROFILE,
+    name="fsdp2-compile",
+    uncompiled=fsdp2.PROFILE.name,
+    fused_activation=True,
+    fused_softmax=True,
+    compiled=True,
+)

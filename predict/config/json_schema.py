@@ -1,18 +1,18 @@
-"""The JSON Schema of a run config, from the same keys that check it."""
+"""The JSON Schema of a run config, from the declarations that check it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from predict.config.sections import BATCH, CLUSTER, EXECUTION, PLAN, PRECISION
+from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
 from predict.model.families import FAMILIES
+from predict.run.training_run import TrainingRun
+from sampling.files.field_docs import field_docs
 from sampling.files.keys import Key
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12). Aliases and rules between keys are beyond it; loading a config checks them."""
-    cluster = _section(CLUSTER, "the machines")
     model = {
         "type": "object",
         "description": "the keys of a Hugging Face config.json",
@@ -25,11 +25,11 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {
             "model": {"anyOf": [_file("a Hugging Face config.json"), model]},
-            "cluster": {"anyOf": [_file("a YAML file with these keys"), cluster]},
-            "plan": _section(PLAN, "how the run is spread over the ranks"),
-            "batch": _section(BATCH, "how a step's sequences are cut"),
-            "precision": _key(PRECISION),
-            "execution": _section(EXECUTION, "how a framework runs the plan"),
+            "cluster": {"anyOf": [_file("a YAML file with these keys"), _section("cluster")]},
+            "plan": _section("plan"),
+            "batch": _section("batch"),
+            "precision": _key(PRECISION, field_docs(TrainingRun)["precision"]),
+            "execution": _section("execution"),
         },
         "required": ["model", "cluster", "batch", "precision"],
         "additionalProperties": False,
@@ -40,24 +40,28 @@ def _file(what: str) -> dict[str, Any]:
     return {"type": "string", "description": f"path of {what}, relative to the run config"}
 
 
-def _section(keys: Sequence[Key], description: str) -> dict[str, Any]:
+def _section(name: str) -> dict[str, Any]:
+    keys, docs = SECTIONS[name], field_docs(DECLARED_BY[name])
     return {
         "type": "object",
-        "description": description,
-        "properties": {key.name: _key(key) for key in keys},
+        "description": field_docs(TrainingRun)[name],
+        "properties": {key.name: _key(key, docs[key.name]) for key in keys},
         "required": [key.name for key in keys if key.required],
         "additionalProperties": False,
     }
 
 
-def _key(key: Key) -> dict[str, Any]:
-    schema: dict[str, Any] = {"description": key.doc}
+def _key(key: Key, doc: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": doc}
     if key.choices and key.pattern:
         schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^{key.pattern}$"}]
     elif key.choices:
         schema["enum"] = list(key.choices())
     elif key.kind == "integer":
-        schema |= {"type": "integer", "minimum": key.minimum, "maximum": min(key.maximum, key.modelled_to)}
+        schema |= {"type": "integer", "minimum": key.lowest, "maximum": key.maximum}
+    elif key.kind == "number":
+        schema |= {"type": "number", "exclusiveMinimum" if key.excludes_lowest else "minimum": key.lowest}
+        schema |= {"maximum": key.maximum}
     else:
         schema["type"] = key.kind
     if key.default is not None:

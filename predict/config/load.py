@@ -22,7 +22,7 @@ from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.json_schema import json_schema
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.config.rules import broken_rules
-from predict.config.sections import BATCH, CLUSTER, EXECUTION, PLAN, PRECISION
+from predict.config.sections import PRECISION, SECTIONS
 from predict.model.huggingface import ModelReading, override, own_key, read_model
 from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS, Execution
@@ -33,26 +33,20 @@ from predict.schedules.files.order_files import is_order_file
 from sampling.errors import ConfigError
 from sampling.files.documents import Read, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
-from sampling.files.keys import Key, check
+from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.session.store import DATA, home_of, read_manifest, samples_directory
 
 __all__ = ["build", "json_schema", "load"]
 
 Values = dict[str, Any]
-SECTION_KEYS: Mapping[str, tuple[Key, ...]] = {
-    "cluster": CLUSTER,
-    "plan": PLAN,
-    "batch": BATCH,
-    "execution": EXECUTION,
-}
 CONTENTS: Mapping[str, str] = {
     "model": "the path of a Hugging Face config.json, or its keys",
-    "cluster": f"the path of a YAML file with {', '.join(key.name for key in CLUSTER)}, or these keys",
-    "plan": f"any of {', '.join(key.name for key in PLAN)}",
-    "batch": ", ".join(key.name for key in BATCH),
-    "precision": PRECISION.doc,
-    "execution": f"any of {', '.join(key.name for key in EXECUTION)}",
+    "cluster": f"the path of a YAML file with {', '.join(key.name for key in SECTIONS['cluster'])}, or these keys",
+    "plan": f"any of {', '.join(key.name for key in SECTIONS['plan'])}",
+    "batch": ", ".join(key.name for key in SECTIONS["batch"]),
+    "precision": PRECISION.allowed(),
+    "execution": f"any of {', '.join(key.name for key in SECTIONS['execution'])}",
 }
 """What each key of the top level holds."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
@@ -109,7 +103,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
         **sections.get("execution", {}),
         "framework": framework,
     }
-    for section, keys in SECTION_KEYS.items():
+    for section, keys in SECTIONS.items():
         given = settings if section == "execution" else sections.get(section, {})
         values, wrong = check(given, keys, section=section)
         checked[section] = dict(values)
@@ -178,7 +172,7 @@ def _place_settings(draft: _Draft) -> None:
 def _check_top_level(draft: _Draft) -> None:
     for name in draft.document:
         if name not in CONTENTS:
-            homes = [section for section, keys in SECTION_KEYS.items() if any(key.name == name for key in keys)]
+            homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
             nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"
             advice = f"put it under {homes[0]}" if homes else f"remove it{nearest}"
             draft.blame(key_name(name), f"unknown key at the top level; {advice}")
@@ -212,7 +206,7 @@ def _section(draft: _Draft, section: str) -> Values:
     if given is None:
         return {}
     given |= {setting.key: setting.value for setting in draft.settings_of(section)}
-    values, faults = check(given, SECTION_KEYS[section], section=section, also_known=names_for(section))
+    values, faults = check(given, SECTIONS[section], section=section, also_known=names_for(section))
     draft.faults.extend(faults)
     return dict(values)
 

@@ -16,7 +16,8 @@ from predict.model.refusals import REFUSED_KEYS, is_neutral, refused
 from predict.model.spec import ModelSpec
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, did_you_mean, join, key_name, shown
-from sampling.files.keys import Scalar, check
+from sampling.files.keys import Scalar
+from sampling.files.schema import check
 
 TEXT = "text_config"
 """Where the config of a vision-language model keeps its text decoder."""

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from sampling.files.keys import Key, one_of
 
 BEST = "best"
-"""The schedule that stands for the one with the shortest step."""
+"""Stands for the schedule with the shortest step."""
+RECOMPUTABLE = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""Names of Megatron's `recompute_modules`."""
+_MODULE = f"({'|'.join(RECOMPUTABLE)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,55 +22,58 @@ class Plan:
     """
 
     tp: int = 1
-    """Tensor parallel ranks: each holds 1/tp of attention, MLP and vocabulary."""
+    """Tensor-parallel ranks: each holds 1/tp of attention, MLP and vocabulary."""
     sp: bool = False
     """Sequence parallelism: norms and residuals keep 1/tp of the sequence; needs tp > 1."""
     pp: int = 1
-    """Pipeline stages."""
+    """Pipeline ranks."""
     vpp: int = 1
-    """Virtual chunks a pipeline rank."""
+    """Virtual pipeline chunks per pipeline rank."""
     dp: int = 1
-    """Data parallel replicas."""
+    """Data-parallel replicas."""
     cp: int = 1
-    """Context parallel ranks: each holds 1/cp of the sequence in attention too."""
-    cp_method: str = "ring"
-    """How keys and values meet all queries: `ring`, `all_to_all` (of heads) or `all_gather`."""
+    """Context-parallel ranks: each holds 1/cp of every sequence, in attention too."""
+    cp_method: Annotated[str, one_of("ring", "all_to_all", "all_gather")] = "ring"
+    """How keys and values meet the queries of other context-parallel ranks: `ring`, `all_to_all` (of heads) or `all_gather`."""
     ep: int = 1
-    """Expert parallel ranks."""
+    """Expert-parallel ranks."""
     etp: int = 1
-    """Tensor parallel ranks inside an expert."""
-    zero: int = 0
+    """Tensor-parallel ranks inside an expert."""
+    zero: Annotated[int, Key(maximum=3)] = 0
     """ZeRO stage: 0 replicates everything, 1 shards the optimizer over dp · cp, 2 the gradients too, 3 the weights too
     (FSDP)."""
     shard: int = 0
     """Ranks that one copy of the sharded state spreads over, the rest of dp · cp being replicas (hybrid sharding); 0 for
     all."""
-    schedule: str = "1f1b"
-    """Pipeline schedule by its registered name, a file with an order, or `best`."""
+    schedule: Annotated[str, Key(pattern=r"(?i).+\.(csv|json)")] = "1f1b"
+    """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step under the memory limit."""
     memory_limit: int = 0
-    """Most chunk activations a pipeline rank may hold; 0 for no limit."""
-    recompute: str = "none"
+    """Most chunk activations that a pipeline rank may hold; 0 for no limit."""
+    recompute: Annotated[str, one_of("none", "selective", "full")] = "none"
     """Activation recomputation: none, selective (of `recompute_modules`) or full (whole layers)."""
-    recompute_modules: str = "core_attn"
-    """What selective recomputation repeats, separated by commas: Megatron's names."""
-    recompute_method: str = "uniform"
+    recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
+        "core_attn"
+    )
+    """What selective recomputation repeats, separated by commas: any of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act
+    and shared_experts (Megatron's names)."""
+    recompute_method: Annotated[str, one_of("uniform", "block")] = "uniform"
     """Which layers full recomputation takes: `uniform` all, `block` the first `recompute_layers` of each chunk."""
     recompute_layers: int = 1
-    """Layers that `block` recomputes in each chunk."""
+    """Layers per chunk that `block` recomputes."""
     layout: str = ""
     """Layers of each stage: `10,12,12` or Megatron's form `Et*4|(t*4|)*14tmL`; empty for an even split."""
     first_stage_layers: int = 0
-    """Layers of the first pipeline rank, 0 for an even share."""
+    """Layers of the first pipeline rank; 0 for an even share."""
     last_stage_layers: int = 0
-    """Layers of the last pipeline rank, 0 for an even share."""
+    """Layers of the last pipeline rank; 0 for an even share."""
     count_embedding: int = 0
-    """Layers as which the embedding counts in the even split (Megatron's account_for_embedding: 1)."""
+    """Layers that the embedding counts as in the even split (Megatron's account_for_embedding: 1)."""
     count_loss: int = 0
-    """Layers as which head and loss count in the even split (Megatron's account_for_loss: 1; GPT-NeoX's three modules: 3)."""
+    """Layers that head and loss count as in the even split (Megatron's account_for_loss: 1; GPT-NeoX's three modules: 3)."""
 
     @property
     def modules_recomputed(self) -> tuple[str, ...]:
-        """What a backward repeats of each layer's forward; () where it repeats nothing, or everything."""
+        """The modules whose forward a backward repeats; () if it repeats nothing, or whole layers."""
         if self.recompute != "selective":
             return ()
         return tuple(name.strip() for name in self.recompute_modules.split(",") if name.strip())
@@ -72,11 +81,14 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """`global_` sequences of `seq_len` tokens a step, `micro` of them at a time on each replica."""
+    """The sequences of one step."""
 
     global_: int
+    """Sequences per step, over all replicas."""
     micro: int
+    """Sequences of one microbatch on one replica."""
     seq_len: int
+    """Tokens per sequence."""
 
     def microbatches(self, dp: int) -> int:
         return self.global_ // (self.micro * dp)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
-from sampling.hardware.cluster import Cluster
+from sampling.files.keys import one_of
+from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,11 +18,17 @@ class TrainingRun:
 
     name: str
     model: ModelSpec
+    """The model: the path of a Hugging Face config.json, or its keys."""
     cluster: Cluster
+    """The machines: the path of a YAML file with these keys, or the keys themselves."""
     plan: Plan
+    """How the run is spread over the ranks."""
     batch: Batch
-    precision: str
+    """The sequences of one step."""
+    precision: Annotated[str, one_of(*DTYPE_BYTES)]
+    """Dtype of weights and activations; with fp8 and tf32 that of the layers' matrix products."""
     execution: Execution = field(default_factory=Execution)
+    """How a framework runs the plan."""
 
     @property
     def blocks_on_sends(self) -> bool:

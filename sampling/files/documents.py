@@ -16,6 +16,8 @@ try:
 except ImportError:  # PyYAML built without libyaml
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
+MOST_BYTES = 100_000_000
+"""A calls file or an order of thousands of microbatches has tens of MB; reading takes about ten times that of memory."""
 Read = tuple[dict[Any, Any] | None, list[Fault]]
 """A file's mapping (None where it has none) and its faults. A mapping with a duplicate key comes with both."""
 
@@ -91,6 +93,8 @@ def read_json(path: Path) -> Read:
 
 def _read_text(path: Path) -> tuple[str | None, list[Fault]]:
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            return None, [_whole(f"holds {size / 1e6:.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read")]
         return path.read_text(encoding="utf-8"), []
     except FileNotFoundError:
         return None, [_whole(f"there is no such file; check the path{_nearest_sibling(path)}")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 
 LONGEST_SHOWN_BITS = 128
 """Longer integers are described: Python refuses to print those past 4300 digits, and nobody reads them."""
@@ -31,13 +31,15 @@ def join(section: str, key: str) -> str:
     return f"{section}.{key}" if section and key else section or key
 
 
-def config_error(faults: Iterable[Fault], sources: Mapping[str, str]) -> ConfigError:
-    """One ConfigError with a line a fault: `file: key path: problem`.
+def config_error(
+    faults: Iterable[Fault], sources: Mapping[str, str], *, error: type[UserError] = ConfigError, fix: str = ""
+) -> UserError:
+    """One error with a line for each fault: `file: key path: problem`, and `fix` at its end.
 
     `sources` names where the value at a key path came from; a path inherits from the path around it, and "" is there.
     """
     lines = (": ".join(filter(None, (_source(fault.path, sources), fault.path, fault.problem))) for fault in faults)
-    return ConfigError("\n".join(dict.fromkeys(lines)))
+    return error("\n".join(dict.fromkeys(lines)) + (f"; {fix}" if fix else ""))
 
 
 def _source(path: str, sources: Mapping[str, str]) -> str:

@@ -1,27 +1,47 @@
-"""The keys of a config section: declared once, from which both the checks and the JSON Schema follow."""
+"""The keys that a file may hold, declared as the fields of a frozen dataclass.
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Link:
+        gb_per_s: float                                        # required; a number above 0
+        latency_us: Annotated[float, Key(maximum=1e6)] = 0.0   # 0 or more, since that is the default
+        names: tuple[str, ...] = ()                            # a list of texts
+        sources: Mapping[Literal["a", "b"], str]               # a mapping whose keys are a or b
+        inner: Other | None = None                             # a section of its own, or null
+
+`sampling.files.schema` reads a file of such keys. The same declarations give the JSON Schema and the reference pages.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from sampling.files.faults import Fault, did_you_mean, join, key_name, shown
+from sampling.files.faults import did_you_mean, shown
 
-Kind = Literal["integer", "number", "boolean", "string"]
-KINDS: Mapping[str, Kind] = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
+Kind = Literal["integer", "number", "boolean", "string", "list", "mapping", "section", "anything"]
+KINDS: Mapping[Any, Kind] = {int: "integer", float: "number", bool: "boolean", str: "string"}
 PYTHON: Mapping[Kind, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
     "string": (str,),
+    "list": (list, tuple),
+    "mapping": (dict,),
+    "section": (dict,),
 }
 EXPECTED: Mapping[Kind, str] = {
     "integer": "a whole number",
-    "number": "a number above 0",
+    "number": "a number",
     "boolean": "true or false",
     "string": "text",
+    "list": "a list",
+    "mapping": "a mapping",
+    "section": "a mapping",
+    "anything": "any value",
 }
 LARGEST = 2**31 - 1
 """Sizes and ranks are 32-bit in the CUDA and MPI interfaces that a plan ends up in."""
@@ -31,119 +51,142 @@ Scalar = int | float | bool | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
-    """One key of a section, by the kind and range of its value."""
+    """The kind and range of one value. A field's own limits go into its type: `Annotated[int, Key(maximum=3)]`."""
 
-    name: str
-    kind: Kind
+    name: str = ""
+    kind: Kind = "anything"
     required: bool = False
     nullable: bool = False
-    """`null` means the same as leaving the key out."""
-    default: Scalar | None = None
-    minimum: int = 1
-    maximum: int = LARGEST
-    modelled_to: int = LARGEST
-    """Larger values are well-formed, but refused as not modelled yet."""
+    """`null` means the same as omitting the key."""
+    default: Any = None
+    minimum: float | None = None
+    """Smallest number allowed; without it 0 where the default is 0, else a whole number from 1 or a number above 0. For a
+    text, list or mapping the smallest length, 0 without it."""
+    maximum: float = LARGEST
     choices: Callable[[], Sequence[str]] | None = None
+    """The texts allowed; of a mapping, the keys allowed."""
     pattern: str | None = None
-    """Other texts than the choices that are allowed, as a regular expression of the whole."""
+    """Texts that are allowed beside the choices, as a regular expression of the whole text."""
     unmodelled: tuple[str, ...] = ()
     """Choices that exist elsewhere, but are refused as not modelled yet."""
-    doc: str = ""
+    meaning: str = ""
+    """What the value is, added to what errors say is allowed; for example `dense TFLOP/s by dtype`."""
+    of: type | None = None
+    """The dataclass that declares the keys of a section."""
+    element: Key | None = None
+    """The elements of a list, or the values of a mapping."""
+
+    @property
+    def lowest(self) -> float:
+        """The smallest value allowed; a number without `minimum` must lie above it."""
+        if self.minimum is not None:
+            return self.minimum
+        return 0 if self.kind == "number" or self.default == 0 else 1
+
+    @property
+    def excludes_lowest(self) -> bool:
+        return self.kind == "number" and self.minimum is None and self.default != 0
 
     def allowed(self) -> str:
         """The values a user may give, in words."""
+        values = self._allowed_values()
+        return f"{values}: {self.meaning}" if self.meaning else values
+
+    def _allowed_values(self) -> str:
+        if self.kind in ("integer", "number"):
+            return f"{EXPECTED[self.kind]} {self._range()}"
         if self.choices:
-            return f"one of {', '.join(self.choices())}"
-        if self.kind == "integer" and self.modelled_to < LARGEST:
-            span = range(self.minimum, self.modelled_to + 1)
-            return " or ".join(map(str, span))
-        if self.kind == "integer":
-            return f"a whole number from {self.minimum} to {self.maximum}"
-        if self.kind == "number" and self.maximum < LARGEST:
-            return f"a number above 0, {self.maximum:g} at most"
-        if self.kind == "number" and self.default == 0:
-            return "a number of 0 or more"
+            return f"{'one' if self.kind == 'string' else 'a mapping of any'} of {', '.join(self.choices())}"
+        if self.of:
+            return f"a mapping of {', '.join(key.name for key in keys_of(self.of))}"
         return EXPECTED[self.kind]
 
-    def malformed(self, value: Any) -> str | None:
-        """What is wrong with a value, or None."""
-        if type(value) not in PYTHON[self.kind]:  # True is an int to isinstance
-            return f"{shown(value)} is not {EXPECTED[self.kind]}; give {self.allowed()}"
-        if isinstance(value, int) and self.kind == "integer" and not self.minimum <= value <= self.maximum:
-            return f"{shown(value)} is out of range; give {self.allowed()}"
-        if self.kind == "number" and not (value == self.default or 0 < value <= self.maximum):
-            return f"{shown(value)} is out of range; give {self.allowed()}"
-        if self.pattern and re.fullmatch(self.pattern, str(value)):
-            return None
-        if self.choices and value not in (known := self.choices()) and value not in self.unmodelled:
-            return f"{shown(value)} is not known; give {self.allowed()}{did_you_mean(value, known)}"
-        return None
+    def _range(self) -> str:
+        if self.excludes_lowest:
+            return "above 0" + (f", {self.maximum:g} at most" if self.maximum < LARGEST else "")
+        bounded = self.maximum <= LARGEST if self.kind == "integer" else self.maximum < LARGEST
+        return f"from {self.lowest:g} to {self.maximum:.10g}" if bounded else f"of {self.lowest:g} or more"
 
-    def refused(self, value: Scalar) -> str | None:
+    def malformed(self, value: Any) -> str | None:
+        """What is wrong with a value, leaving the parts of lists, mappings and sections aside; None if it is sound."""
+        if self.kind == "anything":
+            return None
+        problem = None
+        near = ""
+        if type(value) not in PYTHON[self.kind]:  # True is an int to isinstance
+            problem = f"is not {EXPECTED[self.kind]}"
+        elif self.kind in ("integer", "number"):
+            problem = None if self._in_range(value) else "is out of range"
+        elif self.kind != "boolean" and len(value) < (self.minimum or 0):
+            problem = "is too short"
+        elif self.kind == "string" and not self._is_among_texts(value):
+            problem = "is not known" if self.choices else "is not allowed"
+            near = did_you_mean(value, self.choices() if self.choices else ())
+        return problem and f"{shown(value)} {problem}; give {self.allowed()}{near}"
+
+    def _is_among_texts(self, text: str) -> bool:
+        if not self.choices and not self.pattern:
+            return True
+        listed = self.choices is not None and (text in self.unmodelled or text in self.choices())
+        return listed or bool(self.pattern and re.fullmatch(self.pattern, text))
+
+    def _in_range(self, value: float) -> bool:
+        above = value > self.lowest if self.excludes_lowest else value >= self.lowest
+        return (above and value <= self.maximum) or value == self.default
+
+    def refused(self, value: Any) -> str | None:
         """Why a well-formed value cannot be predicted, or None."""
-        if value in self.unmodelled or (self.kind == "integer" and int(value) > self.modelled_to):
+        if self.unmodelled and value in self.unmodelled:
             return f"{shown(value)} is not modelled yet; set {self.name} to {self.allowed()}"
         return None
 
 
-def keys_of(cls: Any, **settings: Mapping[str, Any]) -> tuple[Key, ...]:
-    """The keys of a dataclass of ints, bools and strs; a field without a default is required.
+Count: TypeAlias = Annotated[int, Key(minimum=0, maximum=2**63 - 1)]
+"""How many of something, or how many bytes; may be 0."""
+Share: TypeAlias = Annotated[float, Key(minimum=0, maximum=1)]
+Text: TypeAlias = Annotated[str, Key(minimum=1)]
+"""A text that is not empty."""
 
-    `settings` adds to or replaces what the fields say: field → arguments of its Key.
-    """
+
+def one_of(*choices: str, pattern: str | None = None) -> Key:
+    """The limits of a text that is one of `choices`, or else matches `pattern`."""
+    return Key(choices=lambda: choices, pattern=pattern)
+
+
+@cache
+def keys_of(cls: Any) -> tuple[Key, ...]:
+    """The keys that a dataclass declares. A field without a default is required; the `_` of `global_` is not in its key."""
+    hints = get_type_hints(cls, include_extras=True)
     keys = []
     for field in fields(cls):
-        required = field.default is MISSING
-        said: dict[str, Any] = {"name": field.name, "kind": KINDS[str(field.type)], "required": required}
-        if not required:
-            said["default"] = field.default
-        keys.append(Key(**(said | dict(settings.get(field.name, {})))))
+        key = replace(_key_of(hints[field.name]), name=field.name.rstrip("_"))
+        if field.default is not MISSING:
+            key = replace(key, default=field.default)
+        keys.append(replace(key, required=field.default is MISSING and field.default_factory is MISSING))
     return tuple(keys)
 
 
-def check(
-    values: Mapping[Any, Any], keys: Sequence[Key], *, section: str = "", also_known: Iterable[str] = ()
-) -> tuple[dict[str, Scalar], list[Fault]]:
-    """The well-formed values with defaults filled in, and every fault of a section.
-
-    A value that is well-formed but not modelled yet is a fault and still returned, so that rules across keys can use it.
-    """
-    known = [key.name for key in keys]
-    faults = unknown_keys(values, known, section=section, also_known=also_known)
-    good: dict[str, Scalar] = {}
-    for key in keys:
-        path = join(section, key.name)
-        value: Any = _as_number(values.get(key.name)) if key.kind == "number" else values.get(key.name)
-        if key.name not in values or (value is None and key.nullable):
-            if key.required and key.name not in values:
-                faults.append(Fault(path=path, problem=f"missing; add {key.name}: {key.allowed()}, it has no default"))
-            elif key.default is not None:
-                good[key.name] = key.default
-            continue
-        problem = key.malformed(value)
-        if problem is None:
-            good[key.name] = value
-            problem = key.refused(value)
-        if problem is not None:
-            faults.append(Fault(path=path, problem=problem))
-    return good, faults
+def with_choices(keys: Sequence[Key], **choices: Callable[[], Sequence[str]]) -> tuple[Key, ...]:
+    """The keys, some of them with choices that are known at run time alone."""
+    return tuple(replace(key, choices=choices.get(key.name, key.choices)) for key in keys)
 
 
-def _as_number(value: Any) -> Any:
-    """YAML 1.1 reads `1e9` as text; here it is the number that it looks like."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9.]+[eE][-+]?[0-9]+", value):
-        return float(value)
-    return value
-
-
-def unknown_keys(
-    values: Mapping[Any, Any], known: Collection[str], *, section: str = "", also_known: Iterable[str] = ()
-) -> list[Fault]:
-    """A fault for each key that is not `known`; `also_known` are further names worth suggesting."""
-    candidates = [*known, *also_known]
-    faults = []
-    for name in values:
-        if name not in known:
-            advice = did_you_mean(name, candidates) or f"; allowed: {', '.join(known)}"
-            faults.append(Fault(path=join(section, key_name(name)), problem=f"unknown key, remove it{advice}"))
-    return faults
+def _key_of(hint: Any) -> Key:
+    """The nameless key of a type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        inner = _key_of(arguments[0])
+        limits = next((extra for extra in arguments[1:] if isinstance(extra, Key)), inner)
+        return replace(limits, kind=inner.kind, nullable=inner.nullable, of=inner.of, element=inner.element)
+    if origin in (Union, UnionType):
+        others = [each for each in arguments if each is not NoneType]
+        inner = _key_of(others[0]) if len(others) == 1 else Key()
+        return replace(inner, nullable=NoneType in arguments)
+    if origin is Literal:
+        return Key(kind="string", choices=lambda: arguments)
+    if origin in (dict, Mapping):
+        names = get_args(arguments[0])
+        return Key(kind="mapping", element=_key_of(arguments[1]), choices=(lambda: names) if names else None)
+    if origin in (list, tuple, Sequence, Collection):
+        return Key(kind="list", element=_key_of(arguments[0]))
+    return Key(kind="section", of=hint) if is_dataclass(hint) else Key(kind=KINDS.get(hint, "anything"))  # type: ignore[arg-type]

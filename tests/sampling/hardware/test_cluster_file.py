@@ -27,12 +27,12 @@ def test_every_cluster_file_names_hardware_of_the_catalogue(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (GOOD.replace("nodes", "node"), "node: unknown key, did you mean nodes"),
-        (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is no whole number from 1"),
-        (GOOD.replace("nodes: 1", "nodes: true"), "nodes: True"),
+        (GOOD.replace("nodes", "node"), "node: unknown key, remove it; did you mean 'nodes'"),
+        (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is out of range; give a whole number from 1"),
+        (GOOD.replace("nodes: 1", "nodes: true"), "nodes: true is not a whole number"),
         ("{hardware: cpu}", "profile: missing"),
-        ("[]", "holds no keys"),
-        ("{", "cannot be read"),
+        ("[]", "it must be a mapping of keys"),
+        ("{", "not valid YAML at line 2"),
     ],
 )
 def test_a_wrong_cluster_file_is_told_all_that_is_wrong(tmp_path: Path, content: str, fragment: str) -> None:

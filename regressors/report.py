@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regressors.dataset import TrainingData
-from regressors.features import Floats
+from regressors.dataset.splits import at_random, by_shape
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats
+from regressors.fitting.selection import HeldOut, fit_rows, log_errors
 from regressors.models.candidates import RAW_TIME
-from regressors.models.intervals import half_width
-from regressors.models.selection import HeldOut, fit_rows, log_errors
-from regressors.models.splits import at_random, by_shape
+from regressors.uncertainty.intervals import half_width
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regressors.artifact import artifact
-from regressors.artifact.fitted import FittedOperator
-from regressors.dataset import TrainingData, load_profile
-from regressors.donor import Donors, no_donor
-from regressors.models.fit import fit_operator
+from regressors.bank import artifact
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.dataset.donor import Donors, no_donor
+from regressors.dataset.training_data import TrainingData, load_profile
+from regressors.fitting.fit import fit_operator
 from regressors.progress import Progress
 from regressors.report import OperatorReport, as_json, as_markdown
 from sampling.errors import ConfigError

@@ -26,7 +26,7 @@ from predict.step.priced_block import total_us
 from predict.workload.blocks import Beside, Block, Blocks, Repeated
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, concrete
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.errors import InfeasibleError, SamplesError
 

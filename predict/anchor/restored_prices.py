@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import Priced, PriceList
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.arithmetic.composite import add_terms, scale_terms
 from sampling.call import Call, Counted, Phase
 from sampling.errors import SkippedError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.kernels import operator_us
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective

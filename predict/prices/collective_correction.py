@@ -9,7 +9,7 @@ from statistics import median
 
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.cost_model import Asked, CostModel
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predict.run.execution import Execution
-from regressors.times import Source
+from regressors.bank.times import Source
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
 

@@ -13,7 +13,7 @@ from predict.prices.price_list import PriceList
 from predict.prices.profile_error import profile_error
 from predict.prices.sampled import WithinSamples
 from predict.run.execution import Execution
-from regressors.bank import Bank
+from regressors.bank.bank import Bank
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, hardware_facts
 from sampling.session.store import DATA, home_of

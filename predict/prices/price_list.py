@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.cost_model import Asked, CostModel
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import Cluster

@@ -10,7 +10,7 @@ from predict.prices.collective_correction import NetworkCorrection
 from predict.prices.cost_model import Asked, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
 from predict.run.execution import ATTENTION_KERNELS
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from regressors.dataset import TrainingData
-from regressors.features import Floats
-from regressors.models.novelty import digests
-from regressors.models.splits import HELD_OUT_SHARE, Mask, at_random, by_shape, largest
+from regressors.dataset.splits import HELD_OUT_SHARE, at_random, by_shape, largest
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats, Mask
+from regressors.features.digests import row_digests
 
 SPLITS = ("random", "shape", "extrapolation")
 UNSEEN_VALUES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
@@ -48,7 +48,7 @@ def hold_outs(data: TrainingData, family: str) -> dict[str, Mask]:
 
 def _unseen(data: TrainingData, family: str) -> Mask:
     if family == "moe":
-        models = digests(np.column_stack([_column(data, field) for field in MODEL_FIELDS]))
+        models = row_digests(np.column_stack([_column(data, field) for field in MODEL_FIELDS]))
         distinct = np.unique(models)
         count = max(1, round(HELD_OUT_SHARE * len(distinct)))
         return np.isin(models, np.random.default_rng(0).permutation(distinct)[:count])

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.active.choice import Timed, Untimed, batch_rows, fill_space, next_rows
-from regressors.dataset import TrainingData, training_data
-from regressors.features import Floats
+from regressors.dataset.training_data import TrainingData, training_data
+from regressors.features.arrays import Floats
 from regressors.models.candidates import BLEND, fit_candidate
 from regressors.progress import progress_display
 from sampling.errors import SamplesError, UserError

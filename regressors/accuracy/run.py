@@ -15,8 +15,8 @@ from regressors.accuracy.hold_outs import SPLITS, hold_outs
 from regressors.accuracy.score import MANY_PREDICTIONS, Score, score
 from regressors.accuracy.transfer import Transfer
 from regressors.accuracy.units import Unit
-from regressors.dataset import TrainingData
-from regressors.models.splits import Mask
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Mask
 from regressors.progress import Progress
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regressors.artifact.fitted import FittedOperator
-from regressors.artifact.packing import Pools
-from regressors.dataset import TrainingData
-from regressors.features import Floats, price_all
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.bank.packing import Pools
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats, Mask
+from regressors.features.pricing import price_all
+from regressors.fitting.fit import fit_chosen
+from regressors.fitting.selection import choose, compare, held_out_errors
 from regressors.models.candidates import FOREST, RAW_BOOSTED
-from regressors.models.fit import fit_chosen
-from regressors.models.selection import choose, compare, held_out_errors
-from regressors.models.splits import Mask
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster
 

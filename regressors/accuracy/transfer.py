@@ -9,12 +9,12 @@ import numpy as np
 
 from regressors.accuracy.score import fit_timed, subset
 from regressors.accuracy.units import Unit
-from regressors.artifact.fitted import Columns, FittedOperator
-from regressors.dataset import TrainingData, training_data
-from regressors.donor import Donor
-from regressors.features import price_all
-from regressors.models.intervals import half_width_elsewhere
-from regressors.models.splits import Mask
+from regressors.bank.fitted_operator import Columns, FittedOperator
+from regressors.dataset.donor import Donor
+from regressors.dataset.training_data import TrainingData, training_data
+from regressors.features.arrays import Mask
+from regressors.features.pricing import price_all
+from regressors.uncertainty.intervals import half_width_elsewhere
 from sampling.hardware.cluster import Cluster
 
 DONOR_ROWS = 9_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regressors.dataset import TrainingData, load_profile, training_data
+from regressors.dataset.training_data import TrainingData, load_profile, training_data
 from sampling.call import Call
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster

@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from regressors.active.choice import GROWTH, UNKNOWN, Timed, Untimed, next_rows
-from regressors.features import Floats, Priced, price, schema_of
-from regressors.models.selection import MIN_SHAPES_TO_LEARN
+from regressors.features.arrays import Floats
+from regressors.features.pricing import Priced, price
+from regressors.features.schema import schema_of
+from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
 from sampling.__main__ import parser as sampling_parser
 from sampling.__main__ import run, told
 from sampling.call import Call, Request

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features import Floats
-from regressors.models.model import TimeModel, correction_inputs
+from regressors.features.arrays import Floats
 from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import Smooth, fit_smooth
+from regressors.models.time_model import TimeModel, correction_inputs
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 
 ROOFLINE, BLEND = "roofline", "hybrid-blend"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats
 
 CLOCK_RESOLUTION_US = 1e-3
 """`time.perf_counter_ns` and CUDA events resolve no less; a prediction never falls below it."""

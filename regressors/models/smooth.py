@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats
 
 MAX_CENTRES = 200
 LENGTHS = (0.5, 1.0, 2.0, 4.0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats
 from sampling.files.machine_code import compiled, numba_is_there
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from regressors.dataset import TrainingData, training_data
+from regressors.dataset.training_data import TrainingData, training_data
 from sampling.call import Call, Counted, Phase, Workload
 from sampling.hardware.cluster import Cluster, Gpu, Link
 from sampling.session.store import Sample

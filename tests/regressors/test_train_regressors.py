@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from regressors.__main__ import main
-from regressors.bank import Bank
+from regressors.bank.bank import Bank
 from regressors.report import Mape, OperatorReport, means, summary
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm

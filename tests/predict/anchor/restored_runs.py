@@ -17,7 +17,7 @@ from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster, load_cluster

@@ -10,7 +10,7 @@ from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import HALVES, PriceList
 from predict.workload.blocks import calls_of
 from predict.workload.decompose import decompose
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.hardware.cluster import Cluster

@@ -10,7 +10,7 @@ import pytest
 from predict.prices.collective_correction import NetworkCorrection
 from predict.prices.collective_priors import collective_us
 from predict.prices.sampled import WithinSamples
-from regressors.times import Source, Times
+from regressors.bank.times import Source, Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import Cluster, load_cluster

@@ -18,7 +18,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
 from predict.workload.blocks import calls_of
 from predict.workload.decompose import decompose, requests_of_runs
-from regressors.times import Times
+from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster, Link, load_cluster
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from regressors.accuracy.score import subset
 from regressors.active.choice import Timed, Untimed, ask_committee, batch_rows, fill_space, most_to_learn, next_rows
-from regressors.dataset import TrainingData
-from regressors.features import Floats
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats
 from regressors.models.candidates import BLEND, fit_candidate
 from sampling.call import Call
 from tests.regressors.synthetic_operators import Product, random_products, roofline_time, sampled

@@ -3,8 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regressors.dataset import TrainingData, training_data
-from regressors.features import price
+from regressors.dataset.training_data import TrainingData, training_data
+from regressors.features.pricing import price
+from regressors.fitting.fit import fit_operator
+from regressors.fitting.selection import choose, compare
 from regressors.models.candidates import (
     BLENDED,
     CANDIDATES,
@@ -15,8 +17,6 @@ from regressors.models.candidates import (
     fit_candidate,
     fit_candidates,
 )
-from regressors.models.fit import fit_operator
-from regressors.models.selection import choose, compare
 from sampling.call import Call
 from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 

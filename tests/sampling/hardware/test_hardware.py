@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from regressors.features import hardware_digest
+from regressors.features.digests import hardware_digest
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import FIGURES, read_hardware

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from regressors.features import LENT, ModelKey, Priced, Schema
-from regressors.models.model import TimeModel
+from regressors.features.pricing import ModelKey, Priced
+from regressors.features.schema import LENT, Schema
+from regressors.models.time_model import TimeModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

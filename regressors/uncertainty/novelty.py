@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features import Floats
-from regressors.models.intervals import UNKNOWN_HALF_WIDTH, half_width
-from regressors.models.splits import Mask
+from regressors.features.arrays import Floats, Mask
+from regressors.features.digests import row_digests
+from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH, half_width
 
 SIZES = frozenset(
     {"batch", "seq_len", "tokens", "rows", "m", "matrices", "size_bytes", "parameters", "tensors", "layers"}
@@ -57,7 +57,7 @@ class Novelty:
 
     def half_width(self, called: Floats) -> Floats:
         """Codes [calls, fields] → [calls]; 0 where nothing is new."""
-        widths = np.where(np.isin(digests(called[:, self.of_model]), self.models), 0.0, self.model)
+        widths = np.where(np.isin(row_digests(called[:, self.of_model]), self.models), 0.0, self.model)
         for field in range(len(self.is_number)):
             widths = np.maximum(widths, self._of_field(field, called[:, field]))
         return widths
@@ -89,22 +89,12 @@ def octaves_between(low: Floats | float, high: Floats | float) -> Floats:
     return np.maximum(np.log2((np.asarray(high) + 1.0) / (np.asarray(low) + 1.0)), 0.0)
 
 
-def digests(rows: Floats) -> NDArray[np.uint64]:
-    """A 64-bit digest of each row of numbers."""
-    odd = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    # small whole numbers differ in their upper bits alone, which no product would bring down
-    bits = np.ascontiguousarray(rows).view(np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(33))) * odd
-    digest: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
-    return digest
-
-
 def is_new(fields: Sequence[str], known: Floats, called: Floats) -> Mask:
     """Whether a value of a field that is no size, or the combination of the model's, is not among the known [calls]."""
     if len(known) < FEWEST_ROWS:
         return np.zeros(len(called), dtype=np.bool_)
     of_model = np.array([name not in SIZES | PLAN for name in fields], dtype=np.bool_)
-    new = ~np.isin(digests(called[:, of_model]), digests(known[:, of_model]))
+    new = ~np.isin(row_digests(called[:, of_model]), row_digests(known[:, of_model]))
     for field, name in enumerate(fields):
         if name not in SIZES:
             new |= ~np.isin(called[:, field], known[:, field])
@@ -129,7 +119,7 @@ def learn_novelty(fields: Sequence[str], is_number: Sequence[bool], called: Floa
             beyond[field] = max(between[field], _width_of(top, errors))
             octaves[field] = np.median(octaves_between(column[~top].max(), column[top]))
     of_model = np.array([name not in SIZES | PLAN for name in fields], dtype=np.bool_)
-    models = digests(called[:, of_model])
+    models = row_digests(called[:, of_model])
     distinct = np.unique(models)
     return Novelty(
         values=np.concatenate([np.zeros(0), *known]),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from regressors.accuracy.hold_outs import SPLITS, hold_outs
-from regressors.dataset import TrainingData, training_data
+from regressors.dataset.training_data import TrainingData, training_data
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import load_cluster

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.dataset import TrainingData
-from regressors.features import Floats
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats
 
 DEVIATIONS_90 = 1.6449
 """Standard deviations from a normal's median to the ends of its central 90 %."""

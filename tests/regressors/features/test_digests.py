@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from regressors.features import shape_digest
+from regressors.features.digests import shape_digest
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.attention import Attention

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regressors.artifact import artifact
-from regressors.artifact.fitted import FittedOperator
-from regressors.bank import Bank
-from regressors.dataset import TrainingData, training_data
-from regressors.features import ModelKey, hardware_digest, shape_digest
-from regressors.models.fit import fit_operator
-from regressors.models.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
+from regressors.bank import artifact
+from regressors.bank.bank import Bank
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.dataset.training_data import TrainingData, training_data
+from regressors.features.digests import hardware_digest, shape_digest
+from regressors.features.pricing import ModelKey
+from regressors.fitting.fit import fit_operator
+from regressors.uncertainty.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster

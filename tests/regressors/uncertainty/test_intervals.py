@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from regressors.models.intervals import UNKNOWN_HALF_WIDTH, Intervals, calibrate, half_width, learn_domain
+from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH, Intervals, calibrate, half_width, learn_domain
 from tests.regressors.synthetic_operators import random_products, sampled
 
 

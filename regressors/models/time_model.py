@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats
 from regressors.models.roofline_fit import CLOCK_RESOLUTION_US, Roofline
 from regressors.models.smooth import Smooth
 from regressors.models.trees import FlatTrees

@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regressors.artifact import artifact
-from regressors.artifact.fitted import FittedOperator
-from regressors.bank import Bank
-from regressors.dataset import training_data
-from regressors.donor import Donor
-from regressors.features import LENT, hardware_digest, price
-from regressors.models.fit import fit_operator
+from regressors.bank import artifact
+from regressors.bank.bank import Bank
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.dataset.donor import Donor
+from regressors.dataset.training_data import training_data
+from regressors.features.digests import hardware_digest
+from regressors.features.pricing import price
+from regressors.features.schema import LENT
+from regressors.fitting.fit import fit_operator
 from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
 NEW = replace(CLUSTER, gpu=replace(CLUSTER.gpu, name="new", memory_gb_per_s=2 * CLUSTER.gpu.memory_gb_per_s))

@@ -7,11 +7,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from regressors.dataset import TrainingData, training_data
-from regressors.features import codes, price
-from regressors.models.fit import fit_operator
-from regressors.models.intervals import UNKNOWN_HALF_WIDTH
-from regressors.models.novelty import FEWEST_ROWS, digests, is_new, octaves_between
+from regressors.dataset.training_data import TrainingData, training_data
+from regressors.features.digests import row_digests
+from regressors.features.pricing import codes, price
+from regressors.fitting.fit import fit_operator
+from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH
+from regressors.uncertainty.novelty import FEWEST_ROWS, is_new, octaves_between
 from sampling.call import Phase
 from sampling.hardware.cluster import Cluster
 from tests.regressors.synthetic_operators import CLUSTER, Product, sample
@@ -109,5 +110,5 @@ def test_new_is_what_no_row_had() -> None:
 
 def test_digests_tell_rows_apart() -> None:
     rows = np.array([[x, y] for x in range(200) for y in range(200)], dtype=float)
-    assert len(np.unique(digests(rows))) == len(rows)
+    assert len(np.unique(row_digests(rows))) == len(rows)
     assert octaves_between(3.0, np.array([3.0, 7.0, 1.0])).tolist() == [0.0, 1.0, 0.0]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.dataset import TrainingData
-from regressors.features import Floats
+from regressors.dataset.splits import by_shape, largest
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats, Mask
 from regressors.models.candidates import BLEND, CANDIDATES, ROOFLINE, fit_candidate, fit_candidates
-from regressors.models.model import TimeModel
-from regressors.models.splits import Mask, by_shape, largest
+from regressors.models.time_model import TimeModel
 
 MIN_SHAPES_TO_LEARN = 6
 """A fold each and one over: below, a held-out error says too little to choose by, and the roofline has no rival."""

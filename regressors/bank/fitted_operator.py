@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.donor import Donor
-from regressors.features import Floats, ModelKey, Priced, Schema
-from regressors.models.intervals import Domain, Intervals
-from regressors.models.measured import MeasuredTable
-from regressors.models.model import TimeModel
-from regressors.models.novelty import Novelty
-from regressors.times import Source, Times
+from regressors.bank.times import Source, Times
+from regressors.dataset.donor import Donor
+from regressors.features.arrays import Floats
+from regressors.features.pricing import ModelKey, Priced
+from regressors.features.schema import Schema
+from regressors.models.time_model import TimeModel
+from regressors.uncertainty.intervals import Domain, Intervals
+from regressors.uncertainty.novelty import Novelty
+from regressors.uncertainty.sampled_times import MeasuredTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.donor import Donor, Donors, no_donor
-from regressors.features import Floats, ModelKey, Schema, hardware_digest, price, schema_of, shape_digest
+from regressors.dataset.donor import Donor, Donors, no_donor
+from regressors.features.arrays import Floats
+from regressors.features.digests import hardware_digest, shape_digest
+from regressors.features.pricing import ModelKey, price
+from regressors.features.schema import Schema, schema_of
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster

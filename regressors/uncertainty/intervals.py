@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats
 from regressors.models.smooth import spread_subset, squared_distances
 
 COVERAGE = 0.9

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from regressors.artifact.fitted import FittedOperator
-from regressors.dataset import TrainingData
-from regressors.features import Floats
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.dataset.splits import by_shape, largest
+from regressors.dataset.training_data import TrainingData
+from regressors.features.arrays import Floats, Mask
+from regressors.fitting.selection import HeldOut, choose, compare, fit_rows, held_out_errors
 from regressors.models.candidates import BLEND, BOOSTED, MANY, RAW_TIME
-from regressors.models.intervals import Domain, Intervals, calibrate, learn_domain
-from regressors.models.measured import tabulate
-from regressors.models.novelty import is_new, learn_novelty
 from regressors.models.roofline_fit import Roofline
-from regressors.models.selection import HeldOut, choose, compare, fit_rows, held_out_errors
-from regressors.models.splits import Mask, by_shape, largest
 from regressors.report import OperatorReport, evaluate
+from regressors.uncertainty.intervals import Domain, Intervals, calibrate, learn_domain
+from regressors.uncertainty.novelty import is_new, learn_novelty
+from regressors.uncertainty.sampled_times import tabulate
 
 
 def fit_operator(data: TrainingData) -> tuple[FittedOperator, OperatorReport]:

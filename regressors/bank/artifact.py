@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.artifact.fitted import FittedOperator
-from regressors.artifact.packing import Pools, unpack
-from regressors.donor import Donor
-from regressors.features import ModelKey, Schema
-from regressors.models.intervals import Domain, Intervals
-from regressors.models.measured import MeasuredTable
-from regressors.models.model import TimeModel
-from regressors.models.novelty import Novelty
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.bank.packing import Pools, unpack
+from regressors.dataset.donor import Donor
+from regressors.features.pricing import ModelKey
+from regressors.features.schema import Schema
 from regressors.models.roofline_fit import Roofline
 from regressors.models.smooth import Smooth
+from regressors.models.time_model import TimeModel
 from regressors.models.trees import FlatTrees
+from regressors.uncertainty.intervals import Domain, Intervals
+from regressors.uncertainty.novelty import Novelty
+from regressors.uncertainty.sampled_times import MeasuredTable
 from sampling.errors import SamplesError
 from sampling.session.store import replacing
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from regressors.dataset import training_data
-from regressors.features import price
-from regressors.models.fit import fit_operator
-from regressors.models.measured import noise_between_samplings, tabulate
-from regressors.models.splits import at_random, by_shape, largest
+from regressors.dataset.splits import at_random, by_shape, largest
+from regressors.dataset.training_data import training_data
+from regressors.features.pricing import price
+from regressors.fitting.fit import fit_operator
+from regressors.uncertainty.sampled_times import noise_between_samplings, tabulate
 from sampling.errors import SamplesError
 from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features import Floats
+from regressors.features.arrays import Floats, Mask
 
-Mask: TypeAlias = NDArray[np.bool_]
 FOLDS = 5
 FOLDS_OF_MANY = 3
 """From MANY_ROWS on: a model of two thirds of so many errs hardly more than one of four fifths."""

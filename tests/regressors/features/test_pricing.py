@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from regressors.features import MANY_CALLS, price, price_all
+from regressors.features.pricing import MANY_CALLS, price, price_all
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce
 from sampling.hardware.cluster import load_cluster

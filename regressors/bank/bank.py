@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from regressors.artifact.artifact import Artifact, load
-from regressors.artifact.fitted import FittedOperator
-from regressors.features import ModelKey, hardware_digest, price_all, same_hardware, shape_digest
-from regressors.models.intervals import half_width_elsewhere
-from regressors.times import Times
+from regressors.bank.artifact import Artifact, load
+from regressors.bank.fitted_operator import FittedOperator
+from regressors.bank.times import Times
+from regressors.features.digests import hardware_digest, same_hardware, shape_digest
+from regressors.features.pricing import ModelKey, price_all
+from regressors.uncertainty.intervals import half_width_elsewhere
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster

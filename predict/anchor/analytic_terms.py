@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from predict.anchor.reduced_run import kind_name
 from predict.memory.estimate import Counting, memory_of
-from predict.memory.held import Unit
 from predict.memory.unit_activations import Source
 from predict.run.training_run import TrainingRun
 
@@ -20,8 +18,7 @@ def analytic_terms(run: TrainingRun, *, activations: Source | None = None) -> Ma
     counting = Counting(run, activations)
     kept: dict[str, float] = {}
     for unit in (unit for chunk in counting.held[fullest.rank] for unit in chunk.units):
-        name = unit_name(unit)
-        kept[name] = kept.get(name, 0.0) + counting.activations.of_unit(unit).kept_bytes
+        kept[unit.name] = kept.get(unit.name, 0.0) + counting.activations.of_unit(unit).kept_bytes
     live = fullest.activations / (sum(kept.values()) or 1.0)
     return {
         "state_bytes": fullest.state,
@@ -29,8 +26,3 @@ def analytic_terms(run: TrainingRun, *, activations: Source | None = None) -> Ma
         "working_bytes": fullest.working,
         "activation_bytes_by_unit": {name: live * size for name, size in kept.items()},
     }
-
-
-def unit_name(unit: Unit) -> str:
-    """As benchmarks name it: embedding, full_dense, full_moe, head."""
-    return kind_name(unit.kind) if unit.kind else unit.role

@@ -10,11 +10,11 @@ from typing import Any
 
 from predict.anchor.memory_part import memory_faults
 from predict.anchor.reduced_run import ranks_of, timeable
-from predict.anchor.whole_layers import whole_layer_calls
 from predict.model.layer_kinds import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import whole_layer_calls
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.files.documents import read_json

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from predict.anchor.reduced_run import EMBEDDING, HEAD, kind_name, ranks_of, reduced, timeable, with_plan
-from predict.anchor.whole_layers import whole_layer_calls
+from predict.anchor.reduced_run import ranks_of, reduced, timeable, with_plan
 from predict.model.layer_kinds import Experts
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import EMBEDDING, HEAD, whole_layer_calls
 from sampling.cells.layer import LayerShape
 from sampling.cells.moe_layer import MoELayer
 
@@ -61,13 +61,13 @@ def place_of(cut: TrainingRun) -> dict[str, Any]:
         "plan": {"tp": cut.plan.tp, "sp": cut.plan.sp},
         "batch": {"global": cut.batch.global_, "micro": cut.batch.micro, "seq_len": cut.batch.seq_len},
         "share": {"experts": held.count, "topk": held.topk},
-        "layers": {kind_name(kind): cut.model.kinds().count(kind) for kind in dict.fromkeys(cut.model.kinds())},
+        "layers": {kind.name: cut.model.kinds().count(kind) for kind in dict.fromkeys(cut.model.kinds())},
     }
 
 
 def parameters_of(cut: TrainingRun) -> int:
     """Elements of the reduced run's weights on one rank, as its modules hold them."""
-    calls, kinds = whole_layer_calls(cut), [kind_name(kind) for kind in cut.model.kinds()]
+    calls, kinds = whole_layer_calls(cut), [kind.name for kind in cut.model.kinds()]
     table = cut.model.vocab * cut.model.hidden // cut.plan.tp
     total = cut.model.final_norm_parameters + table * (1 if cut.model.tied else 2)
     for name in kinds:

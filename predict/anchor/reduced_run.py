@@ -7,29 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.model.layer_kinds import DENSE, Experts, LayerKind
+from predict.model.layer_kinds import DENSE, Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import module_kind
 
 KEPT = 2
 """Layers of each kind that stay: they take turns, so that none finds its weights in a cache."""
-EMBEDDING, HEAD = "embedding", "head"
-
-
-def kind_name(kind: LayerKind) -> str:
-    """As benchmarks name it: full_dense, full_moe."""
-    return f"{kind.mixer}_{'moe' if kind.sparse else 'dense'}"
-
-
-def timed_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
-    """The kind whose module stands for this one; None where there is no such module, and the kind stays simulated.
-
-    Attention in a window is timed as full attention of a layer that is alike in the rest.
-    """
-    if model.latent is not None or kind.mixer == "linear":
-        return None
-    return replace(kind, mixer="full")
 
 
 def reduced(run: TrainingRun, gpus: int) -> TrainingRun:
@@ -134,7 +119,7 @@ def _tidy(plan: Plan) -> Plan:
 
 def _plain(model: ModelSpec) -> ModelSpec:
     """With a few layers of each kind that has a module, and without what those modules leave out."""
-    timed = dict.fromkeys(timed_kind(model, kind) for kind in dict.fromkeys(model.kinds()))
+    timed = dict.fromkeys(module_kind(model, kind) for kind in dict.fromkeys(model.kinds()))
     kept = tuple(kind for kind in timed if kind for _ in range(KEPT))
     if not kept:
         return model

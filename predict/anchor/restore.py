@@ -16,7 +16,6 @@ from typing import Any
 from predict.anchor.benchmark_file import Benchmark, Timed
 from predict.anchor.restored_prices import RestoredPrices, RestoredWork
 from predict.anchor.unit_costs import BLOCK_PHASES, Cost, blocks_by_unit, call_cost, unit_costs
-from predict.anchor.whole_layers import whole_layer_calls
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
@@ -26,6 +25,7 @@ from predict.step.priced_block import total_us
 from predict.workload.blocks import Beside, Block, Blocks, Repeated
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, concrete
+from predict.workload.whole_layers import whole_layer_calls
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.errors import InfeasibleError, SamplesError

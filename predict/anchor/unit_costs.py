@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from predict.anchor.reduced_run import EMBEDDING, HEAD, kind_name, timed_kind
-from predict.anchor.whole_layers import whole_layer_calls
 from predict.model.layer_kinds import LayerKind
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
@@ -15,6 +13,7 @@ from predict.workload.blocks import Block, once
 from predict.workload.layers.ends import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.local import Local
+from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 
@@ -75,9 +74,9 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
     """The blocks of a run of operators, with the unit that stands for them; a unit may come with several."""
     local = Local(run=run)
     for kind in dict.fromkeys(run.model.kinds()):
-        timed: LayerKind | None = timed_kind(run.model, kind)
+        timed: LayerKind | None = module_kind(run.model, kind)
         if timed:
-            yield kind_name(timed), layer_blocks(local, kind)
+            yield timed.name, layer_blocks(local, kind)
     yield EMBEDDING, embedding_blocks(local)
     for shares in (True, False):
         yield HEAD, head_blocks(local, shares_embedding=shares)

@@ -11,8 +11,9 @@ from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Placement
-from predict.workload.chunks import Stage, layer_call
+from predict.workload.chunks import Stage
 from predict.workload.layers.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
+from predict.workload.whole_layers import layer_call
 
 Role = Literal["embedding", "layer", "joining", "head"]
 
@@ -25,6 +26,11 @@ class Unit:
     weights: Weights
     kind: LayerKind | None = None
     recompute: str = "none"
+
+    @property
+    def name(self) -> str:
+        """The name that benchmarks and reports give it: embedding, full_dense, full_moe, head."""
+        return self.kind.name if self.kind else self.role
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

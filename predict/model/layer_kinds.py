@@ -20,6 +20,11 @@ class LayerKind:
     sparse: bool = False
     """The MLP is a mixture of experts."""
 
+    @property
+    def name(self) -> str:
+        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, …"""
+        return f"{self.mixer}_{'moe' if self.sparse else 'dense'}"
+
 
 DENSE = LayerKind()
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from predict.anchor.analytic_terms import unit_name
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.rank import RankMemory
@@ -26,7 +25,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
         "worst_rank": memory.worst.rank,
         "layers": [
             {
-                "unit": unit_name(unit),
+                "unit": unit.name,
                 "recompute": unit.recompute,
                 "count": count,
                 "elements": unit.weights.total,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.anchor.analytic_terms import unit_name
 from predict.anchor.restored_memory import Restored
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
@@ -100,7 +99,7 @@ def _units(memory: MemoryEstimate) -> RenderableType:
     for unit, count, of in memory.units:
         repeats = "" if unit.recompute == "none" or unit.kind is None else f", {unit.recompute} recompute"
         table.add_row(
-            f"{unit_name(unit)}{repeats}",
+            f"{unit.name}{repeats}",
             str(count),
             f"{unit.weights.total:,}",
             size(of.kept_bytes),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from predict.model.spec import LayerKind
 from predict.run.training_run import TrainingRun
@@ -14,9 +13,8 @@ from predict.workload.layers.ends import embedding_blocks, head_blocks
 from predict.workload.layers.groups import group_of
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.local import Local
+from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted
-from sampling.cells.head import OutputHead
-from sampling.cells.layer import DenseLayer
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.collectives.kinds import SendRecv
 from sampling.operators.elementwise import ResidualAdd
@@ -129,7 +127,7 @@ def chunk_of_whole_layers(
         forward += _embedding_forward(run)
         backward = backward.with_table(_embedding_backward(run, microbatches, shared_table=stage.shared_table))
     if stage.last:
-        head = OutputHead(**common_fields(run), vocab=run.model.vocab, norm=run.model.norm)
+        head = head_call(run)
         forward += (Counted(call=head, phase="forward"),)
         backward = backward.and_(_backward(head, 1, microbatches))
     action = _action(run)
@@ -183,7 +181,7 @@ def _over_microbatches(call: Call, count: float, microbatches: int) -> Calls:
 
 
 def _embedding_forward(run: TrainingRun) -> Calls:
-    calls: Calls = (Counted(call=_embedding(run), phase="forward"),)
+    calls: Calls = (Counted(call=embedding_call(run), phase="forward"),)
     if not run.model.rope:
         tokens = run.batch.micro * run.batch.seq_len
         add = ResidualAdd(dtype=run.precision, tokens=tokens, hidden=run.model.hidden)
@@ -194,16 +192,12 @@ def _embedding_forward(run: TrainingRun) -> Calls:
 def _embedding_backward(run: TrainingRun, microbatches: int, *, shared_table: bool) -> Calls:
     if shared_table:
         # the head's backward came first and left its gradient in the shared weight
-        calls: Calls = (Counted(call=_embedding(run), phase="backward_accumulate"),)
+        calls: Calls = (Counted(call=embedding_call(run), phase="backward_accumulate"),)
     else:
-        calls = _over_microbatches(_embedding(run), 1, microbatches)
+        calls = _over_microbatches(embedding_call(run), 1, microbatches)
     if not run.model.rope:
         calls += _over_microbatches(_positions(run), 1, microbatches)
     return calls
-
-
-def _embedding(run: TrainingRun) -> Embedding:
-    return Embedding(**common_fields(run), vocab=run.model.vocab)
 
 
 def _positions(run: TrainingRun) -> Embedding:
@@ -244,34 +238,3 @@ def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:
     block, per_node = run.plan.tp * run.plan.cp * run.plan.dp, run.cluster.gpus_per_node
     apart = any((rank * block + i) // per_node != (other * block + i) // per_node for i in range(block))
     return 1 if apart else 2
-
-
-def layer_call(run: TrainingRun) -> DenseLayer:
-    """One decoder layer of the run on one tensor-parallel rank."""
-    model = run.model
-    own_bias = "" if model.output_bias == model.mlp_bias else "with" if model.output_bias else "without"
-    return DenseLayer(
-        **common_fields(run),
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        head_dim=model.head_dim,
-        ffn=model.ffn,
-        gated=model.gated,
-        norm=model.norm,
-        rope=model.rope,
-        qkv_bias=model.attention_bias,
-        bias=model.mlp_bias,
-        output_bias=own_bias,
-    )
-
-
-def common_fields(run: TrainingRun) -> dict[str, Any]:
-    return {
-        "dtype": run.precision,
-        "batch": run.batch.micro,
-        "seq_len": run.batch.seq_len,
-        "hidden": run.model.hidden,
-        "tp": run.plan.tp,
-        "sp": run.plan.sp,
-        "group_nodes": -(-run.plan.tp // run.cluster.gpus_per_node),
-    }

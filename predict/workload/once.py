@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from predict.run.training_run import TrainingRun
-from predict.workload.chunks import layer_call, pair_on_a_node
+from predict.workload.chunks import pair_on_a_node
 from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.whole_layers import layer_call
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.sharded_adamw import ShardedAdamW

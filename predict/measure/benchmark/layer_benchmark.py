@@ -17,11 +17,11 @@ from typing import Any
 
 from predict.anchor.benchmark_file import Benchmark, Timed, benchmark_of
 from predict.anchor.reduced_run import KEPT, reduced, timeable
-from predict.anchor.whole_layers import untimed_kinds, whole_layer_calls
 from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, with_memory
 from predict.measure.machine import require_hardware
 from predict.run.execution import Execution
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import kinds_without_module, whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError, UserError
@@ -48,7 +48,7 @@ def benchmark_layers(run: TrainingRun, gpus: int, *, tell: Tell, settings: Timer
     cut = timeable(reduced(run, gpus))
     hardware = require_hardware(run, gpus)
     calls = whole_layer_calls(cut)
-    for kind in untimed_kinds(run):
+    for kind in kinds_without_module(run):
         tell(f"{kind}: no whole-layer module stands for these layers; they stay simulated")
     if len(calls) <= 2:
         raise UserError(

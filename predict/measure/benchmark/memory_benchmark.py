@@ -18,10 +18,10 @@ from typing import Any
 from predict.anchor.memory_part import VERSION, memory_faults, memory_run, parameters_of, place_of
 from predict.anchor.reduced_run import ranks_of
 from predict.anchor.restore_memory import restore
-from predict.anchor.whole_layers import untimed_kinds, whole_layer_calls
 from predict.measure.machine import require_hardware
 from predict.measure.plain import dump_run
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import kinds_without_module, whole_layer_calls
 from sampling.errors import UserError
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.hardware.this_device import identify, provenance
@@ -45,7 +45,7 @@ def run_memory_benchmark(
     """
     hardware = require_hardware(run, gpus)
     cut = memory_run(run, gpus)
-    for kind in untimed_kinds(run):
+    for kind in kinds_without_module(run):
         tell(f"{kind}: no whole-layer module stands for these layers; their memory stays analytic")
     if len(whole_layer_calls(cut)) <= 2:
         raise UserError(

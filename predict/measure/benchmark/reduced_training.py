@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from predict.anchor.reduced_run import EMBEDDING, HEAD, kind_name
-from predict.anchor.whole_layers import embedding_call, head_call, whole_layer_calls
 from predict.run.training_run import TrainingRun
+from predict.workload.whole_layers import EMBEDDING, HEAD, embedding_call, head_call, whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
@@ -99,7 +98,7 @@ def _units(cut: TrainingRun, device: torch.device) -> Iterator[tuple[str, nn.Mod
     table = nn.Embedding(shape.vocab, shape.hidden, device=device, dtype=torch_dtype(shape.dtype))
     yield EMBEDDING, parallel_embedding(table, device, tp, sp)
     for kind in cut.model.kinds():
-        yield kind_name(kind), _layer(calls[kind_name(kind)], device)
+        yield kind.name, _layer(calls[kind.name], device)
     head = make_head(head_call(cut), device)
     if cut.model.tied:
         head.output.weight = table.weight  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ CASES = [(model, name) for model in (LLAMA, GPT) for name, plan in VARIANTS.item
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks saw, by variant; all of them in one launch."""
     folder = tmp_path_factory.mktemp("variants")
-    script = Path(__file__).with_name("measure_variants.py")
+    script = Path(__file__).with_name("tiny_runs.py")
     launch([str(script), str(folder)], name="variants", processes=2, threads=1, timeout_s=100)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 

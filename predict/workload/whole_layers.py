@@ -1,0 +1,120 @@
+"""The whole-layer modules that stand for a run's layers, embedding and head, as operators that can be timed and priced.
+
+Units are named as benchmarks name them: `embedding`, `head`, and each kind of layer by its own name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
+from predict.run.training_run import TrainingRun
+from predict.workload.layers.local import WIDER
+from predict.workload.layers.weights import padded_vocabulary
+from sampling.arithmetic.operator import Operator
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer
+from sampling.cells.moe_layer import MoELayer
+from sampling.operators.vocabulary import Embedding
+
+EMBEDDING, HEAD = "embedding", "head"
+
+
+def whole_layer_calls(run: TrainingRun) -> dict[str, Operator]:
+    """The module of each unit. Kinds of layer without a module are missing."""
+    kinds = (module_kind(run.model, kind) for kind in dict.fromkeys(run.model.kinds()))
+    calls = {kind.name: _layer_of_kind(run, kind) for kind in kinds if kind}
+    return {**calls, EMBEDDING: embedding_call(run), HEAD: head_call(run)}
+
+
+def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
+    """The kind whose module stands for layers of `kind`; None where there is no such module.
+
+    Attention in a window is timed as full attention of a layer that is otherwise alike.
+    """
+    if model.latent is not None or kind.mixer == "linear":
+        return None
+    return replace(kind, mixer="full")
+
+
+def kinds_without_module(run: TrainingRun) -> list[str]:
+    """Names of the kinds of layer that no whole-layer module stands for."""
+    return [kind.name for kind in dict.fromkeys(run.model.kinds()) if module_kind(run.model, kind) is None]
+
+
+def layer_call(run: TrainingRun) -> DenseLayer:
+    """One dense decoder layer on one tensor-parallel rank."""
+    model = run.model
+    own_bias = "" if model.output_bias == model.mlp_bias else "with" if model.output_bias else "without"
+    return DenseLayer(
+        **common_fields(run),
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        ffn=model.ffn,
+        gated=model.gated,
+        norm=model.norm,
+        rope=model.rope,
+        qkv_bias=model.attention_bias,
+        bias=model.mlp_bias,
+        output_bias=own_bias,
+    )
+
+
+def embedding_call(run: TrainingRun) -> Embedding:
+    return Embedding(**{**common_fields(run), "dtype": _dtype_of_ends(run)}, vocab=_vocabulary(run))
+
+
+def head_call(run: TrainingRun) -> OutputHead:
+    """Final norm, output projection and loss."""
+    fields = {**common_fields(run), "dtype": _dtype_of_ends(run)}
+    return OutputHead(**fields, vocab=_vocabulary(run), norm=run.model.norm)
+
+
+def common_fields(run: TrainingRun) -> dict[str, Any]:
+    """The fields that all modules of a run share."""
+    return {
+        "dtype": run.precision,
+        "batch": run.batch.micro,
+        "seq_len": run.batch.seq_len,
+        "hidden": run.model.hidden,
+        "tp": run.plan.tp,
+        "sp": run.plan.sp,
+        "group_nodes": -(-run.plan.tp // run.cluster.gpus_per_node),
+    }
+
+
+def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
+    model, experts = run.model, run.model.experts
+    if not kind.sparse or experts is None:
+        return layer_call(run)
+    return MoELayer(
+        dtype=run.precision,
+        batch=run.batch.micro,
+        seq_len=run.batch.seq_len,
+        hidden=model.hidden,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        inter=experts.ffn,
+        experts=experts.count,
+        topk=experts.topk,
+        distribution=run.execution.expert_load,
+        gated=experts.gated,
+        norm=model.norm,
+        rope=model.rope,
+        qkv_bias=model.attention_bias,
+        shared_inter=experts.shared_ffn,
+    )
+
+
+def _dtype_of_ends(run: TrainingRun) -> str:
+    """Embedding and head stay in 16 or 32 bits where only the layers' products are in the run's precision."""
+    return run.precision if run.execution.whole_layers else WIDER.get(run.precision, run.precision)
+
+
+def _vocabulary(run: TrainingRun) -> int:
+    vocab = run.model.vocab
+    return vocab if run.execution.whole_layers else padded_vocabulary(vocab, run.plan.tp)

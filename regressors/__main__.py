@@ -13,7 +13,7 @@ from regressors.progress import progress_display
 from regressors.report import as_table, summary
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
-from sampling.session.store import DATA, home_of, samples_directory
+from sampling.store.profiles import DATA, home_of, samples_directory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

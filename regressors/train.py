@@ -15,7 +15,8 @@ from regressors.fitting.fit import fit_operator
 from regressors.progress import Progress
 from regressors.report import OperatorReport, as_json, as_markdown
 from sampling.errors import ConfigError
-from sampling.session.store import read_manifest, write_atomically
+from sampling.files.disk import write_atomically
+from sampling.store.manifest import read_manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace, world: World | None, take: Take | None = No
     from sampling.hardware.communication_library import communication_facts
     from sampling.session.progress import progress_display
     from sampling.session.session import open_profile, sample, sole_session
-    from sampling.session.store import DATA, samples_directory
+    from sampling.store.profiles import DATA, samples_directory
 
     if not 0 < options.budget < math.inf:
         raise ConfigError(f"--budget: {options.budget:g} is not a positive, finite number of seconds")

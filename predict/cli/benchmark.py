@@ -58,7 +58,7 @@ def _benchmark(options: argparse.Namespace) -> None:
     if options.output is None:
         print(content)
         return
-    from sampling.session.store import write_atomically
+    from sampling.files.disk import write_atomically
 
     try:
         write_atomically(options.output, f"{content}\n".encode())

@@ -174,7 +174,7 @@ def _read_benchmark(path: Path) -> Any:
 
 
 def _write_benchmark(path: Path, artifact: Any) -> None:
-    from sampling.session.store import write_atomically
+    from sampling.files.disk import write_atomically
 
     try:
         write_atomically(path, f"{json.dumps({'memory': artifact}, indent=1)}\n".encode())

@@ -74,7 +74,7 @@ def _validate(options: argparse.Namespace) -> None:
     content = validation_json(rows)
     if here:
         from predict.prices.profile_error import validation_path
-        from sampling.session.store import write_atomically
+        from sampling.files.disk import write_atomically
 
         write_atomically(validation_path("this-machine"), json.dumps(content, indent=1).encode())
     if options.json:
@@ -93,7 +93,8 @@ def _validate_samples(options: argparse.Namespace) -> None:
 
     content = validate_samples(options.data)
     from predict.report.accuracy import accuracy_markdown, accuracy_text
-    from sampling.session.store import DATA, write_atomically
+    from sampling.files.disk import write_atomically
+    from sampling.store.profiles import DATA
 
     kept = DATA.parent / "benchmarks" / "accuracy.json"
     write_atomically(kept, json.dumps(content, indent=1).encode())

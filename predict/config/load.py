@@ -35,7 +35,8 @@ from sampling.files.documents import Read, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
 from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts, load_cluster
-from sampling.session.store import DATA, home_of, read_manifest, samples_directory
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import DATA, home_of, samples_directory
 
 __all__ = ["build", "json_schema", "load"]
 

@@ -16,7 +16,7 @@ from predict.run.execution import Execution
 from regressors.bank.bank import Bank
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, hardware_facts
-from sampling.session.store import DATA, home_of
+from sampling.store.profiles import DATA, home_of
 
 _opened: list[tuple[Cluster, Conditions, PriceList, dict[str, Any]]] = []
 

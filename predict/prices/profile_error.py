@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 
-from sampling.session.store import DATA
+from sampling.store.profiles import DATA
 
 LEAST_ROWS = 5
 """Validation runs below which their quantile says nothing."""

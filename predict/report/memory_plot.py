@@ -13,7 +13,7 @@ from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.over_time import STACK, RankCourse
 from predict.report.units import duration
 from predict.schedules.files.order_files import require_suffix
-from sampling.session.store import write_atomically
+from sampling.files.disk import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.errors import SamplesError
-from sampling.session.store import DATA
+from sampling.store.profiles import DATA
 
 
 def validate_samples(published: Path | None) -> dict[str, Any]:

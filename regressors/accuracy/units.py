@@ -15,7 +15,7 @@ from sampling.importers.aiconfigurator import files as aiconfigurator_files
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of, timed_once
 from sampling.importers.table import Request, Row, Table
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 
 FAMILIES = {
     "gemm": "gemm",

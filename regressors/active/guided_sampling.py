@@ -29,7 +29,9 @@ from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.rank import rank_from
 from sampling.session.session import Outcome, RunJob, Tell, Wanted, sample
-from sampling.session.store import Manifest, Sample, iterate_samples, read_samples
+from sampling.store.manifest import Manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import TimerSettings
 
 POOL_MODELS = 512

@@ -28,7 +28,7 @@ from regressors.uncertainty.intervals import Domain, Intervals
 from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import MeasuredTable
 from sampling.errors import SamplesError
-from sampling.session.store import replacing
+from sampling.files.disk import replacing
 
 FORMAT = 2
 FILE = "bank.npz"

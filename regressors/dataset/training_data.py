@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from regressors.features.schema import Schema, schema_of
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
-from sampling.session.store import Sample, iterate_samples, read_manifest, read_samples
+from sampling.store.manifest import read_manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 DECILE_DEVIATIONS = 1.2816
 """Standard deviations from a normal's median to its 10th or 90th percentile."""
@@ -88,7 +90,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
     return Profile(
         operators=training_data(good, donors),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
-        provenance=manifest.as_dict(),
+        provenance=asdict(manifest),
         quarantined=sum(bool(sample.quarantine) for sample in samples),
         architecture=good[0][1].gpu.architecture,
     )

@@ -12,7 +12,7 @@ from sampling.call import Call, Phase, Request
 from sampling.catalogue import make_call
 from sampling.choosing.shapes import DrawnModel, calls_of
 from sampling.errors import ConfigError, SamplesError
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 
 CALLS_VERSION = 2
 WRITE_IT = "write it with `predict calls RUN.yml`"

@@ -1,7 +1,8 @@
-"""A disk that is full, or not ours to write to, said in the user's terms."""
+"""Writing files: whole or not at all, and a full or read-only disk reported in the user's terms."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,30 @@ from pathlib import Path
 from sampling.errors import UserError
 
 
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write the whole file, or leave what is there."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a unique temporary path beside `path` to write to; it replaces `path` when the block ends.
+
+    If the block fails, the temporary file is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 @contextmanager
 def naming_the_disk(path: Path) -> Iterator[None]:
-    """An OSError inside becomes a UserError that names the file, or `path` where the system names none."""
+    """Turns an OSError of the block into a UserError that names the file, or `path` where the system names none."""
     try:
         yield
     except OSError as error:

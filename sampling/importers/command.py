@@ -11,7 +11,8 @@ from sampling.errors import ConfigError, UserError
 from sampling.importers import importers
 from sampling.importers.storing import Outcome, store
 from sampling.importers.table import Request, Table
-from sampling.session.store import DATA, IMPORTED, Sample, samples_directory
+from sampling.store.profiles import DATA, IMPORTED, samples_directory
+from sampling.store.sample import Sample
 
 DESCRIPTION = """\
 Bring measurements that others published, or that you have from elsewhere, into data/imported/ (which git ignores).

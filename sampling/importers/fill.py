@@ -17,7 +17,9 @@ from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import hardware_facts
 from sampling.importers.table import Row
-from sampling.session.store import Manifest, Sample, iterate_samples, read_manifest, read_samples
+from sampling.store.manifest import Manifest, read_manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 FEWEST_PAIRS = 20
 """Calls of a reference with both phases below which a ratio is an anecdote."""

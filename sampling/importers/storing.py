@@ -19,15 +19,9 @@ from sampling.importers.fill import fill, gaps, references
 from sampling.importers.gate import judge
 from sampling.importers.table import Row, Table
 from sampling.session.session import sole_session
-from sampling.session.store import (
-    Manifest,
-    Sample,
-    iterate_samples,
-    read_manifest,
-    read_samples,
-    write_manifest,
-    write_table,
-)
+from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples, write_table
 
 FILL_SOURCE = "ratio from another device"
 

@@ -29,12 +29,13 @@ from sampling.collectives.topology import Placement, groups_of
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.machine import Machine
+from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import Watch
+from sampling.ranks.messages import leave_note
 from sampling.ranks.rank import Rank, rank_from
-from sampling.session.job import Job
-from sampling.session.notes import leave_note
-from sampling.session.store import Sample, append_to_journal
+from sampling.store.journal import append_to_journal
+from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
 from sampling.torch_work import process_groups

@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sampling.errors import ConfigError, UserError
+from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import Watch
 from sampling.ranks.rank import Rank, host
 from sampling.ranks.worker import meeting_point, run_job, watched
-from sampling.session.job import Job
 from sampling.session.session import Tell, progress_of
 
 NEVER = timedelta(days=30)

@@ -21,10 +21,12 @@ from sampling.errors import SamplesError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import identify, provenance
+from sampling.ranks.job import Job
 from sampling.ranks.launch import launch
-from sampling.session.job import Job
-from sampling.session.notes import take_notes
-from sampling.session.store import Manifest, fold_journal, iterate_samples, read_manifest, read_samples, write_manifest
+from sampling.ranks.messages import take_notes
+from sampling.store.journal import fold_journal, journal_length
+from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import TimerSettings
 
 GRACE_S = 90.0
@@ -235,7 +237,7 @@ def progress_of(job: Job) -> Callable[[], Progress]:
 
     def now() -> Progress:
         left_s = max(0.0, end - time.monotonic())
-        return Progress(label=_label(job), done=_journal_length(job), wanted=wanted, left_s=left_s)
+        return Progress(label=_label(job), done=journal_length(Path(job.directory)), wanted=wanted, left_s=left_s)
 
     return now
 
@@ -244,8 +246,3 @@ def _label(job: Job) -> str:
     on_a_node = f"{job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''}"
     on_nodes = f"{on_a_node} on each of {job.nodes} nodes" if job.nodes > 1 else on_a_node
     return f"{on_nodes}, {job.group[0]} at a time" if job.group else on_nodes
-
-
-def _journal_length(job: Job) -> int:
-    journal = Path(job.directory) / "journal.jsonl"
-    return journal.read_bytes().count(b"\n") if journal.is_file() else 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request, Workload
 from sampling.hardware.cluster import Cluster
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 from sampling.timing.failures import Guarded, Notes, agreed, failure, refusal, tell_on_stderr
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch

@@ -13,7 +13,7 @@ import torch
 from regressors.dataset.training_data import TrainingData, training_data
 from sampling.call import Call, Counted, Phase, Workload
 from sampling.hardware.cluster import Cluster, Gpu, Link
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 
 GPU = Gpu(
     name="synthetic",

@@ -8,7 +8,10 @@ from regressors.bank.bank import Bank
 from regressors.report import Mape, OperatorReport, means, summary
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.session.store import Manifest, Sample, append_to_journal, fold_journal, samples_directory, write_manifest
+from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.manifest import Manifest, write_manifest
+from sampling.store.profiles import samples_directory
+from sampling.store.sample import Sample
 
 
 def write_samples(data: Path) -> None:

@@ -26,10 +26,10 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError, UserError
 from sampling.hardware.this_device import identify, provenance
+from sampling.ranks.job import Job
 from sampling.ranks.launch import launch
-from sampling.session.job import Job
-from sampling.session.notes import take_notes
-from sampling.session.store import Sample, sample_from_row
+from sampling.ranks.messages import take_notes
+from sampling.store.sample import Sample, sample_from_row
 from sampling.timing.timer import TimerSettings
 
 BUDGET_S = 600.0

@@ -17,7 +17,7 @@ from predict.report.units import Show, plain
 from predict.schedules.files.order_files import require_suffix
 from predict.schedules.order import Floats
 from predict.schedules.timeline import Timeline
-from sampling.session.store import write_atomically
+from sampling.files.disk import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from predict.schedules.order import Action, Kind
 from predict.schedules.timeline import Timeline
 from sampling.errors import UserError
-from sampling.session.store import write_atomically
+from sampling.files.disk import write_atomically
 
 COLOURS: dict[Kind, str] = {
     "F": "thread_state_runnable",

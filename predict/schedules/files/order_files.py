@@ -11,7 +11,7 @@ from predict.schedules.files import order_json, torch_csv
 from predict.schedules.order import Order
 from predict.schedules.program import compile_order
 from sampling.errors import ConfigError, InfeasibleError, UserError
-from sampling.session.store import write_atomically
+from sampling.files.disk import write_atomically
 
 KEPT = 16
 FORMATS: dict[str, ModuleType] = {".csv": torch_csv, ".json": order_json}

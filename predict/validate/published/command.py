@@ -14,7 +14,8 @@ from predict.validate.published.judge import Verdict, judge
 from predict.validate.published.row import read_rows
 from regressors.progress import progress_display
 from sampling.errors import UserError
-from sampling.session.store import DATA, write_atomically
+from sampling.files.disk import write_atomically
+from sampling.store.profiles import DATA
 
 PAPERS = DATA / "published" / "papers.csv"
 """Runs printed in papers, typed from them, with their citations."""

@@ -105,7 +105,7 @@ def profile_of(hardware: str) -> str:
 
     Of samples with a network of their own, which is no other cluster's, none is taken unasked.
     """
-    from sampling.session.store import DATA, home_of
+    from sampling.store.profiles import DATA, home_of
 
     profile = f"{hardware}-aiconfigurator"
     return profile if (home_of(profile, DATA) / "regressors" / profile).is_dir() else f"{hardware}-published"

@@ -15,9 +15,12 @@ from sampling.catalogue import make_call
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import RMSNorm
-from sampling.session.job import Job
+from sampling.ranks.job import Job
 from sampling.session.session import Outcome, Progress, Tell, Wanted
-from sampling.session.store import Manifest, Sample, append_to_journal, iterate_samples, read_samples
+from sampling.store.journal import append_to_journal
+from sampling.store.manifest import Manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
 MANIFEST = Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}, sessions=[{"id": 0}])

@@ -21,7 +21,8 @@ from regressors.uncertainty.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHI
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
-from sampling.session.store import DATA, iterate_samples, read_samples, samples_directory
+from sampling.store.profiles import DATA, samples_directory
+from sampling.store.tables import iterate_samples, read_samples
 from tests.regressors.synthetic_operators import (
     CLUSTER,
     Product,

@@ -9,7 +9,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 
 CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
 WIDTHS = (768, 1024, 2560, 4096, 12288, 65536)

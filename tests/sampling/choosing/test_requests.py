@@ -16,7 +16,7 @@ from sampling.choosing.shapes import Ranges, draw_models
 from sampling.errors import ConfigError
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 
 RANGES = Ranges(
     dtype="fp32",

@@ -16,7 +16,10 @@ from sampling.importers.fill import gaps
 from sampling.importers.storing import Outcome, store
 from sampling.importers.table import Row, Table
 from sampling.operators.attention import Attention
-from sampling.session.store import Sample, home_of, iterate_samples, read_manifest, read_samples
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import home_of
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 
 def attention(seq_len: int) -> Attention:

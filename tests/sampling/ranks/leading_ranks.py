@@ -10,9 +10,9 @@ import os
 import sys
 from pathlib import Path
 
+from sampling.ranks.job import Job
 from sampling.ranks.rank import rank_from
 from sampling.ranks.world import World, as_rank
-from sampling.session.job import Job
 
 
 def lead(world: World) -> int:

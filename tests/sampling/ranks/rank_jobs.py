@@ -6,8 +6,10 @@ import socket
 from pathlib import Path
 
 from sampling.call import Call
-from sampling.session.job import Job
-from sampling.session.store import Sample, fold_journal, iterate_samples, read_samples
+from sampling.ranks.job import Job
+from sampling.store.journal import fold_journal
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 QUICK = {"warmup_repeats": 1, "least_repeats": 3, "most_repeats": 3, "seconds": 0.0, "most_batches": 1, "attempts": 1}
 

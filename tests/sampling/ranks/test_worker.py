@@ -23,7 +23,8 @@ from sampling.ranks.environment import rank_environment
 from sampling.ranks.launch import ROOT, launch
 from sampling.ranks.worker import ALONE, run_job
 from sampling.session.session import open_profile, run_in_own_processes
-from sampling.session.store import Manifest, iterate_samples, read_samples, write_manifest
+from sampling.store.manifest import Manifest, write_manifest
+from sampling.store.tables import iterate_samples, read_samples
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
 
 DYING = str(Path(__file__).with_name("dying_rank.py"))

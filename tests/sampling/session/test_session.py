@@ -14,15 +14,10 @@ from sampling.__main__ import main
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.session import sole_session
-from sampling.session.store import (
-    Manifest,
-    Sample,
-    append_to_journal,
-    iterate_samples,
-    read_manifest,
-    read_samples,
-    write_manifest,
-)
+from sampling.store.journal import append_to_journal
+from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 BOX = """
 {dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],

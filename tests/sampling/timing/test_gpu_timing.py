@@ -16,7 +16,7 @@ from sampling.hardware.this_device import detect_hardware
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import Gemm
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.agreement import LoneRank

@@ -16,7 +16,7 @@ from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.session.store import Sample
+from sampling.store.sample import Sample
 from sampling.timing.call_memory import fits, resident_bytes
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings

@@ -12,21 +12,14 @@ import pytest
 from sampling.catalogue import make_call
 from sampling.collectives.kinds import AllReduce
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.disk import replacing, write_atomically
 from sampling.operators.gemm import Gemm
-from sampling.session import store
-from sampling.session.store import (
-    Manifest,
-    Sample,
-    append_to_journal,
-    fold_journal,
-    iterate_samples,
-    read_manifest,
-    read_samples,
-    replacing,
-    samples_directory,
-    write_atomically,
-    write_manifest,
-)
+from sampling.store import journal
+from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.profiles import samples_directory
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
 
 GEMM = Sample(
     call=Gemm(dtype="fp32", m=1, n=2, k=3),
@@ -112,21 +105,21 @@ def test_a_fold_interrupted_at_any_point_is_completed_by_the_next(
     fold_journal(tmp_path)
     for sample in (replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1), REDUCE):
         append_to_journal(tmp_path, sample)
-    journal = tmp_path / "journal.jsonl"
-    rows = journal.read_text()
-    write, written = store._write_table, []
+    file = tmp_path / "journal.jsonl"
+    rows = file.read_text()
+    write, written = journal.write_table, []
 
-    def interrupted(path: Path, samples: list[Sample]) -> None:
+    def interrupted(directory: Path, name: str, samples: list[Sample]) -> None:
         if len(written) == tables_written:
             raise KeyboardInterrupt
-        written.append(path)
-        write(path, samples)
+        written.append(name)
+        write(directory, name, samples)
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(store, "_write_table", interrupted)
+        patch.setattr(journal, "write_table", interrupted)
         fold_journal(tmp_path)
     assert len(written) == tables_written
-    journal.write_text(rows)  # as it lies there until both tables are written
+    file.write_text(rows)  # as it lies there until both tables are written
     assert fold_journal(tmp_path) == 3
     wanted = [REDUCE, replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1)]
     assert stored(tmp_path) == wanted
@@ -211,5 +204,5 @@ def test_fields_that_do_not_match_are_named() -> None:
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "..", "."])
 def test_a_profile_is_the_name_of_a_folder(name: str) -> None:
-    with pytest.raises(ConfigError, match="no name of a folder"):
+    with pytest.raises(ConfigError, match="not the name of a folder"):
         samples_directory(name)

@@ -126,7 +126,7 @@ def run(options: argparse.Namespace, world: World | None, take: Take | None = No
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
     site = find_site(options, world)
-    kind = "cpu" if hardware_facts(site.hardware)["kind"] == "cpu" else "gpu"
+    kind = "cpu" if hardware_facts(site.hardware).kind == "cpu" else "gpu"
     ranges, grid = read_ranges(options.ranges or CONFIGS / "sampling" / f"{kind}.yml")
     models = draw_models(ranges, options.models)
     named = list(named_calls(options.calls, site)) if options.calls else []
@@ -167,7 +167,7 @@ def find_site(options: argparse.Namespace, world: World | None) -> Site:
     hardware = options.hardware or (cluster.hardware if cluster else detect_hardware())
     profile = options.profile or (cluster.profile if cluster else "this-machine")
     most = most_ranks(hardware)
-    on_gpu = hardware_facts(hardware)["kind"] != "cpu"
+    on_gpu = hardware_facts(hardware).kind != "cpu"
     if cluster and not options.hardware and on_gpu and (found := detect_hardware()) != hardware:
         raise ConfigError(
             f"{options.cluster}: hardware: {hardware!r}, and this machine has {found!r}; name that, or insist with "
@@ -214,7 +214,7 @@ def named_calls(path: Path, site: Site) -> Iterator[Wanted]:
     from sampling.session.session import Wanted
 
     most = site.machine.gpus_per_node
-    for ranks, requests in sorted(read_calls_file(path, hardware_facts(site.hardware)["name"]).items()):
+    for ranks, requests in sorted(read_calls_file(path, hardware_facts(site.hardware).name).items()):
         if ranks > most:
             raise ConfigError(
                 f"{path}: needs {ranks} ranks on one node, and this machine can run {most}; sample on a machine as large as "

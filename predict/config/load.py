@@ -98,7 +98,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
     checked: dict[str, Values] = {}
     framework = sections.get("execution", {}).get("framework", ON_GPUS)
     hardware = sections.get("cluster", {}).get("hardware")
-    architecture = hardware_facts(hardware)["architecture"] if hardware else ""
+    architecture = hardware_facts(hardware).architecture if hardware else ""
     settings = {
         **framework_settings(framework, architecture),
         **sections.get("execution", {}),
@@ -214,13 +214,13 @@ def _section(draft: _Draft, section: str) -> Values:
 
 def _execution(draft: _Draft, hardware: str | None) -> Values:
     """The framework's settings, and over them those of the run."""
-    facts = hardware_facts(hardware) if hardware else {"kind": "cpu", "architecture": ""}
-    on_cpu = facts["kind"] == "cpu"
+    facts = hardware_facts(hardware) if hardware else None
     given = draft.document.get("execution")
     own = dict(given) if isinstance(given, dict) else {}
     chosen = own | {setting.key: setting.value for setting in draft.settings_of("execution")}
-    framework = chosen.get("framework", WHOLE_LAYERS if on_cpu else ON_GPUS)
-    settings = framework_settings(framework, facts["architecture"]) if framework in framework_names() else {}
+    framework = chosen.get("framework", ON_GPUS if facts and facts.kind != "cpu" else WHOLE_LAYERS)
+    architecture = facts.architecture if facts else ""
+    settings = framework_settings(framework, architecture) if framework in framework_names() else {}
     if isinstance(given, dict) or given is None:
         draft.document["execution"] = {**settings, "framework": framework, **own}
     return _section(draft, "execution")
@@ -275,7 +275,7 @@ def _with_described_hardware(draft: _Draft, cluster: Values) -> Values:
 
 def _with_cores(cluster: Values) -> Values:
     """The cluster's values with a CPU's cores: those given, else those its samples were taken on, else this machine's."""
-    if "cores" in cluster or hardware_facts(cluster["hardware"])["kind"] != "cpu":
+    if "cores" in cluster or hardware_facts(cluster["hardware"]).kind != "cpu":
         return cluster
     directory = samples_directory(cluster["profile"], home_of(cluster["profile"], DATA))
     sampled = read_manifest(directory).device.get("cores") if (directory / "manifest.json").is_file() else None

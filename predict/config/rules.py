@@ -170,21 +170,21 @@ def _ranks(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_per_node: int) -
 @rule("precision", "precision", "hardware")
 def _precision_of_hardware(precision: str, hardware: str) -> Problem:
     facts = hardware_facts(hardware)
-    known = list(facts["peak_tflops"])
+    known = list(facts.peak_tflops)
     if precision in known:
         return None
-    return f"{precision} is not among what {facts['name']} computes in; set one of {', '.join(known)}"
+    return f"{precision} is not among what {facts.name} computes in; set one of {', '.join(known)}"
 
 
 @rule("cluster.cores", "cores", "hardware")
 def _cores_of_cpu(cores: int, hardware: str) -> Problem:
     facts = hardware_facts(hardware)
-    return f"{cores} means nothing on {facts['name']}; remove it" if facts["kind"] != "cpu" else None
+    return f"{cores} means nothing on {facts.name}; remove it" if facts.kind != "cpu" else None
 
 
 @rule("cluster.gpus_per_node", "gpus_per_node", "cores", "hardware")
 def _ranks_over_cores(gpus_per_node: int, cores: int, hardware: str) -> Problem:
-    if hardware_facts(hardware)["kind"] != "cpu" or cores >= gpus_per_node:
+    if hardware_facts(hardware).kind != "cpu" or cores >= gpus_per_node:
         return None
     says = f"{gpus_per_node} ranks cannot share {cores} cores of a machine, each needs one"
     return f"{says}; set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"

@@ -13,7 +13,7 @@ from sampling.hardware.this_device import detect_hardware, most_ranks
 def require_hardware(run: TrainingRun, gpus: int) -> str:
     """The catalogue's name of this machine's device, if it is the run's."""
     hardware = detect_hardware()
-    device = hardware_facts(hardware)["name"]
+    device = hardware_facts(hardware).name
     wanted = run.cluster.gpu
     if device != wanted.name:
         raise UserError(

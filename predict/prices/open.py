@@ -63,9 +63,9 @@ def open_prices(cluster: Cluster, execution: Execution) -> tuple[PriceList, dict
 def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
     """A GPU's models carry over to another GPU by its peaks, and say so; a CPU's and a GPU's have nothing in common."""
     sampled = hardware_facts(bank.facts["provenance"]["hardware"])
-    if sampled["name"] != cluster.gpu.name and "cpu" in (sampled["kind"], cluster.gpu.kind):
+    if sampled.name != cluster.gpu.name and "cpu" in (sampled.kind, cluster.gpu.kind):
         raise SamplesError(
-            f"cluster.profile: {cluster.profile!r} holds samples of {sampled['name']}, not of {cluster.gpu.name}; name a "
+            f"cluster.profile: {cluster.profile!r} holds samples of {sampled.name}, not of {cluster.gpu.name}; name a "
             f"profile of that hardware, or one that does not exist yet to be answered analytically"
         )
 

@@ -119,6 +119,6 @@ def buffer_bytes(call: Call) -> float:
 def memory_of_a_rank(hardware: str, ranks: int) -> float:
     """Bytes: a GPU's own memory, or an even share of this machine's."""
     facts = hardware_facts(hardware)
-    if facts["kind"] == "cpu":
+    if facts.kind == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / ranks
-    return float(facts["memory_gib"]) * 2**30
+    return float(facts.memory_gib) * 2**30

@@ -7,6 +7,7 @@
         names: tuple[str, ...] = ()                            # a list of texts
         sources: Mapping[Literal["a", "b"], str]               # a mapping whose keys are a or b
         inner: Other | None = None                             # a section of its own, or null
+    where: str | tuple[str, ...]                           # a list of texts, or one text
 
 `sampling.files.schema` reads a file of such keys. The same declarations give the JSON Schema and the reference pages.
 """
@@ -64,17 +65,22 @@ class Key:
     text, list or mapping the smallest length, 0 without it."""
     maximum: float = LARGEST
     choices: Callable[[], Sequence[str]] | None = None
-    """The texts allowed; of a mapping, the keys allowed."""
+    """The texts allowed; of a mapping, the keys allowed. A lambda inside an annotation does not see its module's names:
+    use `one_of`, or name the annotated type outside the dataclass."""
     pattern: str | None = None
     """Texts that are allowed beside the choices, as a regular expression of the whole text."""
     unmodelled: tuple[str, ...] = ()
     """Choices that exist elsewhere, but are refused as not modelled yet."""
     meaning: str = ""
     """What the value is, added to what errors say is allowed; for example `dense TFLOP/s by dtype`."""
+    needs: tuple[str, ...] = ()
+    """Keys that a mapping must have."""
     of: type | None = None
     """The dataclass that declares the keys of a section."""
     element: Key | None = None
     """The elements of a list, or the values of a mapping."""
+    takes_element: bool = False
+    """A list of one element may be written as that element."""
 
     @property
     def lowest(self) -> float:
@@ -177,11 +183,13 @@ def _key_of(hint: Any) -> Key:
     if origin is Annotated:
         inner = _key_of(arguments[0])
         limits = next((extra for extra in arguments[1:] if isinstance(extra, Key)), inner)
-        return replace(limits, kind=inner.kind, nullable=inner.nullable, of=inner.of, element=inner.element)
+        own = {name: getattr(inner, name) for name in ("kind", "nullable", "of", "element", "takes_element")}
+        return replace(limits, **own, choices=limits.choices or inner.choices)
     if origin in (Union, UnionType):
         others = [each for each in arguments if each is not NoneType]
-        inner = _key_of(others[0]) if len(others) == 1 else Key()
-        return replace(inner, nullable=NoneType in arguments)
+        keys = [_key_of(each) for each in others]
+        key = replace(keys[-1], takes_element=True) if len(keys) == 2 and keys[1].kind == "list" else keys[0]
+        return replace(key, nullable=NoneType in arguments)
     if origin is Literal:
         return Key(kind="string", choices=lambda: arguments)
     if origin in (dict, Mapping):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,16 +77,22 @@ def check(
             if not wrong or key.refused(value):
                 good[key.name] = value
         elif key.required and key.name not in values:
-            problem = f"missing; add {key.name}: {key.allowed()}, it has no default"
-            faults.append(Fault(path=join(section, key.name), problem=problem))
+            faults.append(_missing(key, section))
         elif key.default is not None:
             good[key.name] = key.default
     return good, faults
 
 
+def _missing(key: Key, section: str) -> Fault:
+    problem = f"missing; add {key.name}: {key.allowed()}, it has no default"
+    return Fault(path=join(section, key.name), problem=problem)
+
+
 def _checked(key: Key, given: Any, path: str) -> tuple[Any, list[Fault]]:
     """One value as its dataclass holds it, and the faults of it and of what is inside it."""
     value = _as_number(given) if key.kind == "number" else given
+    if key.takes_element and not isinstance(value, list):
+        value = [value]
     if problem := key.malformed(value) or key.refused(value):
         return value, [Fault(path=path, problem=problem)]
     if key.of:
@@ -95,10 +101,11 @@ def _checked(key: Key, given: Any, path: str) -> tuple[Any, list[Fault]]:
         made, faults = _elements(key.element, ((f"{path}[{index}]", each) for index, each in enumerate(value)))
         return tuple(made), faults
     if key.kind == "mapping" and key.element:
-        unknown = unknown_keys(value, key.choices(), section=path) if key.choices else []
+        faults = unknown_keys(value, key.choices(), section=path) if key.choices else []
+        faults += [_missing(replace(key.element, name=name), path) for name in key.needs if name not in value]
         known = [name for name in value if not key.choices or name in key.choices()]
-        made, faults = _elements(key.element, ((join(path, key_name(name)), value[name]) for name in known))
-        return dict(zip(known, made, strict=False)), [*unknown, *faults]
+        made, more = _elements(key.element, ((join(path, key_name(name)), value[name]) for name in known))
+        return dict(zip(known, made, strict=False)), [*faults, *more]
     return value, []
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from sampling.errors import ConfigError
-from sampling.hardware.hardware_file import DTYPE_BYTES, did_you_mean, keys_in_words, read_hardware
+from sampling.files.faults import did_you_mean
+from sampling.hardware.hardware_file import DTYPE_BYTES, Hardware, Link, keys_in_words, read_hardware
 
 __all__ = [
     "CONFIGS",
@@ -72,17 +72,6 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
-    """One rank's way to another: latency of a message and bandwidth in one direction."""
-
-    latency_us: float
-    gb_per_s: float
-
-    def bytes_per_us(self) -> float:
-        return self.gb_per_s * 1e3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
     """`nodes` × `gpus_per_node` ranks, and the profile under which their samples are kept."""
 
@@ -124,7 +113,7 @@ def load_cluster(
     Raises ConfigError for unknown hardware and for more ranks than cores.
     """
     facts = hardware_facts(hardware)
-    gpu = Gpu(**{each.name: facts[each.name] for each in fields(Gpu) if each.name in facts})
+    gpu = Gpu(**{each.name: getattr(facts, each.name) for each in fields(Gpu) if each.name != "threads"})
     if gpu.kind == "cpu":
         cores = cores or os.cpu_count() or 1
         if cores < gpus_per_node:
@@ -135,16 +124,17 @@ def load_cluster(
         gpu = _share_of_cpu(gpu, cores, gpus_per_node)
     return Cluster(
         gpu=gpu,
-        intra_node=_link(facts, "intra_node", links),
-        inter_node=_link(facts, "inter_node", links),
+        intra_node=_link(facts.intra_node, "intra_node", links),
+        inter_node=_link(facts.inter_node, "inter_node", links),
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         profile=profile,
     )
 
 
-def _link(facts: Mapping[str, Any], tier: str, given: Mapping[str, float]) -> Link:
-    return Link(**{name: given.get(f"{tier}_{name}", figure) for name, figure in facts[tier].items()})
+def _link(link: Link, tier: str, given: Mapping[str, float]) -> Link:
+    own = {name.removeprefix(f"{tier}_"): figure for name, figure in given.items() if name.startswith(f"{tier}_")}
+    return replace(link, **own)
 
 
 def _share_of_cpu(per_core: Gpu, cores: int, ranks: int) -> Gpu:
@@ -163,8 +153,8 @@ def known_hardware() -> list[str]:
     return sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yml"))
 
 
-def hardware_facts(hardware: str) -> dict[str, Any]:
-    """What `configs/hardware/<hardware>.yml` says, or the YAML file that `hardware` is the path of.
+def hardware_facts(hardware: str) -> Hardware:
+    """The facts in `configs/hardware/<hardware>.yml`, or in the YAML file that `hardware` is the path of.
 
     Raises ConfigError for an unknown name, with the nearest and how to describe a device, and with every fault of a file.
     """
@@ -174,12 +164,12 @@ def hardware_facts(hardware: str) -> dict[str, Any]:
 
 
 @cache
-def _facts_in(path: Path) -> dict[str, Any]:
+def _facts_in(path: Path) -> Hardware:
     return read_hardware(path)
 
 
 @cache
-def _facts_of_entry(hardware: str) -> dict[str, Any]:
+def _facts_of_entry(hardware: str) -> Hardware:
     known = known_hardware()
     if hardware not in known:
         raise ConfigError(
@@ -189,10 +179,10 @@ def _facts_of_entry(hardware: str) -> dict[str, Any]:
     return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")
 
 
-def device_names(hardware: str) -> list[str]:
+def device_names(hardware: str) -> tuple[str, ...]:
     """What torch may call the device; nothing for a CPU."""
-    names: str | list[str] = hardware_facts(hardware).get("device_name", [])
-    return [names] if isinstance(names, str) else names
+    names = hardware_facts(hardware).device_name
+    return (names,) if isinstance(names, str) else names
 
 
 def how_to_describe(hardware: str) -> str:

@@ -18,7 +18,7 @@ def communication_facts(hardware: str) -> dict[str, Any]:
 
 
 def _library(hardware: str) -> str:
-    if hardware_facts(hardware)["kind"] == "cpu":
+    if hardware_facts(hardware).kind == "cpu":
         return "gloo"
     import torch
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
-from sampling.hardware.hardware_file import did_you_mean
 
 
 def detect_hardware() -> str:
@@ -32,7 +32,7 @@ def detect_hardware() -> str:
 
 def most_ranks(hardware: str) -> int:
     """How many ranks this machine can run at once: one a GPU, or one a core. ConfigError for a GPU that is not there."""
-    if hardware_facts(hardware)["kind"] == "cpu":
+    if hardware_facts(hardware).kind == "cpu":
         return os.cpu_count() or 1
     import torch
 
@@ -47,12 +47,12 @@ def most_ranks(hardware: str) -> int:
 def ranks_of_machine(hardware: str) -> list[int]:
     """How many ranks a node to sample with: one alone, and all GPUs together or two shares of a CPU."""
     most = most_ranks(hardware)
-    return sorted({1, min(2, most) if hardware_facts(hardware)["kind"] == "cpu" else most})
+    return sorted({1, min(2, most) if hardware_facts(hardware).kind == "cpu" else most})
 
 
 def identify(hardware: str) -> dict[str, Any]:
     """What must stay the same for rows to belong together."""
-    if hardware_facts(hardware)["kind"] == "cpu":
+    if hardware_facts(hardware).kind == "cpu":
         return {"name": _cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
     import torch
 

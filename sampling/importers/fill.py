@@ -60,10 +60,8 @@ def references(hardware: str, homes: Iterable[Path], own: Path) -> list[Referenc
         if manifest is None or path.parent.resolve() == own.resolve():
             continue
         other = hardware_facts(manifest.hardware)
-        if other["kind"] == facts["kind"]:
-            distance = (
-                0 if manifest.hardware == hardware else 1 if other["architecture"] == facts["architecture"] else 2
-            )
+        if other.kind == facts.kind:
+            distance = 0 if manifest.hardware == hardware else 1 if other.architecture == facts.architecture else 2
             found[path.parent.resolve()] = Reference(
                 directory=path.parent, hardware=manifest.hardware, distance=distance
             )

@@ -86,7 +86,7 @@ def _refuse_useless(outcomes: Sequence[Outcome]) -> None:
 
 
 def _manifest(directory: Path, hardware: str) -> Manifest:
-    device = {"name": hardware_facts(hardware)["name"], "imported": True}
+    device = {"name": hardware_facts(hardware).name, "imported": True}
     if not (directory / "manifest.json").exists():
         return Manifest(profile=directory.name, hardware=hardware, device=device)
     manifest = read_manifest(directory)

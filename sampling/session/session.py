@@ -215,7 +215,7 @@ def _job(directory: Path, manifest: Manifest, entry: Wanted, requests: Sequence[
 def run_in_own_processes(job: Job, tell: Tell) -> None:
     """Run one job in its own processes on this machine, telling its progress from the journal's length."""
     cores = job.cores or os.cpu_count() or 1
-    threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware)["kind"] == "cpu" else 0
+    threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware).kind == "cpu" else 0
     now = progress_of(job)
     with tempfile.TemporaryDirectory() as scratch:
         job_file = Path(scratch) / "job.json"

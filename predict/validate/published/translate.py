@@ -80,14 +80,14 @@ def _hardware(row: PublishedRow) -> str:
         raise NotExpressibleError(f"gpu: {row.text('gpu')} is not in configs/hardware")
     if memory_gb is None:
         memory_gb = 80.0
-    of_memory = sorted(known, key=lambda name: (abs(hardware_facts(name)["memory_gib"] - memory_gb), "pcie" in name))
+    of_memory = sorted(known, key=lambda name: (abs(hardware_facts(name).memory_gib - memory_gb), "pcie" in name))
     return of_memory[0]
 
 
 def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
     gpus, per_node = row.integer("n_gpus"), row.integer("gpus_per_node", 8)
     if "NVL72" in row.text("intra_node"):
-        per_node = hardware_facts(hardware)["gpus_per_node"]
+        per_node = hardware_facts(hardware).gpus_per_node
     per_node = max(size for size in range(1, min(per_node, gpus) + 1) if gpus % size == 0)
     cluster: dict[str, Any] = {
         "hardware": hardware,

@@ -41,7 +41,7 @@ def _table(path: Path, request: Request) -> Table:
     hardware = request.system or _hardware(trace, path)
     calls, owners = _own(trace.ops)
     operators = list(_operator_rows(trace.ops, calls, owners, on_device=on_device))
-    per_node = request.ranks_per_node or len(trace.devices) or int(hardware_facts(hardware)["gpus_per_node"])
+    per_node = request.ranks_per_node or len(trace.devices) or int(hardware_facts(hardware).gpus_per_node)
     collectives = list(_collective_rows(trace.kernels, per_node))
     if not operators and not collectives:
         raise SamplesError(f"{path}: none of its {len(trace.ops)} operators is a call of ours; {RECORD}")

@@ -15,7 +15,7 @@ import yaml
 from regressors.features.digests import hardware_digest
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
-from sampling.hardware.hardware_file import FIGURES, read_hardware
+from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
 
 PEERS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "aiconfigurator" / "hardware_specs.csv"
@@ -77,9 +77,9 @@ def test_the_catalogue_has_every_device_and_the_cpu() -> None:
 @pytest.mark.parametrize("hardware", [*GPUS, "cpu"])
 def test_every_entry_loads_with_a_source_for_each_figure(hardware: str) -> None:
     facts = hardware_facts(hardware)
-    assert set(facts["sources"]) == {figure for figure in FIGURES if figure in facts}
+    assert set(facts.sources) == {*REQUIRED_FIGURES, *(figure for figure in OPTIONAL_FIGURES if getattr(facts, figure))}
     assert gpu(hardware).multiprocessors > 0
-    assert bool(device_names(hardware)) == (facts["kind"] != "cpu")
+    assert bool(device_names(hardware)) == (facts.kind != "cpu")
 
 
 def test_no_two_entries_claim_one_device() -> None:
@@ -102,8 +102,8 @@ def test_figures_are_physical(hardware: str) -> None:
         assert peaks["bf16"] == pytest.approx(SPARSE_BF16[hardware] / 2, rel=0.02)
     # FLOPs a byte of memory that a bf16 product needs to be bound by its peak; a slip of units leaves this range
     assert 30 < peaks["bf16"] * 1e3 / device.memory_gb_per_s < 450
-    assert facts["inter_node"]["gb_per_s"] < facts["intra_node"]["gb_per_s"] < device.memory_gb_per_s
-    assert facts["inter_node"]["latency_us"] >= facts["intra_node"]["latency_us"]
+    assert facts.inter_node.gb_per_s < facts.intra_node.gb_per_s < device.memory_gb_per_s
+    assert facts.inter_node.latency_us >= facts.intra_node.latency_us
 
 
 def test_devices_stand_in_the_order_that_is_known_of_them() -> None:
@@ -144,7 +144,7 @@ def test_figures_agree_with_a_published_table(peer: str) -> None:
             assert device.peak_tflops[dtype] * 1e12 == pytest.approx(float(row[column]), rel=0.03), dtype
     assert device.memory_gb_per_s * 1e9 == pytest.approx(float(row["mem_bw"]), rel=0.03)
     assert device.memory_gib * 2**30 == pytest.approx(float(row["mem_capacity"]), rel=0.03)
-    assert facts["intra_node"]["gb_per_s"] * 1e9 == pytest.approx(float(row["node_intra_node_bw"]), rel=0.03)
+    assert facts.intra_node.gb_per_s * 1e9 == pytest.approx(float(row["node_intra_node_bw"]), rel=0.03)
 
 
 def described(changes: dict[Any, Any]) -> dict[Any, Any]:
@@ -166,35 +166,37 @@ def test_a_file_of_ones_own_is_read_like_an_entry(tmp_path: Path, monkeypatch: p
         assert (device.name, device.memory_gib) == ("my GPU", 7)
 
 
-SOURCES = hardware_facts("h200")["sources"]
-PEAKS = hardware_facts("h200")["peak_tflops"]
+SOURCES = hardware_facts("h200").sources
+PEAKS = hardware_facts("h200").peak_tflops
 BAD: list[tuple[dict[Any, Any], str]] = [
-    ({"memory_gib": None, "sources": {**SOURCES}}, "memory_gib: missing; give GiB"),
-    ({"memory_gib": -1}, "memory_gib: -1 is not a number above 0"),
+    ({"memory_gib": None, "sources": {**SOURCES}}, "memory_gib: missing; add memory_gib: a number above 0: GiB"),
+    ({"memory_gib": -1}, "memory_gib: -1 is out of range; give a number above 0: GiB"),
     ({"memory_gib": "80"}, "memory_gib: '80' is not a number"),
-    ({"memory_gib": True}, "memory_gib: True is not a number"),
-    ({"memory_gb_per_s": float("inf")}, "memory_gb_per_s: inf is not"),
-    ({"memory_gb_per_s": float("nan")}, "memory_gb_per_s: nan is not"),
-    ({"memory_gb_per_s": 10**400}, "memory_gb_per_s: 1000"),
+    ({"memory_gib": True}, "memory_gib: true is not a number"),
+    ({"memory_gb_per_s": float("inf")}, "memory_gb_per_s: inf is out of range"),
+    ({"memory_gb_per_s": float("nan")}, "memory_gb_per_s: nan is out of range"),
+    ({"memory_gb_per_s": 10**400}, "memory_gb_per_s: an integer of 1329 bits is out of range"),
     ({"multiprocessors": 1.5}, "multiprocessors: 1.5 is not a whole number"),
-    ({"memory_gigs": 3}, "memory_gigs: unknown, remove it; did you mean 'memory_gib'?"),
-    ({3: 4}, "3: unknown, remove it"),
-    ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown, remove it; did you mean 'bf16'?"),
+    ({"memory_gigs": 3}, "memory_gigs: unknown key, remove it; did you mean 'memory_gib'?"),
+    ({3: 4}, "3: unknown key, remove it"),
+    ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown key, remove it; did you mean 'bf16'?"),
+    ({"peak_tflops": {**PEAKS, "bf16": "fast"}}, "peak_tflops.bf16: 'fast' is not a number; give a number above 0"),
+    ({"peak_tflops": {}}, "peak_tflops: {} is too short; give a mapping of any of fp64, fp32"),
     (
-        {"peak_tflops": {**PEAKS, "bf16": "fast"}},
-        "peak_tflops.bf16: 'fast' is not a number above 0; give dense TFLOP/s",
+        {"efficiency": {"gemm": 77, "attention": 0.5, "elementwise": 0.4, "wire": 0.6}},
+        "efficiency.gemm: 77 is out of range; give a number above 0, 1 at most: a share of the peak",
     ),
-    ({"peak_tflops": {}}, "peak_tflops: {} is not"),
-    ({"efficiency": {"gemm": 77, "attention": 0.5, "elementwise": 0.4, "wire": 0.6}}, "efficiency.gemm: 77 is not"),
+    ({"efficiency": {"gemm": 0.5}}, "efficiency.wire: missing"),
     ({"intra_node": {"latency_us": 1}}, "intra_node.gb_per_s: missing"),
-    ({"intra_node": 450}, "intra_node: 450 is not"),
-    ({"kind": "tpu"}, "kind: 'tpu' is not one of cuda, rocm, cpu"),
-    ({"device_name": []}, "device_name: [] is not"),
+    ({"intra_node": 450}, "intra_node: 450 is not a mapping; give a mapping of latency_us, gb_per_s"),
+    ({"kind": "tpu"}, "kind: 'tpu' is not known; give one of cuda, rocm, cpu"),
+    ({"device_name": []}, "device_name: missing"),
+    ({"device_name": [""]}, "device_name[0]: '' is too short; give text"),
     ({"device_name": None}, "device_name: missing"),
     ({"sources": "a data sheet"}, "sources: 'a data sheet' is not a mapping"),
-    ({"sources": {**SOURCES, "cache_mib": " "}}, "sources.cache_mib: ' ' is no source; name the data sheet"),
-    ({"sources": {**SOURCES, "colour": "seen"}}, "sources.colour: unknown"),
-    ({"fastest_tflops": {"bf16": 1000}}, "sources.fastest_tflops: None is no source"),
+    ({"sources": {**SOURCES, "cache_mib": " "}}, "sources.cache_mib: ' ' is not allowed; give text: the data sheet"),
+    ({"sources": {**SOURCES, "colour": "seen"}}, "sources.colour: unknown key"),
+    ({"fastest_tflops": {"bf16": 1000}}, "sources.fastest_tflops: missing; name the data sheet"),
 ]
 
 
@@ -220,18 +222,22 @@ def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         "memory_gib",
         "peak_tflops.bf15",
         "sources.peak_tflops",
-        "sources.memory_gib",
-        *(key for key in described({}) if key not in ("name", "memory_gib", "peak_tflops", "sustained", "sources")),
+        *(f"sources.{figure}" for figure in REQUIRED_FIGURES if figure != "peak_tflops"),
+        *(
+            key
+            for key in described({})
+            if key not in ("name", "device_name", "memory_gib", "peak_tflops", "sustained", "sources")
+        ),
     }
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "holds None, not a mapping"),
-        (b"a: [", "not YAML"),
-        (b"\xff\xfe\xff", "not YAML"),
-        (b"- 1", "holds [1], not a mapping"),
+        (b"", "is empty; it must be a mapping"),
+        (b"a: [", "not valid YAML"),
+        (b"\xff\xfe\xff", "is not UTF-8 text"),
+        (b"- 1", "holds [1] at its top level; it must be a mapping"),
     ],
 )
 def test_what_is_no_description_is_told(tmp_path: Path, content: bytes, fault: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from predict.anchor.memory_part import memory_faults
 from predict.anchor.reduced_run import ranks_of, timeable
-from predict.model.layer_kinds import Experts
+from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
@@ -132,9 +132,11 @@ def benchmark_of(
 
 
 def model_facts(model: ModelSpec) -> dict[str, Any]:
-    """All of a model but its name, as JSON holds it."""
+    """All of a model but its name, as JSON holds it; `further` where it has any."""
     facts: dict[str, Any] = json.loads(json.dumps(asdict(model)))
     del facts["name"]
+    if not facts["further"]:
+        del facts["further"]
     return facts
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.anchor.reduced_run import ranks_of, reduced, timeable, with_plan
-from predict.model.layer_kinds import Experts
+from predict.model.parts.mixture import Experts
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun

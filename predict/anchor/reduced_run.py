@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.model.layer_kinds import DENSE, Experts
+from predict.model.layer_kinds import DENSE
+from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun

@@ -19,44 +19,24 @@ from predict.run.training_run import TrainingRun
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """Forward and backward FLOPs of one token in a sequence of `seq_len`."""
     kinds = Counter(model.kinds())
-    matrices = sum(count * _matrices(model, kind) for kind, count in kinds.items()) + model.vocab * model.hidden
-    recurrences = sum(count * _recurrence_flops(model, kind) for kind, count in kinds.items())
+    matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items()) + model.vocab * model.hidden
+    recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
     return 6.0 * matrices + recurrences + attention_flops_per_token(model, seq_len)
 
 
 def attention_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """The part that grows with the sequence: scores, and the values they weigh, not halved for causality."""
-    latent = model.latent
-    widths = latent.query_dim + latent.value_dim if latent else 2 * model.head_dim
-    keys = {"full": seq_len, "sliding": min(seq_len, model.window), "linear": 0}
-    return 6.0 * model.heads * widths * sum(keys[kind.mixer] for kind in model.kinds())
+    return 6.0 * sum(
+        count
+        * model.mixer(kind).score_width(model)
+        * (min(seq_len, model.window) if kind.mixer == "sliding" else seq_len)
+        for kind, count in Counter(model.kinds()).items()
+    )
 
 
-def _matrices(model: ModelSpec, kind: LayerKind) -> int:
+def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
     """Weights of one layer that multiply each token."""
-    return _mixer_matrices(model, kind) + _mlp_matrices(model, kind)
-
-
-def _mixer_matrices(model: ModelSpec, kind: LayerKind) -> int:
-    if kind.mixer == "linear" and model.linear:
-        return model.linear.matrices(model.hidden)
-    if model.latent:
-        return model.latent.matrices(model.hidden, model.heads)
-    return model.hidden * (2 * model.q_width + model.query_gate_width + 2 * model.kv_width)
-
-
-def _mlp_matrices(model: ModelSpec, kind: LayerKind) -> int:
-    if kind.sparse and model.experts:
-        return model.experts.matrices(model.hidden)
-    return (3 if model.gated else 2) * model.hidden * model.ffn
-
-
-def _recurrence_flops(model: ModelSpec, kind: LayerKind) -> float:
-    """Decay, read, update and output of every head's state, forward and backward, of one token."""
-    linear = model.linear
-    if kind.mixer != "linear" or linear is None:
-        return 0.0
-    return 15.0 * linear.value_heads * linear.key_dim * linear.value_dim
+    return model.mixer(kind).elements_per_token(model) + model.feed_forward(kind).elements_per_token(model)
 
 
 def model_flops_per_step(run: TrainingRun) -> float:

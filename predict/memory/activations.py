@@ -19,7 +19,7 @@ from predict.memory.components.part import (
 from predict.memory.components.share import Share
 from predict.memory.memory_profile import MemoryProfile
 from predict.memory.unit_activations import SHARED_BY_LAYERS
-from predict.model.spec import LayerKind
+from predict.model.layer_kinds import LayerKind
 from predict.workload.layers.local import Local
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from predict.model.spec import DENSE, LayerKind
+from predict.model.layer_kinds import DENSE, LayerKind
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from predict.memory.held import Unit
 from predict.memory.memory_profile import MemoryProfile
-from predict.model.spec import LayerKind
+from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
 

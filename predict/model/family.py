@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from predict.model.layer_kinds import Mixer
 from sampling.files.keys import LARGEST, Key, Scalar
 
 GATED_ACTIVATIONS = ("silu", "swish")
@@ -22,7 +21,7 @@ MOST_LAYERS = 100_000
 LAYER_TYPES = "layer_types"
 DENSE_LAYERS = "mlp_only_layers"
 FULL_ATTENTION = "full_attention"
-MIXERS: Mapping[str, Mixer] = {
+MIXERS: Mapping[str, str] = {
     FULL_ATTENTION: "full",
     "sliding_attention": "sliding",
     "linear_attention": "linear",
@@ -36,7 +35,7 @@ Choice = Callable[[int, Mapping[str, Any]], bool]
 class Layout:
     """Which layers differ from full attention with a dense MLP."""
 
-    mixer: Mixer = "full"
+    mixer: str = "full"
     """The mixer of the layers that are not full attention."""
     full: Choice = lambda index, fields: True
     """Whether a layer is full attention all the same, where the config does not name each layer's type."""

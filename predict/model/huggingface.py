@@ -10,8 +10,10 @@ from typing import Any
 from predict.model.derived_fields import decide_by_numbers, derive
 from predict.model.families import FAMILIES, OTHER_NAMES, UNMODELLED
 from predict.model.family import DENSE_LAYERS, LAYER_TYPES, Family
-from predict.model.layer_kinds import Experts, LatentAttention, LinearAttention
 from predict.model.layer_types import read_layers
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
+from predict.model.parts.mixture import Experts
 from predict.model.refusals import REFUSED_KEYS, is_neutral, refused
 from predict.model.spec import ModelSpec
 from sampling.files.documents import read_json

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.model.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family
-from predict.model.layer_kinds import DENSE, LayerKind, Mixer
+from predict.model.layer_kinds import DENSE, LayerKind
 from sampling.files.faults import Fault, did_you_mean, shown
 
 Fields = Mapping[str, Any]
@@ -43,16 +43,14 @@ def _window(fields: Fields) -> int:
     return int(fields.get("layout.window", 0)) if fields.get("layout.windowed", True) else 0
 
 
-def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int) -> list[Mixer]:
+def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int) -> list[str]:
     layout = family.layout
     if layout.mixer == "sliding" and not window:
         return ["full"] * layers
     return ["full" if layout.full(index, fields) else layout.mixer for index in range(layers)]
 
 
-def _named_mixers(
-    family: Family, layers: int, given: Mapping[Any, Any], window: int
-) -> tuple[list[Mixer], list[Fault]]:
+def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window: int) -> tuple[list[str], list[Fault]]:
     """The mixer of each layer where their types are named, else none."""
     types = given.get(LAYER_TYPES)
     if types is None or not family.layout.typed:

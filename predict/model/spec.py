@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predict.model.layer_kinds import DENSE, Experts, LatentAttention, LayerKind, LinearAttention, Mixer
-
-__all__ = ["DENSE", "Experts", "LatentAttention", "LayerKind", "LinearAttention", "Mixer", "ModelSpec"]
+from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.parts.attention import Attention
+from predict.model.parts.dense import Dense
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
+from predict.model.parts.mixture import Experts
+from predict.model.parts.part import FeedForward, LayerPart, Mixer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """What of a model decides its cost. Every projection's shape follows from these fields.
+    """The sizes of a model that decide its cost.
 
-    Linear weights are [out, in]: query [q_width, hidden], key and value [kv_width, hidden], output [hidden, q_width],
-    up (and gate) [ffn, hidden], down [hidden, ffn], embedding and head [vocab, hidden]. Layers that are not full attention
-    with a dense MLP are told by `layer_kinds`, and their shapes by `latent`, `linear` and `experts`.
+    Layers that are not full attention with a dense MLP are listed in `layer_kinds`; their shapes are `latent`, `linear`,
+    `experts` and `further`. `mixer` and `feed_forward` give the matrices of each kind; embedding and head are [vocab, hidden].
     """
 
     name: str
@@ -80,6 +84,8 @@ class ModelSpec:
     """Shape of the linear layers."""
     experts: Experts | None = None
     """Shape of the sparse layers' mixture."""
+    further: tuple[LayerPart, ...] = ()
+    """Shapes of the mixers, and of the feed-forward of sparse layers, that have files of their own beside those above."""
 
     def __post_init__(self) -> None:
         if len(self.layer_kinds) not in (0, self.layers):
@@ -89,7 +95,7 @@ class ModelSpec:
         lacking = {
             "window": any(kind.mixer == "sliding" for kind in self.layer_kinds) and not self.window,
             "linear": any(kind.mixer == "linear" for kind in self.layer_kinds) and self.linear is None,
-            "experts": any(kind.sparse for kind in self.layer_kinds) and self.experts is None,
+            "experts": any(kind.sparse for kind in self.layer_kinds) and self._sparse_feed_forward is None,
         }
         if any(lacking.values()):
             named = ", ".join(field for field, lacks in lacking.items() if lacks)
@@ -119,10 +125,28 @@ class ModelSpec:
         """Output features of the key projection, and of the value's."""
         return self.kv_heads * self.head_dim
 
+    def mixer(self, kind: LayerKind) -> Mixer:
+        """The shape of what mixes the tokens in a layer of a kind."""
+        if kind.mixer in ("full", "sliding"):
+            return self.latent or Attention()
+        found: LayerPart | None = self.linear
+        if kind.mixer != "linear":
+            found = next((part for part in self.further if kind.mixer == part.NAME), None)
+        if not isinstance(found, Mixer):
+            raise ValueError(f"{self.name} has no {kind.mixer} layers")
+        return found
+
+    def feed_forward(self, kind: LayerKind) -> FeedForward:
+        """The shape of the MLP, or of what stands in its place, in a layer of a kind."""
+        if not kind.sparse:
+            return Dense()
+        if self._sparse_feed_forward is None:
+            raise ValueError(f"{self.name} has no mixture of experts")
+        return self._sparse_feed_forward
+
     @property
-    def query_gate_width(self) -> int:
-        """Output features that the query projection has for the gate."""
-        return self.q_width * self.query_gate
+    def _sparse_feed_forward(self) -> FeedForward | None:
+        return self.experts or next((part for part in self.further if isinstance(part, FeedForward)), None)
 
     @property
     def output_bias(self) -> bool:
@@ -134,37 +158,10 @@ class ModelSpec:
         """One norm: a scale, and in LayerNorm a shift."""
         return self.hidden * (2 if self.norm == "layer" else 1)
 
-    @property
-    def attention_parameters(self) -> int:
-        """Attention of one full (or sliding) layer: its projections and biases, the norms of its heads, its sinks."""
-        if self.latent is not None:
-            return self.latent.parameters(self.hidden, self.heads, bias=self.attention_bias)
-        into = self.q_width + self.query_gate_width + 2 * self.kv_width
-        weights = self.hidden * (into + self.q_width)
-        biases = into * self.attention_bias + self.hidden * self.output_bias
-        return weights + biases + 2 * self.head_dim * self.qk_norm + self.heads * self.sinks
-
-    @property
-    def mlp_parameters(self) -> int:
-        """The two or three matrices of one dense MLP, with their biases."""
-        into_ffn = 2 if self.gated else 1
-        weights = (into_ffn + 1) * self.hidden * self.ffn
-        return weights + (into_ffn * self.ffn + self.hidden) * self.mlp_bias
-
-    def mixer_parameters(self, kind: LayerKind) -> int:
-        """What mixes tokens in one layer of a kind: attention or the linear recurrence."""
-        if kind.mixer != "linear":
-            return self.attention_parameters
-        return self._linear.parameters(self.hidden)
-
-    def mlp_parameters_of(self, kind: LayerKind) -> int:
-        """The MLP of one layer of a kind, or its whole mixture of experts."""
-        return self._experts.parameters(self.hidden) if kind.sparse else self.mlp_parameters
-
     def layer_parameters_of(self, kind: LayerKind) -> int:
-        """One whole layer of a kind: mixer, MLP and norms."""
-        norms = self.norms_a_layer * self.norm_parameters
-        return self.mixer_parameters(kind) + self.mlp_parameters_of(kind) + norms
+        """One whole layer of a kind: mixer, feed-forward and norms."""
+        parts = (self.mixer(kind), self.feed_forward(kind))
+        return sum(part.parameters(self) for part in parts) + self.norms_a_layer * self.norm_parameters
 
     @property
     def layer_parameters(self) -> int:
@@ -190,14 +187,16 @@ class ModelSpec:
     @property
     def parameters(self) -> int:
         """Trainable parameters of the whole model, shared ones once, without multi-token prediction."""
-        layers = sum(self.layer_parameters_of(kind) for kind in self.kinds())
+        layers = sum(count * self.layer_parameters_of(kind) for kind, count in Counter(self.kinds()).items())
         return self.embedding_parameters + layers + self.final_norm_parameters + self.head_parameters
 
     @property
     def active_parameters(self) -> int:
         """`parameters` without the routed experts that one token is not sent to."""
-        sparse = sum(kind.sparse for kind in self.kinds())
-        return self.parameters - (sparse * self._experts.idle_parameters(self.hidden) if sparse else 0)
+        kinds = Counter(self.kinds())
+        return self.parameters - sum(
+            count * self.feed_forward(kind).idle_parameters(self) for kind, count in kinds.items()
+        )
 
     @property
     def mtp_kind(self) -> LayerKind:
@@ -210,15 +209,3 @@ class ModelSpec:
         with a norm for either, and a norm of its own before the shared head."""
         module = self.layer_parameters_of(self.mtp_kind) + 2 * self.hidden**2 + 3 * self.norm_parameters
         return self.mtp_layers * module
-
-    @property
-    def _linear(self) -> LinearAttention:
-        if self.linear is None:
-            raise ValueError(f"{self.name} has no linear layers")
-        return self.linear
-
-    @property
-    def _experts(self) -> Experts:
-        if self.experts is None:
-            raise ValueError(f"{self.name} has no mixture of experts")
-        return self.experts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from predict.model.spec import LayerKind
+from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.schedules.order import Placement
 from predict.workload.blocks import Block, Blocks, Calls, Repeated, plain

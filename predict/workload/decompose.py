@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from predict.model.spec import LayerKind
+from predict.model.layer_kinds import LayerKind
 from predict.run.plan import BEST
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun

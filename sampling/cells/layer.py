@@ -10,6 +10,7 @@ from sampling.arithmetic.composite import Composite, phase_of
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
+from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices
 from sampling.collectives.group import Group, entering_group, summed_over_group
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
@@ -65,25 +66,29 @@ class LayerShape(Composite):
     def has_output_bias(self) -> bool:
         return self.output_bias == "with" if self.output_bias else self.bias
 
+    def attention_matrices(self) -> tuple[Matrix, ...]:
+        """Query, key, value and output on one rank."""
+        whole = attention_matrices(
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            qkv_bias=self.qkv_bias,
+            output_bias=self.has_output_bias,
+        )
+        return tuple(matrix.on_rank(self.tp) for matrix in whole)
+
+    def mlp_matrices(self) -> tuple[Matrix, ...]:
+        """Up (and gate) and down on one rank."""
+        whole = mlp_matrices(hidden=self.hidden, width=self.ffn, gated=self.gated, bias=self.bias)
+        return tuple(matrix.on_rank(self.tp) for matrix in whole)
+
     def weight_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the layer's weights on one rank: matrices as [out, in], then vectors."""
-        query, key = self.heads * self.head_dim // self.tp, self.kv_heads * self.head_dim // self.tp
-        width = self.ffn // self.tp
-        shapes: list[tuple[int, ...]] = [
-            (query, self.hidden),
-            (key, self.hidden),
-            (key, self.hidden),
-            (self.hidden, query),
-        ]
-        shapes += [(width, self.hidden)] * (2 if self.gated else 1) + [(self.hidden, width)]
-        shapes += [(self.hidden,)] * (2 if self.norm == "rms" else 4)
-        if self.qkv_bias:
-            shapes += [(query,), (key,), (key,)]
-        if self.has_output_bias:
-            shapes += [(self.hidden,)]
-        if self.bias:
-            shapes += [(width,)] * (2 if self.gated else 1) + [(self.hidden,)]
-        return shapes
+        matrices = (*self.attention_matrices(), *self.mlp_matrices())
+        norms = [(self.hidden,)] * (2 if self.norm == "rms" else 4)
+        biases = [(matrix.outputs,) for matrix in matrices if matrix.bias]
+        return [*((matrix.outputs, matrix.inputs) for matrix in matrices), *norms, *biases]
 
     def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
         """Operators and collectives of one layer in one phase."""
@@ -116,12 +121,8 @@ class LayerShape(Composite):
             head_dim=self.head_dim,
             causal=True,
         )
-        return [
-            (self._gemm(heads * self.head_dim, self.hidden), 1),
-            (self._gemm(kv_heads * self.head_dim, self.hidden), 2),
-            (attention, 1),
-            (self._gemm(self.hidden, heads * self.head_dim), 1),
-        ]
+        query, key, _, output = self.attention_matrices()
+        return [(self._gemm(query), 1), (self._gemm(key), 2), (attention, 1), (self._gemm(output), 1)]
 
     def rotation_calls(self) -> list[tuple[Operator, int]]:
         if not self.rope:
@@ -137,14 +138,11 @@ class LayerShape(Composite):
     def mlp_calls(self) -> list[tuple[Operator, int]]:
         tokens, width = self.batch * self.seq_len, self.ffn // self.tp
         activation = (SwiGLU if self.gated else Gelu)(dtype=self.dtype, tokens=tokens, width=width)
-        return [
-            (self._gemm(width, self.hidden), 2 if self.gated else 1),
-            (activation, 1),
-            (self._gemm(self.hidden, width), 1),
-        ]
+        *up, down = self.mlp_matrices()
+        return [(self._gemm(up[0]), len(up)), (activation, 1), (self._gemm(down), 1)]
 
-    def _gemm(self, n: int, k: int) -> Gemm:
-        return Gemm(dtype=self.dtype, m=self.batch * self.seq_len, n=n, k=k)
+    def _gemm(self, matrix: Matrix) -> Gemm:
+        return Gemm(dtype=self.dtype, m=self.batch * self.seq_len, n=matrix.outputs, k=matrix.inputs)
 
     def _collectives_of(self, phase: Phase) -> tuple[Counted, ...]:
         if self.tp == 1 or phase == "backward_weight":

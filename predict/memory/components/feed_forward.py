@@ -5,7 +5,8 @@ from __future__ import annotations
 from predict.memory.components.norms import input_part, norm_part, residual_parts
 from predict.memory.components.part import Part, Parts
 from predict.memory.components.share import FP32, INDEX, Share
-from predict.model.layer_kinds import Experts, LayerKind
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.mixture import Experts
 from predict.workload.layers.feed_forward import SHARED, busiest_rank
 
 GROUPS, GROUPS_CHOSEN = 8, 4

@@ -5,7 +5,9 @@ from __future__ import annotations
 from predict.memory.components.norms import input_part, keeps_its_input, norm_bytes, norm_part, residual_parts
 from predict.memory.components.part import Part, Parts
 from predict.memory.components.share import FP32, Share
-from predict.model.layer_kinds import LatentAttention, LayerKind, LinearAttention
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
 
 CHUNK = 64
 """Tokens of a chunk of the gated delta rule (transformers 5.23 and flash-linear-attention alike)."""

@@ -111,7 +111,7 @@ class SeedShapes:
         """2 × H² × (1 + G/A) × P, which is 2 · H · (A + G) · d; latent attention as q_term + kv_term + pos + out."""
         model = self.model
         if model.latent is not None:
-            return model.latent.parameters(model.hidden, model.heads, bias=False)
+            return model.latent.elements_per_token(model) + model.latent.other_parameters(model)
         return 2 * model.hidden * (model.q_width + model.kv_width)
 
     def _attention_activation_bytes(self) -> int:

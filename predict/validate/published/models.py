@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from predict.model.spec import DENSE, Experts, LatentAttention, LayerKind, ModelSpec
+from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from sampling.hardware.cluster import CONFIGS
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from predict.model.spec import Experts, LayerKind
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.dense import Dense
+from predict.model.parts.mixture import Experts
 from predict.workload.layers.local import Local
 from predict.workload.layers.module import Exchange, Module, Works
 from predict.workload.layers.tensor_parallel import entering, leaving
 from sampling.arithmetic.expert_rows import BALANCED, exponent_of
+from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Permute, Router, Unpermute
@@ -28,7 +32,7 @@ def feed_forward_modules(local: Local, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def _dense(local: Local) -> tuple[Module, ...]:
-    works = mlp_works(local, local.model.ffn // local.plan.tp, gated=local.model.gated)
+    works = mlp_works(local, Dense().matrices(local.model), gated=local.model.gated)
     return (
         Module(name="mlp", works=works[:1], exchanges=entering(local)),
         Module(name="mlp", works=works[1:], exchanges=leaving(local)),
@@ -36,15 +40,11 @@ def _dense(local: Local) -> tuple[Module, ...]:
     )
 
 
-def mlp_works(local: Local, width: int, *, gated: bool) -> Works:
+def mlp_works(local: Local, matrices: Iterable[Matrix], *, gated: bool) -> Works:
     """Product in, activation, product out."""
-    hidden = local.model.hidden
-    activation = (SwiGLU if gated else Gelu)(dtype=local.dtype, tokens=local.tokens, width=width)
-    return (
-        (local.gemm(width * (2 if gated else 1), hidden), 1),
-        (activation, 1),
-        (local.gemm(hidden, width), 1),
-    )
+    products = products_on_rank(matrices, local.plan.tp)
+    activation = (SwiGLU if gated else Gelu)(dtype=local.dtype, tokens=local.tokens, width=products["down"][1])
+    return ((local.gemm(*products["up"]), 1), (activation, 1), (local.gemm(*products["down"]), 1))
 
 
 def _mixture(local: Local, experts: Experts) -> tuple[Module, ...]:
@@ -78,7 +78,7 @@ def _expert_modules(local: Local, experts: Experts, own_rows: int) -> tuple[Modu
     groups, rows = experts.count // plan.ep, own_rows * experts.topk * plan.etp
     busiest = busiest_rank(local.execution.expert_load, experts, plan.ep)
     rows = round(rows * busiest)
-    width = experts.ffn // plan.etp
+    products = products_on_rank(experts.expert_matrices(local.model), plan.etp)
 
     def grouped(n: int, k: int) -> GroupedGemm:
         return GroupedGemm(
@@ -90,15 +90,15 @@ def _expert_modules(local: Local, experts: Experts, own_rows: int) -> tuple[Modu
             distribution=_distribution(local.execution.expert_load),
         )
 
-    activation = (SwiGLU if experts.gated else Gelu)(dtype=local.dtype, tokens=rows, width=width)
+    activation = (SwiGLU if experts.gated else Gelu)(dtype=local.dtype, tokens=rows, width=products["down"][1])
     return (
         Module(
             name="moe",
-            works=((grouped(width * (2 if experts.gated else 1), hidden), 1),),
+            works=((grouped(*products["up"]), 1),),
             exchanges=_exchanges(local, round(own_rows * experts.topk * busiest), hidden),
         ),
         Module(name="moe_act", works=((activation, 1),), part_of="moe"),
-        Module(name="moe", works=((grouped(hidden, width), 1),)),
+        Module(name="moe", works=((grouped(*products["down"]), 1),)),
     )
 
 
@@ -180,7 +180,7 @@ def _hiding(local: Local) -> tuple[float, tuple[str, ...]]:
 def _shared(local: Local, experts: Experts) -> tuple[Module, ...]:
     if not experts.shared_ffn:
         return ()
-    works = mlp_works(local, experts.shared_ffn // local.plan.tp, gated=experts.gated)
+    works = mlp_works(local, experts.shared_matrices(local.model), gated=experts.gated)
     joined = ResidualAdd(dtype=local.dtype, tokens=local.rows, hidden=local.model.hidden)
     return (
         Module(name=SHARED, works=(*works, (joined, 1)), exchanges=(*entering(local), *leaving(local)), part_of="moe"),

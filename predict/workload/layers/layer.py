@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.model.spec import DENSE, LayerKind
+from predict.model.layer_kinds import DENSE, LayerKind
 from predict.workload.blocks import Beside, Block, Calls
 from predict.workload.layers.feed_forward import feed_forward_modules
 from predict.workload.layers.local import Local

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from predict.model.spec import LatentAttention, LayerKind, LinearAttention
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.attention import heads_on_rank
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
 from predict.workload.layers.context_parallel import exchange_of_keys
 from predict.workload.layers.local import Local
 from predict.workload.layers.module import Module, Works
 from predict.workload.layers.tensor_parallel import entering, leaving
+from sampling.cells.matrices import products_on_rank
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
@@ -30,9 +34,8 @@ def mixer_modules(local: Local, kind: LayerKind) -> tuple[Module, ...]:
 
 def _attention(local: Local, kind: LayerKind) -> tuple[Module, ...]:
     model, tp = local.model, local.plan.tp
-    heads, kv_heads = model.heads // tp, max(1, model.kv_heads // tp)
-    query = heads * model.head_dim * (2 if model.query_gate else 1)
-    into: Works = ((local.gemm(query + 2 * kv_heads * model.head_dim, model.hidden), 1),)
+    heads, kv_heads = heads_on_rank(model, tp)
+    products = products_on_rank(model.mixer(kind).matrices(model), tp)
     turned: list[tuple[RoPE | RMSNorm, float]] = []
     for own in (heads, kv_heads):
         if model.qk_norm:
@@ -41,14 +44,14 @@ def _attention(local: Local, kind: LayerKind) -> tuple[Module, ...]:
             turned.append((_rotary(local, own, model.rotary_dim or model.head_dim), 1))
     window = model.window if kind.mixer == "sliding" else 0
     return (
-        Module(name="qkv", works=into, exchanges=entering(local)),
+        Module(name="qkv", works=((local.gemm(*products["qkv"]), 1),), exchanges=entering(local)),
         Module(name="rope", works=tuple(turned)),
         Module(
             name=CORE,
             works=_core(local, heads, kv_heads, model.head_dim, window=window),
             exchanges=exchange_of_keys(local, heads * model.head_dim, 2 * kv_heads * model.head_dim),
         ),
-        Module(name="proj", works=((local.gemm(model.hidden, heads * model.head_dim), 1),), exchanges=leaving(local)),
+        Module(name="proj", works=((local.gemm(*products["proj"]), 1),), exchanges=leaving(local)),
         Module(name="residual", works=local.residual()),
     )
 
@@ -57,31 +60,30 @@ def _latent(local: Local, latent: LatentAttention) -> tuple[Module, ...]:
     """Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434). The ways down are whole on every rank of tp."""
     model, tp = local.model, local.plan.tp
     heads, head_dim = model.heads // tp, latent.nope_dim + latent.rope_dim
-    down: list[tuple[object, float]] = [(local.gemm(latent.kv_rank + latent.rope_dim, model.hidden, m=local.rows), 1)]
-    up: list[tuple[object, float]] = [
-        (local.norm(latent.kv_rank), 1),
-        (local.gemm(heads * (latent.nope_dim + latent.value_dim), latent.kv_rank), 1),
-    ]
+    products = products_on_rank(latent.matrices(model), tp)
+    down: Works = ((local.gemm(*products["kv_down"], m=local.rows), 1),)
+    up: Works = ((local.norm(latent.kv_rank), 1), (local.gemm(*products["kv_up"]), 1))
+    queries = local.gemm(*products["q_up"])
     if latent.q_rank:
-        down.append((local.gemm(latent.q_rank, model.hidden, m=local.rows), 1))
-        up += [(local.norm(latent.q_rank), 1), (local.gemm(heads * head_dim, latent.q_rank), 1)]
+        down += ((local.gemm(*products["q_down"], m=local.rows), 1),)
+        up += ((local.norm(latent.q_rank), 1), (queries, 1))
     else:
-        down.append((local.gemm(heads * head_dim, model.hidden), 1))
+        down += ((queries, 1),)
     # what is compressed on each rank's rows comes together before the ways up
     compressed = (latent.q_rank or model.hidden) + latent.kv_rank + latent.rope_dim
-    turned = [(_rotary(local, own, latent.rope_dim), 1.0) for own in (heads, 1)]
+    turned = tuple((_rotary(local, own, latent.rope_dim), 1) for own in (heads, 1))
     # keys are put together of their two parts for every head
     joined = Stream(dtype=local.dtype, size_bytes=2 * local.item_bytes * local.tokens * heads * head_dim)
     return (
-        Module(name="qkv_down", works=tuple(down)),  # type: ignore[arg-type]
-        Module(name="mla_up_proj", works=tuple(up), exchanges=entering(local, compressed)),  # type: ignore[arg-type]
+        Module(name="qkv_down", works=down),
+        Module(name="mla_up_proj", works=up, exchanges=entering(local, compressed)),
         Module(name="rope", works=(*turned, (joined, 1))),
         Module(
             name=CORE,
             works=_core(local, heads, heads, head_dim, value_dim=latent.value_dim),
             exchanges=exchange_of_keys(local, heads * head_dim, heads * (head_dim + latent.value_dim)),
         ),
-        Module(name="proj", works=((local.gemm(model.hidden, heads * latent.value_dim), 1),), exchanges=leaving(local)),
+        Module(name="proj", works=((local.gemm(*products["proj"]), 1),), exchanges=leaving(local)),
         Module(name="residual", works=local.residual()),
     )
 
@@ -91,6 +93,7 @@ def _linear(local: Local, linear: LinearAttention) -> tuple[Module, ...]:
     model, tp = local.model, local.plan.tp
     keys, values = linear.key_heads * linear.key_dim // tp, linear.value_heads * linear.value_dim // tp
     heads = linear.value_heads // tp
+    products = products_on_rank(linear.matrices(model), tp)
     delta = GatedDelta(
         dtype=local.dtype,
         batch=local.run.batch.micro,
@@ -105,13 +108,13 @@ def _linear(local: Local, linear: LinearAttention) -> tuple[Module, ...]:
     return (
         Module(
             name="qkv",
-            works=((local.gemm(2 * keys + 2 * values + 2 * heads, model.hidden), 1), (mixed, 1)),
+            works=((local.gemm(*products["qkv"]), 1), (mixed, 1)),
             exchanges=entering(local),
         ),
         Module(
             name=CORE, works=((delta, 1 / local.plan.cp),), exchanges=exchange_of_keys(local, values, 2 * keys + values)
         ),
-        Module(name="proj", works=((gated, 1), (local.gemm(model.hidden, values), 1)), exchanges=leaving(local)),
+        Module(name="proj", works=((gated, 1), (local.gemm(*products["proj"]), 1)), exchanges=leaving(local)),
         Module(name="residual", works=local.residual()),
     )
 

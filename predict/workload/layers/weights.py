@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from predict.model.spec import LayerKind, ModelSpec
+from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
 from predict.run.plan import Plan
 
 VOCABULARY_MULTIPLE = 128
@@ -28,26 +29,15 @@ class Weights:
 
 
 def layer_weights(model: ModelSpec, plan: Plan, kind: LayerKind) -> Weights:
-    """Of one layer: tp divides attention and MLP, ep and etp the experts; norms, router and latent ways down are whole.
-
-    Where there are fewer key and value heads than ranks of tp, each has one, which others hold too.
-    """
-    norms = model.norms_a_layer * model.norm_parameters
-    whole, split = norms, model.mixer_parameters(kind)
-    if model.latent and kind.mixer != "linear":
-        down = model.hidden * (model.latent.q_rank + model.latent.kv_rank + model.latent.rope_dim)
-        whole, split = whole + down, split - down
-    elif kind.mixer != "linear" and plan.tp > model.kv_heads:
-        head = 2 * (model.hidden + model.attention_bias) * model.head_dim
-        whole, split = whole + head, split - model.kv_heads * head
-    if not kind.sparse or model.experts is None:
-        return Weights(dense=whole + (split + model.mlp_parameters) // plan.tp)
-    experts = model.experts
-    routed = experts.count * experts.expert_parameters(model.hidden)
-    split += experts.shared_parameters(model.hidden)
+    """One layer: tp divides what its matrices split, ep and etp the routed experts; norms are whole on every rank."""
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    matrices = (*mixer.matrices(model), *feed_forward.matrices(model))
+    whole = model.norms_a_layer * model.norm_parameters
+    whole += sum(matrix.replicated_parameters(plan.tp) for matrix in matrices)
+    split = mixer.other_parameters(model) + feed_forward.other_parameters(model)
+    split += sum(matrix.split_parameters(plan.tp) for matrix in matrices)
     return Weights(
-        dense=whole + experts.router_parameters(model.hidden) + split // plan.tp,
-        experts=routed // (plan.ep * plan.etp),
+        dense=whole + split // plan.tp, experts=feed_forward.routed_parameters(model) // (plan.ep * plan.etp)
     )
 
 

@@ -9,7 +9,9 @@ import torch
 
 from predict.anchor.memory_part import VERSION, memory_run, parameters_of, place_of
 from predict.measure.benchmark.memory_worker import count_bytes
-from predict.model.spec import Experts, LayerKind, ModelSpec
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from sampling.hardware.cluster import load_cluster

@@ -10,7 +10,9 @@ from predict.anchor.benchmark_file import Benchmark, Timed, benchmark_of
 from predict.anchor.reduced_run import reduced, timeable
 from predict.anchor.restore import estimate_restored
 from predict.anchor.unit_costs import unit_costs
-from predict.model.spec import Experts, LayerKind, ModelSpec
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.run.execution import Execution

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from predict.model.spec import LayerKind
+from predict.model.layer_kinds import LayerKind
 from predict.workload.layers.local import Local
 
 

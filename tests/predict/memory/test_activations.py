@@ -22,7 +22,8 @@ from predict.memory.activations import (
 )
 from predict.memory.memory_profile import MemoryProfile
 from predict.memory.profiles import memory_profile_of, memory_profiles
-from predict.model.spec import DENSE, LayerKind, ModelSpec
+from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.spec import ModelSpec
 from predict.workload.layers.feed_forward import busiest_rank
 from predict.workload.layers.local import Local
 from predict.workload.layers.weights import padded_vocabulary

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from predict.memory.activations import Activations, embedding_activations, head_activations, layer_activations
 from predict.memory.profiles import memory_profiles
-from predict.model.spec import DENSE, ModelSpec
+from predict.model.layer_kinds import DENSE
+from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.local import Local
 from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes

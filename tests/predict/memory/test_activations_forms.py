@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from predict.memory.activations import layer_activations
-from predict.model.spec import DENSE, LayerKind
+from predict.model.layer_kinds import DENSE, LayerKind
 from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, local_of, own
 from tests.predict.workload.parallel_runs import spec
 

@@ -14,7 +14,9 @@ import pytest
 
 from predict.memory.seed.components import SeedComponent, SeedLayer
 from predict.memory.seed.formula import GIB, SeedMemory, seed_formula
-from predict.model.layer_kinds import Experts, LatentAttention, LayerKind
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun

@@ -11,7 +11,11 @@ import pytest
 
 from predict.model.families import FAMILIES
 from predict.model.huggingface import override, own_key
-from predict.model.spec import DENSE, Experts, LatentAttention, LayerKind, LinearAttention, ModelSpec
+from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import CONFIGS
 
@@ -276,8 +280,8 @@ def test_kinds_add_up_to_the_whole(name: str) -> None:
     layers = sum(spec.layer_parameters_of(kind) for kind in kinds)
     assert spec.parameters == ends + layers
     for kind in set(kinds):
-        parts = spec.mixer_parameters(kind) + spec.mlp_parameters_of(kind) + spec.norms_a_layer * spec.norm_parameters
-        assert spec.layer_parameters_of(kind) == parts
+        parts = spec.mixer(kind).parameters(spec) + spec.feed_forward(kind).parameters(spec)
+        assert spec.layer_parameters_of(kind) == parts + spec.norms_a_layer * spec.norm_parameters
     assert spec.active_parameters <= spec.parameters
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from predict.model.layer_kinds import DENSE
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import CONFIGS
@@ -108,7 +109,8 @@ def test_qwen2_has_biases_on_query_key_and_value_alone() -> None:
     llama = ModelSpec.from_hf_config(TINY[0])
     assert qwen.attention_bias
     assert not qwen.output_bias
-    assert qwen.attention_parameters - llama.attention_parameters == qwen.q_width + 2 * qwen.kv_width
+    biases = qwen.mixer(DENSE).parameters(qwen) - llama.mixer(DENSE).parameters(llama)
+    assert biases == qwen.q_width + 2 * qwen.kv_width
 
 
 def test_every_fault_of_a_config_json_is_told_at_once() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from predict.model.spec import LayerKind, ModelSpec
+from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
 from predict.workload.layers.weights import padded_vocabulary
@@ -29,17 +30,16 @@ def _made(model: str | ModelSpec, layers: int, plan: dict[str, Any], **settings:
 
 
 def _experts(model: ModelSpec, kinds: tuple[LayerKind, ...]) -> int:
-    experts = model.experts
-    return (
-        sum(kind.sparse for kind in kinds) * experts.count * experts.expert_parameters(model.hidden) if experts else 0
-    )
+    return sum(kind.sparse for kind in kinds) * model.experts.routed_parameters(model) if model.experts else 0
 
 
 def _whole_on_each_tensor_rank(model: ModelSpec, kinds: tuple[LayerKind, ...]) -> int:
     """Norms, router and what compresses latents, which tensor parallelism does not divide."""
     latent, experts = model.latent, model.experts
     down = model.hidden * (latent.q_rank + latent.kv_rank + latent.rope_dim) if latent else 0
-    routers = sum(kind.sparse for kind in kinds) * (experts.router_parameters(model.hidden) if experts else 0)
+    routers = sum(kind.sparse for kind in kinds) * (
+        sum(router.parameters for router in experts.routers(model)) if experts else 0
+    )
     return len(kinds) * (model.norms_a_layer * model.norm_parameters + down) + routers + model.final_norm_parameters
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.memory.activations import head_activations
 from predict.memory.profiles import memory_profiles
-from predict.model.spec import DENSE
+from predict.model.layer_kinds import DENSE
 from tests.predict.memory.test_activations import TOKENS, layer, local_of, own
 
 

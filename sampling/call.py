@@ -10,12 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from sampling.hardware.cluster import Cluster
-
-if TYPE_CHECKING:
-    import torch
 
 Phase = Literal[
     "forward",
@@ -33,16 +30,6 @@ State = Literal["burst", "sustained"]
 """How warm the device was that a call was timed on."""
 
 
-class Workload(Protocol):
-    """A built call, ready to be run phase by phase on one device."""
-
-    def prepare(self, phase: Phase) -> None:
-        """Untimed: bring the state to just before `phase` (a fresh graph for a backward, say)."""
-
-    def run(self, phase: Phase) -> None:
-        """Timed: do the phase once."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call(ABC):
     """One piece of work by its shape. Subclasses declare the fields; every field is an int, a bool or a str."""
@@ -52,7 +39,7 @@ class Call(ABC):
     COLUMNS: ClassVar[tuple[str, ...]] = ()
     """Fields that may hold an array each, so that `terms` and `features` of many calls come from one formula at once."""
     DONE_PER_RUN: ClassVar[int] = 1
-    """How many times one `Workload.run` does the call."""
+    """How many times one run of its workload does the call."""
     OVERHEAD: ClassVar[bool] = False
     """Whether it is a framework's own cost beside work that other calls stand for: nothing, unless it was sampled."""
 
@@ -79,10 +66,6 @@ class Call(ABC):
     def parts(self, phase: Phase) -> Sequence[Counted]:
         """The smaller calls this one is made of, for the ledger and where it was never sampled; () if it is atomic."""
         return ()
-
-    @abstractmethod
-    def build(self, device: torch.device) -> Workload:
-        """Make the tensors and modules; torch is imported in here."""
 
 
 @cache

@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.cells.layer import DenseLayer, LayerShape
 from sampling.collectives.group import Group
 from sampling.collectives.kinds import AllReduce
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.module_workload import ModuleWorkload
 
 
 @register
@@ -47,15 +41,3 @@ class GradientCell(LayerShape):
         shape = {field.name: getattr(self, field.name) for field in fields(DenseLayer)}
         layer = DenseLayer(**{**shape, "group_nodes": 1})
         return (Counted(call=layer, phase=phase, count=self.layers), Counted(call=reduce, phase="forward"))
-
-    def build(self, device: torch.device) -> ModuleWorkload:
-        from torch.nn import Sequential
-        from torch.nn.parallel import DistributedDataParallel
-
-        from sampling.torch_work.layer_module import make_layer, random_hidden
-        from sampling.torch_work.module_workload import ModuleWorkload
-
-        stack = DistributedDataParallel(Sequential(*(make_layer(self, device) for _ in range(self.layers))))
-        return ModuleWorkload(
-            [stack], lambda: random_hidden(self, device), keeps_graph=False, context=products_in(self.dtype)
-        )

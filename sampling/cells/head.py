@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite, phase_of
 from sampling.call import Counted, Phase
@@ -14,12 +14,6 @@ from sampling.collectives.group import Group, entering_group, summed_over_group
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
 from sampling.operators.vocabulary import CrossEntropy
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.module_workload import ModuleWorkload
 
 
 @register
@@ -65,13 +59,3 @@ class OutputHead(Composite):
         # the maximum, the sum of exponentials and the target's logit of every token, in fp32
         loss = summed_over_group(4 * tokens, group, False) * 3 if phase == "forward" else ()
         return (*operators, *entering, *loss)
-
-    def build(self, device: torch.device) -> ModuleWorkload:
-        from sampling.torch_work.head_module import make_head, random_hidden_and_target
-        from sampling.torch_work.module_workload import ModuleWorkload
-        from sampling.torch_work.tensor_parallel import loss_context
-        from sampling.torch_work.workload import COPIES
-
-        modules = [make_head(self, device) for _ in range(COPIES)]
-        context = loss_context(self.tp) if self.tp > 1 else products_in(self.dtype)
-        return ModuleWorkload(modules, lambda: random_hidden_and_target(self, device), context=context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sampling.arithmetic.composite import Composite, phase_of
 from sampling.arithmetic.operator import Operator
@@ -16,12 +16,6 @@ from sampling.operators.attention import Attention
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.module_workload import ModuleWorkload
 
 CELL_PHASES: tuple[Phase, ...] = (
     "forward",
@@ -179,16 +173,3 @@ class DenseLayer(LayerShape):
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         return self.layer_parts(phase)
-
-    def build(self, device: torch.device) -> ModuleWorkload:
-        from sampling.torch_work.layer_module import make_layer, random_hidden
-        from sampling.torch_work.module_workload import ModuleWorkload
-        from sampling.torch_work.workload import COPIES
-
-        modules = [make_layer(self, device) for _ in range(COPIES)]
-        return ModuleWorkload(
-            modules,
-            lambda: random_hidden(self, device),
-            compiled=self.compiled,
-            context=products_in(self.dtype),
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite, composite_features
 from sampling.arithmetic.expert_rows import rows_of_groups
@@ -17,12 +17,6 @@ from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.routing import Permute, Router, Unpermute
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.module_workload import ModuleWorkload
 
 
 @register
@@ -129,16 +123,3 @@ class MoELayer(Composite):
             "log2_rows_of_each": math.log2(sum(rows) / len(rows)),
             "log2_largest_over_mean": math.log2(max(rows) * len(rows) / sum(rows)),
         }
-
-    def build(self, device: torch.device) -> ModuleWorkload:
-        from sampling.torch_work.layer_module import make_moe_layer, random_hidden
-        from sampling.torch_work.module_workload import ModuleWorkload
-        from sampling.torch_work.workload import COPIES
-
-        modules = [make_moe_layer(self, device) for _ in range(COPIES)]
-        return ModuleWorkload(
-            modules,
-            lambda: random_hidden(self.dense, device),
-            compiled=self.compiled,
-            context=products_in(self.dtype),
-        )

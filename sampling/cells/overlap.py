@@ -1,7 +1,7 @@
-"""Compute and communication beside each other: how much slower each gets, from samples.
+"""A GEMM and a collective at the same time, each of which slows the other down.
 
-A GEMM and a collective share a GPU's memory bandwidth and some of its cores, and on a CPU the cores themselves. `Overlap`
-times either while the other is busy on every rank; `slow_down` sets that against the times of each alone.
+They share a GPU's memory bandwidth and some of its cores, and on a CPU the cores themselves. Divided by the times of each
+alone, the times of the two phases are the slow-down.
 """
 
 from __future__ import annotations
@@ -9,19 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import physics_features
 from sampling.call import Call, Counted, Phase
 from sampling.catalogue import make_call, register
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, Outside, ReduceScatter, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.call import Workload
 
 KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 REPEATS = 8
@@ -80,10 +75,3 @@ class Overlap(Call):
         for name, value in self.communication.terms("forward", cluster).items():
             features[f"log2_{name}_us"] = math.log2(value + 1e-3)
         return features
-
-    def build(self, device: torch.device) -> Workload:
-        from sampling.torch_work.overlap_workload import OverlapWorkload
-        from sampling.torch_work.process_groups import present
-
-        group = present().own(self.communication)
-        return Outside() if group is None else OverlapWorkload(self, device, group)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.collectives.kinds import SendRecv
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import StepWorkload
 
 MICROBATCHES = 8
 RANKS = 2
@@ -42,26 +37,3 @@ class PipelineAction(Composite):
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         return (Counted(call=SendRecv(size_bytes=self.size_bytes, ranks=RANKS, ranks_per_node=RANKS), phase="forward"),)
-
-    def build(self, device: torch.device) -> StepWorkload:
-        import torch
-        from torch.distributed import get_rank
-        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
-
-        from sampling.torch_work.workload import StepWorkload, torch_dtype
-
-        rank = get_rank()
-        module = torch.nn.PReLU(device=device, dtype=torch_dtype(self.dtype))
-        stage = PipelineStage(module, rank, RANKS, device)
-        schedule = ScheduleGPipe(stage, MICROBATCHES, loss_fn=lambda output, target: output[0, 0])
-        batch = torch.randn(
-            MICROBATCHES, self.size_bytes // self.item_bytes, device=device, dtype=torch_dtype(self.dtype)
-        )
-
-        def step() -> None:
-            if rank == 0:
-                schedule.step(batch)
-            else:
-                schedule.step(target=batch, losses=[])
-
-        return StepWorkload(step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import add_terms
 from sampling.arithmetic.operator import Operator
@@ -13,12 +13,7 @@ from sampling.catalogue import register
 from sampling.collectives.group import Group
 from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import Cluster
-from sampling.operators.optimizer import STEP, AdamW, parameter_list
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import StepWorkload
+from sampling.operators.optimizer import STEP, AdamW
 
 
 @register
@@ -59,13 +54,3 @@ class ShardedAdamW(Operator):
             size_bytes=self.item_bytes * self.parameters, ranks=group.ranks, ranks_per_node=group.ranks_per_node
         )
         return Counted(call=own, phase="step"), Counted(call=gather, phase="forward")
-
-    def build(self, device: torch.device) -> StepWorkload:
-        import torch
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        from sampling.torch_work.workload import StepWorkload
-
-        weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
-        optimizer = ZeroRedundancyOptimizer(weights, optimizer_class=torch.optim.AdamW, fused=True)
-        return StepWorkload(optimizer.step)

@@ -7,19 +7,13 @@ buffer of an all-to-all, and the message of a send-recv. Wire factors are those 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from sampling.arithmetic.arrays import least, log2
 from sampling.call import Call, Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.call import Workload
 
 RUN: tuple[Phase, ...] = ("forward",)
 FILLING_US = (3, 30)
@@ -78,56 +72,6 @@ class Collective(Call):
             "log2_nodes": math.log2(max(1.0, self.ranks / self.ranks_per_node)),
         }
 
-    @abstractmethod
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        """Do it on a process group of torch's that this rank is in, and wait for it."""
-
-    def build(self, device: torch.device) -> Workload:
-        from sampling.torch_work.process_groups import present
-
-        group = present().own(self)
-        return Outside() if group is None else CollectiveWorkload(self, device, group)
-
-
-class CollectiveWorkload:
-    """Runs one collective on a process group, again and again on the same buffers."""
-
-    def __init__(self, collective: Collective, device: torch.device, group: Any) -> None:
-        self._collective = collective
-        self._group = group
-        self._buffers = Buffers(device, collective.size_bytes, collective.ranks, collective.BESIDE)
-
-    def prepare(self, phase: Phase) -> None:
-        # keeps repeated sums finite
-        self._buffers.whole.clamp_(-1.0, 1.0)
-
-    def run(self, phase: Phase) -> None:
-        self._collective.run_once(self._buffers, self._group)
-
-
-class Outside:
-    """What a rank does whose neighbours run a collective without it."""
-
-    def prepare(self, phase: Phase) -> None:
-        """Nothing."""
-
-    def run(self, phase: Phase) -> None:
-        """Nothing: the slowest rank's time counts, and this one's is the least."""
-
-
-class Buffers:
-    """fp32 buffers for a collective: the whole, and where it needs one another of its size or one rank's shard."""
-
-    def __init__(
-        self, device: torch.device, size_bytes: int, ranks: int, beside: Literal["", "shard", "other"]
-    ) -> None:
-        import torch
-
-        shard = max(1, math.ceil(size_bytes / 4 / ranks))
-        self.whole = torch.randn(shard * ranks, device=device)
-        self.other = torch.empty_like(self.whole) if beside == "other" else self.whole
-        self.shard = torch.randn(shard, device=device) if beside == "shard" else self.whole
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,11 +86,6 @@ class AllReduce(Collective):
     def steps(self) -> float:
         return 2 * (self.ranks - 1)
 
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        import torch.distributed as dist
-
-        dist.all_reduce(buffers.whole, group=group)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,11 +94,6 @@ class AllGather(Collective):
 
     NAME: ClassVar[str] = "all_gather"
     BESIDE: ClassVar[Literal["", "shard", "other"]] = "shard"
-
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        import torch.distributed as dist
-
-        dist.all_gather_into_tensor(buffers.whole, buffers.shard, group=group)
 
 
 @register
@@ -170,11 +104,6 @@ class ReduceScatter(Collective):
     NAME: ClassVar[str] = "reduce_scatter"
     BESIDE: ClassVar[Literal["", "shard", "other"]] = "shard"
 
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        import torch.distributed as dist
-
-        dist.reduce_scatter_tensor(buffers.shard, buffers.whole, group=group)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,11 +112,6 @@ class AllToAll(Collective):
 
     NAME: ClassVar[str] = "all_to_all"
     BESIDE: ClassVar[Literal["", "shard", "other"]] = "other"
-
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        import torch.distributed as dist
-
-        dist.all_to_all_single(buffers.other, buffers.whole, group=group)
 
 
 @register
@@ -203,14 +127,3 @@ class SendRecv(Collective):
 
     def steps(self) -> float:
         return 1.0
-
-    def run_once(self, buffers: Buffers, group: Any) -> None:
-        import torch.distributed as dist
-
-        peer = 1 - dist.get_rank(group)
-        if peer == 1:
-            dist.send(buffers.whole, group=group, group_dst=peer)
-            dist.recv(buffers.whole, group=group, group_src=peer)
-        else:
-            dist.recv(buffers.whole, group=group, group_src=peer)
-            dist.send(buffers.whole, group=group, group_dst=peer)

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.arrays import least, log2
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features
 from sampling.arithmetic.tiles import wave_features
 from sampling.call import Phase
 from sampling.catalogue import register
-from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -86,32 +77,3 @@ class Attention(Operator):
             "log2_heads_in_all": log2(self.batch * self.heads),
             "log2_heads_per_key": log2(self.heads / self.kv_heads),
         }
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.torch_work.attention_kernels import attention_kernel
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        attend, note = attention_kernel(self, device)
-
-        def copy() -> Copy:
-            query = leaf(device, self.dtype, self.batch, self.seq_len, self.heads, self.head_dim)
-            key = leaf(device, self.dtype, self.batch, self.seq_len, self.kv_heads, self.head_dim)
-            value = leaf(device, self.dtype, self.batch, self.seq_len, self.kv_heads, self.value_head_dim)
-            return Copy(forward=lambda: attend(query, key, value), inputs=[query, key, value])
-
-        copies = [copy() for _ in range(COPIES)]
-        if self.kernel:
-            self._refuse_unless_it_runs(copies[0].forward)
-        return AutogradWorkload(copies, context=products_in(self.dtype), note=note)
-
-    def _refuse_unless_it_runs(self, forward: Callable[[], torch.Tensor]) -> None:
-        """A named kernel has limits of its own, such as head sizes, and says so only when it is run."""
-        import torch
-
-        try:
-            forward()
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ValueError, AssertionError) as error:
-            reason = str(error).partition("\n")[0]
-            raise SkippedError(f"{self.NAME}: the {self.kernel} kernel does not take {self}: {reason}") from None

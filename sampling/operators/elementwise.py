@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,18 +21,6 @@ class _Elementwise(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
-
-
-def _workload(
-    device: torch.device, dtype: str, shape: tuple[int, ...], inputs: int, apply: Callable[..., torch.Tensor]
-) -> AutogradWorkload:
-    from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-    def copy() -> Copy:
-        tensors = [leaf(device, dtype, *shape) for _ in range(inputs)]
-        return Copy(forward=lambda: apply(*tensors), inputs=tensors)
-
-    return AutogradWorkload([copy() for _ in range(COPIES)])
 
 
 @register
@@ -58,12 +39,6 @@ class SwiGLU(_Elementwise):
     def elements(self) -> int:
         return self.tokens * self.width
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn import functional
-
-        shape = (self.tokens, self.width)
-        return _workload(device, self.dtype, shape, 2, lambda gate, up: functional.silu(gate) * up)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +55,6 @@ class Gelu(_Elementwise):
     @property
     def elements(self) -> int:
         return self.tokens * self.width
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn import functional
-
-        return _workload(device, self.dtype, (self.tokens, self.width), 1, functional.gelu)
 
 
 @register
@@ -104,9 +74,6 @@ class ResidualAdd(_Elementwise):
     def elements(self) -> int:
         return self.tokens * self.hidden
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        return _workload(device, self.dtype, (self.tokens, self.hidden), 2, lambda x, y: x + y)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,28 +92,3 @@ class RoPE(_Elementwise):
     @property
     def elements(self) -> int:
         return self.batch * self.seq_len * self.heads * self.head_dim
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        cosine, sine = rotary_table(device, self.dtype, self.seq_len, self.head_dim)
-        shape = (self.batch, self.seq_len, self.heads, self.head_dim)
-        return _workload(device, self.dtype, shape, 1, lambda x: rotate(x, cosine, sine))
-
-
-def rotary_table(device: torch.device, dtype: str, seq_len: int, head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine [seq, 1, head_dim] of the rotary angles, base 10,000."""
-    import torch
-
-    from sampling.torch_work.workload import torch_dtype
-
-    inverse = 10_000.0 ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim)
-    angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), inverse)
-    both = torch.cat([angles, angles], dim=-1).unsqueeze(1)
-    return both.cos().to(torch_dtype(dtype)), both.sin().to(torch_dtype(dtype))
-
-
-def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Rotate the two halves of the last dimension of x [batch, seq, heads, head_dim]."""
-    import torch
-
-    first, second = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat([-second, first], dim=-1) * sine

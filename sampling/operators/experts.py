@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite, phase_of
-from sampling.arithmetic.expert_rows import experts_with_rows, rows_of_groups
+from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import WITH_WEIGHTS, Operator, physics_features
 from sampling.arithmetic.tiles import wave_features
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import Gelu, SwiGLU
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -65,22 +59,6 @@ class GroupedGemm(Operator):
             **wave_features(rows_of_each, self.n, busy, cluster.gpu.multiprocessors),
             "log2_rows_of_each": math.log2(rows_of_each),
         }
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.torch_work.grouped_product import describe, ends_of, grouped_product
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
-
-        refuse_named_kernel(self.NAME, self.kernel)
-        ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)
-        product = grouped_product(device, self.dtype, self.n, self.k)
-
-        def copy() -> Copy:
-            x = leaf(device, self.dtype, self.rows, self.k)
-            weight = leaf(device, self.dtype, self.groups, self.n, self.k)
-            return Copy(forward=lambda: product(x, weight, ends), inputs=[x], weights=[weight])
-
-        copies = [copy() for _ in range(COPIES)]
-        return AutogradWorkload(copies, context=products_in(self.dtype), note=describe(product))
 
 
 @register
@@ -150,22 +128,3 @@ class ExpertMLP(Composite):
             "log2_rows_of_each": math.log2(rows_of_each),
             "log2_width": math.log2(self.width),
         }
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.torch_work.experts_module import Experts
-        from sampling.torch_work.grouped_product import describe, ends_of
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
-
-        refuse_named_kernel(self.NAME, self.kernel)
-        ends = ends_of(rows_of_groups(self.rows, self.groups, self.distribution), device)
-        modules = [
-            Experts(self.groups, self.hidden, self.width, gated=self.gated, dtype=self.dtype, device=device)
-            for _ in range(COPIES)
-        ]
-
-        def copy(module: Experts) -> Copy:
-            x = leaf(device, self.dtype, self.rows, self.hidden)
-            return Copy(forward=lambda: module(x, ends), inputs=[x], weights=list(module.parameters()))
-
-        note = describe(modules[0].product)
-        return AutogradWorkload([copy(module) for module in modules], context=products_in(self.dtype), note=note)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
 from sampling.arithmetic.tiles import alignment_features, wave_features
 from sampling.call import Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload, PhaseWorkload
 
 LEAST_OUTPUT_BYTES = 2
 
@@ -58,23 +52,6 @@ class Gemm(Operator):
             **alignment_features(m=self.m, n=self.n, k=self.k),
         }
 
-    def build(self, device: torch.device) -> AutogradWorkload | PhaseWorkload:
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf, refuse_named_kernel
-
-        refuse_named_kernel(self.NAME, self.kernel)
-        if self.dtype == "fp8":
-            from sampling.torch_work.scaled_product import fp8_products
-
-            return fp8_products(device, self.m, self.n, self.k)
-
-        def copy() -> Copy:
-            x, weight = leaf(device, self.dtype, self.m, self.k), leaf(device, self.dtype, self.n, self.k)
-            return Copy(forward=lambda: functional.linear(x, weight), inputs=[x], weights=[weight])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)], context=products_in(self.dtype))
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,20 +84,3 @@ class BatchedGemm(Operator):
             **wave_features(self.m, self.n, self.batch, cluster.gpu.multiprocessors),
             **alignment_features(m=self.m, n=self.n, k=self.k),
         }
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        import torch
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            left = leaf(device, self.dtype, self.batch, self.m, self.k)
-            right = leaf(device, self.dtype, self.batch, self.k, self.n)
-            if not self.adds:
-                return Copy(forward=lambda: torch.bmm(left, right), inputs=[left, right])
-            # beta = 0 reads nothing of it, as attention's scores start from an empty buffer
-            onto = torch.empty(self.batch, self.m, self.n, device=device, dtype=left.dtype)
-            forward = lambda: torch.baddbmm(onto, left, right, beta=0.0, alpha=self.k**-0.5)  # noqa: E731
-            return Copy(forward=forward, inputs=[left, right])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)], context=products_in(self.dtype))

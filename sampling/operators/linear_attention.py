@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-from sampling.errors import SkippedError
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 GATE_BYTES = 4
 
@@ -56,37 +49,3 @@ class GatedDelta(Operator):
             else self.item_bytes * (2 * keys + 3 * values) + 2 * gates
         )
         return float(self.batch * self.seq_len * of_token)
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        try:
-            chunk_gated_delta_rule = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
-        except ImportError as error:
-            raise SkippedError(
-                f"{self.NAME}: needs flash-linear-attention (pip install it to time this): {error}"
-            ) from None
-        import torch
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            keys = (device, self.dtype, self.batch, self.seq_len, self.heads, self.head_dim)
-            query, key = leaf(*keys), leaf(*keys)
-            value = leaf(device, self.dtype, self.batch, self.seq_len, self.value_heads, self.value_dim)
-            gates = (self.batch, self.seq_len, self.value_heads)
-            decay = functional.logsigmoid(torch.randn(*gates, device=device)).requires_grad_()
-            beta = leaf(device, self.dtype, *gates)
-
-            def forward() -> torch.Tensor:
-                repeats = self.value_heads // self.heads
-                own_query, own_key = (
-                    one.repeat_interleave(repeats, dim=2) if repeats > 1 else one for one in (query, key)
-                )
-                output: torch.Tensor = chunk_gated_delta_rule(
-                    own_query, own_key, value, g=decay, beta=beta.sigmoid(), use_qk_l2norm_in_kernel=True
-                )[0]
-                return output
-
-            return Copy(forward=forward, inputs=[query, key, value, decay, beta])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])

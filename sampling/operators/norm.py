@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import WITH_WEIGHTS, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,18 +40,6 @@ class RMSNorm(_Norm):
 
     NAME: ClassVar[str] = "rms_norm"
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)
-            forward = lambda: functional.rms_norm(x, (self.hidden,), weight, 1e-5)  # noqa: E731
-            return Copy(forward=forward, inputs=[x], weights=[weight])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,16 +47,3 @@ class LayerNorm(_Norm):
     """γ·(x−μ)/√(σ²+ε)+β (Ba et al., arXiv 1607.06450)."""
 
     NAME: ClassVar[str] = "layer_norm"
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            x, weight = leaf(device, self.dtype, self.tokens, self.hidden), leaf(device, self.dtype, self.hidden)
-            bias = leaf(device, self.dtype, self.hidden)
-            forward = lambda: functional.layer_norm(x, (self.hidden,), weight, bias)  # noqa: E731
-            return Copy(forward=forward, inputs=[x], weights=[weight, bias])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])

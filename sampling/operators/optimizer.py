@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import StepWorkload
 
 STEP: tuple[Phase, ...] = ("step",)
 
@@ -47,18 +42,6 @@ class AdamW(Operator):
     def parts(self, phase: Phase) -> Sequence[Counted]:
         return (Counted(call=replace(self, tp=1), phase=phase),) if self.tp > 1 else ()
 
-    def build(self, device: torch.device) -> StepWorkload:
-        import torch
-
-        from sampling.torch_work.workload import StepWorkload
-
-        weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
-        if self.tp > 1:
-            from sampling.torch_work.tensor_parallel import as_shards
-
-            weights = as_shards(weights, device, self.tp)
-        return StepWorkload(torch.optim.AdamW(weights, fused=True).step)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,31 +59,3 @@ class GradientScale(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return 2.0 * self.item_bytes * self.parameters
-
-    def build(self, device: torch.device) -> StepWorkload:
-        from sampling.torch_work.workload import StepWorkload
-
-        weights = parameter_list(device, self.dtype, self.parameters, self.tensors)
-
-        def scale() -> None:
-            for weight in weights:
-                assert weight.grad is not None
-                weight.grad.div_(1.0001)
-
-        return StepWorkload(scale)
-
-
-def parameter_list(device: torch.device, dtype: str, parameters: int, tensors: int) -> list[torch.Tensor]:
-    """Leaf tensors with gradients: a quarter as small as norm weights, the rest sharing the bulk."""
-    import torch
-
-    from sampling.torch_work.workload import leaf
-
-    small = [min(256, parameters // tensors)] * (tensors // 4)
-    large = tensors - len(small)
-    bulk, rest = divmod(parameters - sum(small), large)
-    sizes = small + [bulk] * (large - 1) + [bulk + rest]
-    weights = [leaf(device, dtype, size) for size in sizes]
-    for weight in weights:
-        weight.grad = torch.randn_like(weight)
-    return weights

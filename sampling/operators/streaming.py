@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -36,17 +31,6 @@ class Dropout(Operator):
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.count * (2 * self.item_bytes + 1)
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            x = leaf(device, self.dtype, self.count)
-            return Copy(forward=lambda: functional.dropout(x, 0.1), inputs=[x])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +49,3 @@ class Stream(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.size_bytes
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            x = leaf(device, self.dtype, max(1, self.size_bytes // (2 * self.item_bytes)))
-            return Copy(forward=lambda: x * 1.5, inputs=[x])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])

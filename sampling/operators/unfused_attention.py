@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite
 from sampling.arithmetic.operator import FORWARD_BACKWARD
@@ -12,12 +12,6 @@ from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
-from sampling.torch_work.precision import products_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -53,24 +47,3 @@ class UnfusedAttention(Composite):
 
     def _product(self, *, n: int, k: int, adds: bool) -> BatchedGemm:
         return BatchedGemm(dtype=self.dtype, batch=self.matrices, m=self.seq_len, n=n, k=k, adds=adds)
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        import torch
-
-        from sampling.operators.softmax import softmax_of
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        softmax = softmax_of(device, self.seq_len, fused=self.fused_softmax)
-
-        def copy() -> Copy:
-            shape = (device, self.dtype, self.matrices, self.seq_len, self.head_dim)
-            query, key, value = leaf(*shape), leaf(*shape), leaf(*shape)
-            onto = torch.empty(self.matrices, self.seq_len, self.seq_len, device=device, dtype=query.dtype)
-
-            def forward() -> torch.Tensor:
-                scores = torch.baddbmm(onto, query, key.transpose(1, 2), beta=0.0, alpha=self.head_dim**-0.5)
-                return torch.bmm(softmax(scores), value)
-
-            return Copy(forward=forward, inputs=[query, key, value])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)], context=products_in(self.dtype))

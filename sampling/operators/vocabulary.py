@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from sampling.arithmetic.composite import add_terms
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
@@ -12,11 +12,6 @@ from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.collectives.group import Group, entering_group, summed_over_group
 from sampling.hardware.cluster import Cluster
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.torch_work.workload import AutogradWorkload
 
 
 @register
@@ -72,20 +67,6 @@ class Embedding(Operator):
         own = replace(self, vocab=self.vocab // self.tp, tp=1, sp=False, group_nodes=1)
         return (Counted(call=own, phase=phase), *reduce)
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        import torch
-
-        from sampling.torch_work.tensor_parallel import parallel_embedding
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, torch_dtype
-
-        def copy() -> Copy:
-            table = torch.nn.Embedding(self.vocab, self.hidden, device=device, dtype=torch_dtype(self.dtype))
-            module = parallel_embedding(table, device, self.tp, self.sp)
-            ids = torch.randint(self.vocab, (self.batch, self.seq_len), device=device)
-            return Copy(forward=lambda: module(ids), weights=list(module.parameters()))
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,16 +84,3 @@ class CrossEntropy(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return float((self.item_bytes + 4) * self.tokens * self.vocab)
-
-    def build(self, device: torch.device) -> AutogradWorkload:
-        import torch
-        from torch.nn import functional
-
-        from sampling.torch_work.workload import COPIES, AutogradWorkload, Copy, leaf
-
-        def copy() -> Copy:
-            logits = leaf(device, self.dtype, self.tokens, self.vocab)
-            target = torch.randint(self.vocab, (self.tokens,), device=device)
-            return Copy(forward=lambda: functional.cross_entropy(logits.float(), target), inputs=[logits])
-
-        return AutogradWorkload([copy() for _ in range(COPIES)])

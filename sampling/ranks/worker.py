@@ -38,8 +38,8 @@ from sampling.store.journal import append_to_journal
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
-from sampling.torch_work import process_groups
-from sampling.torch_work.agreement import Agreement, LoneRank
+from sampling.torch_work.collectives import process_groups
+from sampling.torch_work.collectives.agreement import Agreement, LoneRank
 
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sampling.call import Phase, State, Workload
+from sampling.call import Phase, State
 from sampling.hardware.cpu_load import load_of_others, read_cpu_clock
 from sampling.hardware.power import Reading
 from sampling.timing.timer import Ranks, TimerSettings, Timing, combined, summary, uncertainty
+from sampling.torch_work.workload_protocols import Workload
 
 SLICES = 4
 """Into so many the heating is cut; the clock is read after each."""

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sampling.call import Call, Phase, Workload
+from sampling.call import Call, Phase
 from sampling.errors import ConfigError, SkippedError, UserError
 from sampling.hardware.cluster import Cluster
 from sampling.ranks.rank import rank_from
 from sampling.timing.call_memory import MEMORY_SHARE, fits
 from sampling.timing.timer import Ranks
-from sampling.torch_work.workload_protocols import Rotates
+from sampling.torch_work.workload_protocols import Rotates, Workload
 
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from sampling.call import Phase, Workload
+from sampling.call import Phase
 from sampling.hardware.power import Reading, read_device
 from sampling.timing.graph_replay import replayed_us
-from sampling.torch_work.workload_protocols import Rotates
+from sampling.torch_work.workload_protocols import Rotates, Workload
 
 FLUSH_FACTOR = 2.0
 """Size of what is written to flush a cache, over the cache's own."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from sampling.call import Phase, Workload
-from sampling.torch_work.workload_protocols import Forgets
+from sampling.call import Phase
+from sampling.torch_work.workload_protocols import Forgets, Workload
 
 WARM_UPS = 3
 """Runs before a capture: libraries choose kernels and take their workspaces in the first ones."""

@@ -9,14 +9,15 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from sampling.arithmetic.operator import Operator
-from sampling.call import Call, Phase, Request, Workload
+from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
 from sampling.store.sample import Sample
 from sampling.timing.failures import Guarded, Notes, agreed, failure, refusal, tell_on_stderr
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
-from sampling.torch_work.workload_protocols import Noted, SelfTimed
+from sampling.torch_work.build import build
+from sampling.torch_work.workload_protocols import Noted, SelfTimed, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +79,7 @@ class _Bench:
         """Add the rows to `samples`; why the rest of them is lacking, or ''."""
         call, reason, workload = request.call, "", None
         try:
-            workload = call.build(self.device)
+            workload = build(call, self.device)
         except Exception as error:
             reason = failure(error, spans_ranks=call.group_size > 1)
             if not reason:

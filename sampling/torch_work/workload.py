@@ -1,30 +1,16 @@
-"""A built operator: several distinct copies, rotated, so that weights are as cold as in a model of many layers."""
+"""Workloads of operators: several distinct copies, run in turn, so that weights are as cold as in a model of many layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import torch
+
+from sampling.call import Phase
 from sampling.errors import SkippedError
-from sampling.torch_work.precision import Context, torch_dtype
-
-__all__ = [
-    "COPIES",
-    "AutogradWorkload",
-    "Copy",
-    "PhaseWorkload",
-    "StepWorkload",
-    "leaf",
-    "refuse_named_kernel",
-    "torch_dtype",
-]
-
-if TYPE_CHECKING:
-    import torch
-
-    from sampling.call import Phase
+from sampling.torch_work.precision import Context, products_in, torch_dtype
 
 COPIES = 2
 
@@ -44,16 +30,16 @@ class Copy:
 
 
 class AutogradWorkload:
-    """Times the phases of a differentiable operator.
+    """The phases of a differentiable operator, on COPIES of what `make_copy` makes.
 
     Each copy's graph is made once and kept, so that a backward can be repeated without its forward.
     `backward` leaves fresh `.grad` tensors (as a step's first microbatch does), `backward_accumulate` adds to existing
-    ones; `backward_input` and `backward_weight` are the two halves that zero-bubble schedules part.
-    `context` surrounds forward and backward; `note` says which way of several the operator is computed.
+    ones; `backward_input` and `backward_weight` are the two halves that zero-bubble schedules separate.
+    `context` surrounds forward and backward; `note` says which of several kernels computes the operator.
     """
 
-    def __init__(self, copies: Sequence[Copy], *, context: Context = nullcontext, note: str = "") -> None:
-        self._copies = copies
+    def __init__(self, make_copy: Callable[[], Copy], *, context: Context = nullcontext, note: str = "") -> None:
+        self._copies = [make_copy() for _ in range(COPIES)]
         self._context = context
         self._turn = 0
         self.note = note
@@ -67,15 +53,13 @@ class AutogradWorkload:
         return sum(others) >= 2 * cache_bytes
 
     def forget(self) -> None:
-        """Let go of every graph: the next backward follows a forward on the stream of its own time."""
+        """Drop every graph: the next backward follows a forward on the stream of its own time."""
         for copy in self._copies:
             copy.output = None
             for tensor in (*copy.inputs, *copy.weights):
                 tensor.grad = None
 
     def prepare(self, phase: Phase) -> None:
-        import torch
-
         self._turn += 1
         copy = self._current()
         if phase == "forward":
@@ -99,8 +83,6 @@ class AutogradWorkload:
             self._run(phase)
 
     def _run(self, phase: Phase) -> None:
-        import torch
-
         copy = self._current()
         if phase == "forward":
             copy.forward()
@@ -113,8 +95,29 @@ class AutogradWorkload:
         torch.autograd.grad(copy.output, list(targets), copy.output_gradient, retain_graph=True)
 
 
+Shape = tuple[int, ...]
+
+
+def autograd_workload(
+    device: torch.device,
+    dtype: str,
+    apply: Callable[..., torch.Tensor],
+    *,
+    inputs: Sequence[Shape],
+    weights: Sequence[Shape] = (),
+    note: str = "",
+) -> AutogradWorkload:
+    """`apply(*inputs, *weights)` on random tensors of these shapes."""
+
+    def copy() -> Copy:
+        tensors = [leaf(device, dtype, *shape) for shape in (*inputs, *weights)]
+        return Copy(forward=lambda: apply(*tensors), inputs=tensors[: len(inputs)], weights=tensors[len(inputs) :])
+
+    return AutogradWorkload(copy, context=products_in(dtype), note=note)
+
+
 class StepWorkload:
-    """Times something that is done once a training step, such as the optimizer."""
+    """Something that is done once a training step, such as the optimizer."""
 
     def __init__(self, step: Callable[[], object]) -> None:
         self._step = step
@@ -127,14 +130,14 @@ class StepWorkload:
 
 
 class PhaseWorkload:
-    """Times functions that are the phases themselves, one mapping of them a copy."""
+    """Functions that are the phases themselves, one mapping for each copy."""
 
     def __init__(self, copies: Sequence[Mapping[Phase, Callable[[], object]]]) -> None:
         self._copies = copies
         self._turn = 0
 
     def forget(self) -> None:
-        """There is no graph to let go of."""
+        """Nothing to do: there is no graph."""
 
     def prepare(self, phase: Phase) -> None:
         self._turn += 1
@@ -144,9 +147,7 @@ class PhaseWorkload:
 
 
 def leaf(device: torch.device, dtype: str, *shape: int) -> torch.Tensor:
-    """A random tensor that collects a gradient; random, since zeros flatter some devices' power limits."""
-    import torch
-
+    """A random tensor that collects a gradient; random, since zeros draw less power on some devices."""
     return torch.randn(*shape, device=device, dtype=torch_dtype(dtype)).mul_(0.05).requires_grad_()
 
 

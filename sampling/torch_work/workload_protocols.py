@@ -1,28 +1,40 @@
-"""What a workload may offer beside `prepare` and `run`, for a device's sake."""
+"""What a built call offers: two methods that all have, and others that only some have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from sampling.call import Phase
+
+
+class Workload(Protocol):
+    """A built call, ready to be run phase by phase on one device."""
+
+    def prepare(self, phase: Phase) -> None:
+        """Untimed: bring the state to just before `phase` (a fresh graph for a backward, say)."""
+
+    def run(self, phase: Phase) -> None:
+        """Timed: do the phase once."""
+
 
 @runtime_checkable
 class Rotates(Protocol):
-    """It runs on copies in turn, and knows whether that alone leaves a cache cold."""
+    """A workload that runs on copies in turn, and knows whether that alone leaves a cache cold."""
 
     def rotates_through(self, cache_bytes: float) -> bool: ...
 
 
 @runtime_checkable
 class Forgets(Protocol):
-    """It can let go of its graphs: a backward runs on the stream of its forward, which a capture must see too."""
+    """A workload that can drop its graphs: a backward runs on the stream of its forward, which a capture must see too."""
 
     def forget(self) -> None: ...
 
 
 @runtime_checkable
 class Noted(Protocol):
-    """It says which way of several it computes its operator; empty if there is nothing to say."""
+    """A workload that says which of several kernels computes it; empty if there is nothing to say."""
 
     note: str
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from regressors.dataset.training_data import TrainingData, training_data
-from sampling.call import Call, Counted, Phase, Workload
+from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import Cluster, Gpu, Link
 from sampling.store.sample import Sample
 
@@ -57,9 +56,6 @@ class Product(Call):
         return {name: math.log2(value) for name, value in (("m", self.m), ("n", self.n), ("k", self.k))} | {
             "always": 3.0
         }
-
-    def build(self, device: torch.device) -> Workload:
-        raise AssertionError("a synthetic operator is never run")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from sampling.cells.overlap import KINDS, Overlap
 from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
-from sampling.torch_work.overlap_workload import Background
+from sampling.torch_work.cells.overlap import Background
 
 CALL = Overlap(dtype="fp32", m=64, n=128, k=256, collective="all_gather", size_bytes=4096, ranks=4, ranks_per_node=2)
 GEMM = Gemm(dtype="fp32", m=64, n=128, k=256)

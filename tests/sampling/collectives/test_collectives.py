@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from sampling.catalogue import make_call
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Buffers, Collective, ReduceScatter
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
 from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.torch_work.collectives.kinds import Buffers
 
 PAIR = AllReduce(size_bytes=4096, ranks=2, ranks_per_node=2)
 

@@ -25,7 +25,8 @@ from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.speed_of_light import physical_bound_us
-from sampling.torch_work.layer_module import make_layer
+from sampling.torch_work.build import build
+from sampling.torch_work.cells.layer import make_layer
 from sampling.torch_work.module_workload import ModuleWorkload
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
@@ -104,7 +105,7 @@ def test_parts_are_of_the_same_phase_or_finer_and_their_terms_add_up(call: Call,
 def test_every_phase_runs_on_one_device(call: Operator) -> None:
     if call.NAME == "pipeline_action":
         pytest.skip("spans two ranks")
-    workload = call.build(CPU)
+    workload = build(call, CPU)
     for phase in phases_worth_timing(call):
         for _ in range(2):
             workload.prepare(phase)
@@ -118,8 +119,8 @@ def test_every_phase_runs_on_one_device(call: Operator) -> None:
 )
 def test_forward_flops_are_those_that_torch_counts(call: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     # nor does it know torch's grouped product
-    monkeypatch.setattr("sampling.torch_work.grouped_product.GROUPED", ())
-    workload = call.build(CPU)
+    monkeypatch.setattr("sampling.torch_work.kernels.grouped_product.GROUPED", ())
+    workload = build(call, CPU)
     workload.prepare("forward")
     # only the unfused backend's products are visible to torch's counter on a CPU
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -130,7 +131,7 @@ def test_forward_flops_are_those_that_torch_counts(call: Operator, monkeypatch: 
 @pytest.mark.parametrize("phase", ["backward", "backward_input", "backward_weight"])
 def test_gemm_backward_flops_are_those_that_torch_counts(phase: str) -> None:
     call = Gemm(dtype="fp32", m=24, n=40, k=56)
-    workload = call.build(CPU)
+    workload = build(call, CPU)
     workload.prepare("forward")
     workload.prepare(phase)  # type: ignore[arg-type]
     with FlopCounterMode(display=False) as counter:
@@ -146,7 +147,7 @@ def layer(**changes: object) -> DenseLayer:
     "changes", [{}, {"gated": False, "norm": "layer", "rope": False, "qkv_bias": True, "bias": True}]
 )
 def test_a_layers_weight_shapes_are_those_of_the_module_it_builds(changes: dict[str, object]) -> None:
-    from sampling.torch_work.layer_module import make_layer
+    from sampling.torch_work.cells.layer import make_layer
 
     shape = layer(**changes)
     built = sorted(tuple(weight.shape) for weight in make_layer(shape, CPU).parameters())
@@ -160,7 +161,7 @@ def test_tensor_parallelism_divides_matrices_and_leaves_norms_whole() -> None:
 
 
 def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
-    from sampling.torch_work.layer_module import make_layer, random_hidden
+    from sampling.torch_work.cells.layer import make_layer, random_hidden
 
     shape = layer()
     torch.manual_seed(0)
@@ -179,7 +180,7 @@ def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
 
 
 def test_accumulating_adds_to_the_gradients_that_are_there() -> None:
-    from sampling.torch_work.layer_module import make_layer, random_hidden
+    from sampling.torch_work.cells.layer import make_layer, random_hidden
 
     shape = layer()
     module = make_layer(shape, CPU)

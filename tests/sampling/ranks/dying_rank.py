@@ -10,20 +10,21 @@ import signal
 import sys
 from typing import Any
 
-from sampling.collectives.kinds import AllToAll, Buffers
+from sampling.collectives.kinds import AllToAll
 from sampling.ranks.worker import main
+from sampling.torch_work.collectives.kinds import FUNCTIONS, Buffers
 
 VICTIM = sys.argv.pop(1)
 
 
-def killed(self: AllToAll, buffers: Buffers, group: Any) -> None:
+def killed(buffers: Buffers, group: Any) -> None:
     if os.environ["RANK"] == VICTIM:
         os.kill(os.getpid(), signal.SIGKILL)
-    run_once(self, buffers, group)
+    all_to_all(buffers, group)
 
 
-run_once = AllToAll.run_once
-AllToAll.run_once = killed  # type: ignore[method-assign]
+all_to_all = FUNCTIONS[AllToAll]
+FUNCTIONS[AllToAll] = killed
 
 if __name__ == "__main__":
     main()

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from sampling.call import Phase, Workload
+from sampling.call import Phase
 from sampling.hardware.power import Reading
 from sampling.timing.device_states import Bench, time_states, warm_up
 from sampling.timing.timer import TimerSettings
-from sampling.torch_work.agreement import LoneRank
+from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.workload_protocols import Workload
 
 SETTINGS = TimerSettings(burst_repeats=5, least_repeats=5, most_repeats=20, seconds=0.1, sustained_seconds=0.4)
 COLD_MHZ, HOT_MHZ = 1980.0, 1650.0

@@ -19,8 +19,9 @@ from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
-from sampling.torch_work.agreement import LoneRank
-from sampling.torch_work.grouped_product import by_loop, grouped_product
+from sampling.torch_work.build import build
+from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -117,7 +118,7 @@ def test_experts_have_grouped_kernels(device: torch.device) -> None:
 @pytest.mark.parametrize("call", draw_models(RANGES, 2)[0].variety, ids=lambda call: call.NAME)
 def test_every_drawn_call_runs_or_says_why(call: Call, device: torch.device) -> None:
     try:
-        workload = call.build(device)
+        workload = build(call, device)
     except SkippedError as skipped:
         pytest.skip(str(skipped))
     for phase in phases_worth_timing(call):
@@ -129,7 +130,7 @@ def test_every_drawn_call_runs_or_says_why(call: Call, device: torch.device) -> 
 
 @pytest.mark.parametrize("kernel", ["flash", "cudnn", "efficient", "math"])
 def test_torchs_backends_compute_the_same(kernel: str, device: torch.device) -> None:
-    from sampling.torch_work.attention_kernels import attention_kernel
+    from sampling.torch_work.kernels.attention import attention_kernel
 
     call = Attention(dtype="bf16", batch=2, seq_len=256, heads=4, kv_heads=4, head_dim=64, causal=True, kernel=kernel)
     query, key, value = (torch.randn(2, 256, 4, 64, device=device, dtype=torch.bfloat16) for _ in range(3))

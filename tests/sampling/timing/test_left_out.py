@@ -20,7 +20,8 @@ from sampling.store.sample import Sample
 from sampling.timing.call_memory import fits, resident_bytes
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
-from sampling.torch_work.agreement import LoneRank
+from sampling.torch_work.build import build, builds
+from sampling.torch_work.collectives.agreement import LoneRank
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
@@ -38,7 +39,7 @@ class Failing(Gemm):
     where: str
     how: str
 
-    def _error(self) -> Exception:
+    def error(self) -> Exception:
         errors: dict[str, Callable[[str], Exception]] = {
             "memory": torch.OutOfMemoryError,
             "software": SkippedError,
@@ -48,26 +49,28 @@ class Failing(Gemm):
         }
         return errors[self.how]("words of the error\nand more")
 
-    def build(self, device: torch.device) -> AutogradWorkload:
-        if self.where == "build":
-            raise self._error()
-        x = leaf(device, self.dtype, 4, 4)
-
-        def forward() -> torch.Tensor:
-            return x * 2
-
-        return _FailsInPhase([Copy(forward=forward, inputs=[x])], self)
-
 
 class _FailsInPhase(AutogradWorkload):
-    def __init__(self, copies: list[Copy], call: Failing) -> None:
-        super().__init__(copies)
+    def __init__(self, make_copy: Callable[[], Copy], call: Failing) -> None:
+        super().__init__(make_copy)
         self._call = call
 
     def run(self, phase: Phase) -> None:
         if phase == self._call.where:
-            raise self._call._error()
+            raise self._call.error()
         super().run(phase)
+
+
+@builds(Failing)
+def build_failing(call: Failing, device: torch.device) -> AutogradWorkload:
+    if call.where == "build":
+        raise call.error()
+
+    def copy() -> Copy:
+        x = leaf(device, call.dtype, 4, 4)
+        return Copy(forward=lambda: x * 2, inputs=[x])
+
+    return _FailsInPhase(copy, call)
 
 
 def failing(where: str, how: str) -> Failing:
@@ -142,7 +145,7 @@ def test_a_precision_that_the_device_lacks_is_left_out(one_rank: Cluster) -> Non
 def test_software_that_is_not_there_is_noted_once(one_rank: Cluster) -> None:
     call = GatedDelta(dtype="bf16", batch=1, seq_len=64, heads=1, value_heads=2, head_dim=16, value_dim=16)
     try:
-        call.build(CPU)
+        build(call, CPU)
     except SkippedError:
         rows, notes = timed([call, replace(call, seq_len=128)], one_rank)  # type: ignore[list-item]
         assert not rows
@@ -174,7 +177,7 @@ def held_bytes(call: Gemm | DenseLayer) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        workload = call.build(CPU)
+        workload = build(call, CPU)
         for _ in range(2):
             workload.prepare("backward")
     gradients = sum(tensor.untyped_storage().nbytes() for tensor in saved.values() if tensor.is_leaf)

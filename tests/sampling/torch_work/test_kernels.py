@@ -12,11 +12,12 @@ from sampling.errors import SkippedError
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.torch_work.attention_kernels import attention_kernel
+from sampling.torch_work.build import build
 from sampling.torch_work.compiling import compiled
+from sampling.torch_work.kernels.attention import attention_kernel
+from sampling.torch_work.kernels.scaled_product import fp8_products
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.precision import products_in
-from sampling.torch_work.scaled_product import fp8_products
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
 CPU = torch.device("cpu")
@@ -62,7 +63,7 @@ def test_every_kernel_computes_the_attention_that_the_call_says(changes: dict[st
 
 
 def test_flex_attention_sees_what_the_mask_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sampling.torch_work.attention_kernels import _flex
+    from sampling.torch_work.kernels.attention import _flex
 
     monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
     call = replace(SHAPE, window=5)
@@ -88,20 +89,20 @@ def test_a_window_says_which_kernel_it_runs_through() -> None:
 )
 def test_what_cannot_be_timed_says_why(call: Attention | Gemm, fragment: str) -> None:
     with pytest.raises(SkippedError, match=fragment):
-        call.build(CPU)
+        build(call, CPU)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("fla") is not None, reason="flash-linear-attention is installed")
 def test_the_delta_rule_without_its_package_names_it() -> None:
     call = GatedDelta(dtype="bf16", batch=1, seq_len=64, heads=1, value_heads=2, head_dim=16, value_dim=16)
     with pytest.raises(SkippedError, match="flash-linear-attention"):
-        call.build(CPU)
+        build(call, CPU)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash_attn is installed")
 def test_flash_attn_without_its_package_names_it() -> None:
     with pytest.raises(SkippedError, match="flash_attn"):
-        replace(SHAPE, kernel="flash_attn").build(CPU)
+        build(replace(SHAPE, kernel="flash_attn"), CPU)
 
 
 def test_fp8_products_have_the_shapes_of_a_linear_layers() -> None:

@@ -1,21 +1,28 @@
-"""The torch module that a layer cell times."""
+"""A dense transformer layer in torch."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from sampling.operators.elementwise import rotary_table, rotate
+from sampling.cells.layer import DenseLayer, LayerShape
+from sampling.torch_work.build import builds
+from sampling.torch_work.collectives.tensor_parallel import parallelize_layer
 from sampling.torch_work.compiling import compiled
-from sampling.torch_work.experts_module import Mixture
-from sampling.torch_work.tensor_parallel import parallelize_layer
-from sampling.torch_work.workload import leaf, torch_dtype
+from sampling.torch_work.module_workload import ModuleWorkload
+from sampling.torch_work.operators.elementwise import rotary_table, rotate
+from sampling.torch_work.precision import products_in, torch_dtype
+from sampling.torch_work.workload import COPIES, leaf
 
-if TYPE_CHECKING:
-    from sampling.cells.layer import LayerShape
-    from sampling.cells.moe_layer import MoELayer
+
+@builds(DenseLayer)
+def dense_layer(call: DenseLayer, device: torch.device) -> ModuleWorkload:
+    return ModuleWorkload(
+        [make_layer(call, device) for _ in range(COPIES)],
+        lambda: random_hidden(call, device),
+        compiled=call.compiled,
+        context=products_in(call.dtype),
+    )
 
 
 class Attend(torch.nn.Module):
@@ -82,28 +89,6 @@ class Layer(torch.nn.Module):
         return y
 
 
-class MoELayerModule(torch.nn.Module):
-    """Pre-norm decoder layer whose MLP is a mixture, a shared expert beside it where the shape has one."""
-
-    def __init__(self, shape: MoELayer, device: torch.device) -> None:
-        super().__init__()
-        dense = shape.dense
-        self.attention_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
-        self.attend = Attend(dense, device)
-        self.mlp_norm = make_norm(shape.norm, shape.hidden, shape.dtype, device)
-        self.mixture = Mixture(shape, device)
-        self.shared = Mlp(dense, device) if shape.shared_inter else None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attend(self.attention_norm(x))
-        normed = self.mlp_norm(x)
-        mixed = self.mixture(normed)
-        if self.shared is not None:
-            mixed = mixed + self.shared(normed)
-        y: torch.Tensor = x + mixed
-        return y
-
-
 def make_norm(kind: str, hidden: int, dtype: str, device: torch.device) -> torch.nn.Module:
     norm = torch.nn.RMSNorm if kind == "rms" else torch.nn.LayerNorm
     return norm(hidden, eps=1e-5, device=device, dtype=torch_dtype(dtype))
@@ -112,11 +97,6 @@ def make_norm(kind: str, hidden: int, dtype: str, device: torch.device) -> torch
 def make_layer(shape: LayerShape, device: torch.device) -> torch.nn.Module:
     """A layer with random weights, spread over the default group if the shape is tensor-parallel."""
     layer = parallelize_layer(Layer(shape, device), device, shape.tp, shape.sp)
-    return compiled(layer) if shape.compiled else layer
-
-
-def make_moe_layer(shape: MoELayer, device: torch.device) -> torch.nn.Module:
-    layer = MoELayerModule(shape, device)
     return compiled(layer) if shape.compiled else layer
 
 

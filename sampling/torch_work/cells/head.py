@@ -1,18 +1,24 @@
-"""The torch module that the output-head cell times."""
+"""The end of a model in torch: final norm, output projection, cross-entropy."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from sampling.torch_work.layer_module import make_norm
-from sampling.torch_work.tensor_parallel import parallelize_head
-from sampling.torch_work.workload import leaf, torch_dtype
+from sampling.cells.head import OutputHead
+from sampling.torch_work.build import builds
+from sampling.torch_work.cells.layer import make_norm
+from sampling.torch_work.collectives.tensor_parallel import loss_context, parallelize_head
+from sampling.torch_work.module_workload import ModuleWorkload
+from sampling.torch_work.precision import products_in, torch_dtype
+from sampling.torch_work.workload import COPIES, leaf
 
-if TYPE_CHECKING:
-    from sampling.cells.head import OutputHead
+
+@builds(OutputHead)
+def output_head(call: OutputHead, device: torch.device) -> ModuleWorkload:
+    modules = [make_head(call, device) for _ in range(COPIES)]
+    context = loss_context(call.tp) if call.tp > 1 else products_in(call.dtype)
+    return ModuleWorkload(modules, lambda: random_hidden_and_target(call, device), context=context)
 
 
 class Head(torch.nn.Module):

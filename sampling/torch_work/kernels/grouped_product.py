@@ -49,7 +49,7 @@ def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool
     x = torch.randn(2 * TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
     weight = torch.randn(2, TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
     try:
-        output = way(x, weight, ends_of((TRIAL, TRIAL), device))
+        output = way(x, weight, row_ends((TRIAL, TRIAL), device))
         torch.autograd.backward(output, torch.randn_like(output))
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
@@ -61,5 +61,5 @@ def describe(way: GroupedProduct) -> str:
     return "grouped products run one by one: torch has no grouped kernel for them here" if way is by_loop else ""
 
 
-def ends_of(rows: Sequence[int], device: torch.device) -> torch.Tensor:
+def row_ends(rows: Sequence[int], device: torch.device) -> torch.Tensor:
     return torch.tensor(list(accumulate(rows)), dtype=torch.int32, device=device)

@@ -13,12 +13,20 @@ import torch
 
 from sampling.call import Phase
 from sampling.cells.overlap import REPEATS, Overlap
-from sampling.collectives.kinds import CollectiveWorkload
-from sampling.torch_work.agreement import Agreement
-from sampling.torch_work.process_groups import present
+from sampling.torch_work.build import build, builds
+from sampling.torch_work.collectives.agreement import Agreement
+from sampling.torch_work.collectives.kinds import CollectiveWorkload, Outside
+from sampling.torch_work.collectives.process_groups import present
+from sampling.torch_work.workload_protocols import Workload
 
 IN_FLIGHT = 2
 """Pieces of background work that a GPU's queue holds: one that runs and one that follows it without a gap."""
+
+
+@builds(Overlap)
+def overlap(call: Overlap, device: torch.device) -> Workload:
+    group = present().own(call.communication)
+    return Outside() if group is None else OverlapWorkload(call, device, group)
 
 
 class OverlapWorkload:
@@ -30,7 +38,7 @@ class OverlapWorkload:
 
     def __init__(self, overlap: Overlap, device: torch.device, group: Any) -> None:
         self._device = device
-        self._gemm = overlap.compute.build(device)
+        self._gemm = build(overlap.compute, device)
         self._communicate = CollectiveWorkload(overlap.communication, device, group)
         self._agreement = Agreement(present().agreement(overlap.communication))
         self._foreground_us = 0.0

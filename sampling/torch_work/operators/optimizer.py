@@ -1,0 +1,42 @@
+"""AdamW and the scaling of gradients in torch."""
+
+from __future__ import annotations
+
+import torch
+
+from sampling.operators.optimizer import AdamW, GradientScale
+from sampling.torch_work.build import builds
+from sampling.torch_work.collectives.tensor_parallel import as_shards
+from sampling.torch_work.workload import StepWorkload, leaf
+
+
+@builds(AdamW)
+def adamw(call: AdamW, device: torch.device) -> StepWorkload:
+    weights = parameter_list(device, call.dtype, call.parameters, call.tensors)
+    if call.tp > 1:
+        weights = as_shards(weights, device, call.tp)
+    return StepWorkload(torch.optim.AdamW(weights, fused=True).step)
+
+
+@builds(GradientScale)
+def gradient_scale(call: GradientScale, device: torch.device) -> StepWorkload:
+    weights = parameter_list(device, call.dtype, call.parameters, call.tensors)
+
+    def scale() -> None:
+        for weight in weights:
+            assert weight.grad is not None
+            weight.grad.div_(1.0001)
+
+    return StepWorkload(scale)
+
+
+def parameter_list(device: torch.device, dtype: str, parameters: int, tensors: int) -> list[torch.Tensor]:
+    """Leaf tensors with gradients: a quarter as small as norm weights, the rest sharing the bulk."""
+    small = [min(256, parameters // tensors)] * (tensors // 4)
+    large = tensors - len(small)
+    bulk, rest = divmod(parameters - sum(small), large)
+    sizes = small + [bulk] * (large - 1) + [bulk + rest]
+    weights = [leaf(device, dtype, size) for size in sizes]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    return weights

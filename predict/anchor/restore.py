@@ -22,9 +22,9 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.step.estimate import StepEstimate, estimate
 from predict.step.priced_block import total_us
-from predict.workload.blocks import Beside, Block, Blocks, Repeated
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, concrete
+from predict.workload.rank.blocks import Beside, Block, Blocks, Repeated
 from predict.workload.whole_layers import whole_layer_calls
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase

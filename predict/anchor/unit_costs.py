@@ -9,10 +9,10 @@ from predict.model.layer_kinds import LayerKind
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, total_us
-from predict.workload.blocks import Block, once
-from predict.workload.layers.ends import embedding_blocks, head_blocks
+from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.layers.local import Local
+from predict.workload.rank.blocks import Block, once
+from predict.workload.rank.share import RankShare
 from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
@@ -72,14 +72,14 @@ def unit_costs(run: TrainingRun, prices: PriceList) -> Costs:
 
 def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
     """The blocks of a run of operators, with the unit that stands for them; a unit may come with several."""
-    local = Local(run=run)
+    rank = RankShare(run=run)
     for kind in dict.fromkeys(run.model.kinds()):
         timed: LayerKind | None = module_kind(run.model, kind)
         if timed:
-            yield timed.name, layer_blocks(local, kind)
-    yield EMBEDDING, embedding_blocks(local)
+            yield timed.name, layer_blocks(rank, kind)
+    yield EMBEDDING, embedding_blocks(rank)
     for shares in (True, False):
-        yield HEAD, head_blocks(local, shares_embedding=shares)
+        yield HEAD, head_blocks(rank, shares_embedding=shares)
 
 
 def block_cost(block: Block, priced: BlockPrices) -> Cost:

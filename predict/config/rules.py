@@ -13,7 +13,7 @@ from typing import Any
 
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import BEST
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware.cluster import hardware_facts

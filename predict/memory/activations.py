@@ -20,7 +20,7 @@ from predict.memory.components.share import Share
 from predict.memory.memory_profile import MemoryProfile
 from predict.memory.unit_activations import SHARED_BY_LAYERS
 from predict.model.layer_kinds import LayerKind
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,40 +42,40 @@ class Activations:
         return sum(self.kept.values())
 
 
-def layer_activations(local: Local, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
-    """One layer under recompute `none`, `selective` (of `local.plan.modules_recomputed`) or `full`.
+def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
+    """One layer under recompute `none`, `selective` (of `rank.plan.modules_recomputed`) or `full`.
 
     Full recomputation keeps the layer's input, e·T·H, and the rotary tables that are its arguments (torch.utils.checkpoint;
     Korthikanti et al., arXiv 2205.05198, table 2), and selective what each module's inputs are.
     """
-    share = Share(local=local, profile=profile)
+    share = Share(rank=rank, profile=profile)
     parts = _layer_parts(share, kind)
     if recompute == "full":
         return _fully_recomputed(share, parts)
-    return _activations(share, parts, local.plan.modules_recomputed if recompute == "selective" else ())
+    return _activations(share, parts, rank.plan.modules_recomputed if recompute == "selective" else ())
 
 
-def embedding_activations(local: Local, profile: MemoryProfile) -> Activations:
+def embedding_activations(rank: RankShare, profile: MemoryProfile) -> Activations:
     """The embedding, whose output is the first layer's to keep."""
-    share = Share(local=local, profile=profile)
+    share = Share(rank=rank, profile=profile)
     return _activations(share, embedding_parts(share))
 
 
-def head_activations(local: Local, profile: MemoryProfile) -> Activations:
+def head_activations(rank: RankShare, profile: MemoryProfile) -> Activations:
     """Final norm, logits and loss of one prediction."""
-    share = Share(local=local, profile=profile)
+    share = Share(rank=rank, profile=profile)
     return _activations(share, head_parts(share))
 
 
-def joining_activations(local: Local, profile: MemoryProfile) -> Activations:
+def joining_activations(rank: RankShare, profile: MemoryProfile) -> Activations:
     """What every further token that is predicted takes before its layer and head: two norms and a product."""
-    share = Share(local=local, profile=profile)
+    share = Share(rank=rank, profile=profile)
     return _activations(share, joining_parts(share))
 
 
 def _layer_parts(share: Share, kind: LayerKind) -> Parts:
     mixer, feed_forward = mixer_parts(share, kind), feed_forward_parts(share, kind)
-    if share.local.model.norms_a_layer > 2:
+    if share.rank.model.norms_a_layer > 2:
         after = branch_norm_part(share)
         return (*mixer[:-2], after, *mixer[-2:], *feed_forward[:-2], after, *feed_forward[-2:])
     return (*mixer, *feed_forward)

@@ -16,7 +16,7 @@ from predict.memory.linears import linear_shapes
 from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
@@ -98,9 +98,9 @@ def communicators_of(run: TrainingRun) -> int:
 def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, held: Iterable[HeldChunk]) -> Buffer:
     size = 0.0
     if profile.dummy_gradients and run.execution.fuse_gradients:
-        local = Local(run=run)
+        rank = RankShare(run=run)
         kinds = {unit.kind for chunk in held for unit in chunk.units if unit.kind is not None}
-        shapes = frozenset(shape for kind in kinds for shape in linear_shapes(local, kind))
+        shapes = frozenset(shape for kind in kinds for shape in linear_shapes(rank, kind))
         size = float(weight_bytes(run) * sum(rows * columns for rows, columns in shapes))
     source = "Transformer Engine's module/base.py, get_dummy_wgrad: one a distinct shape, kept for good"
     return Buffer(name="dummy gradients", size_bytes=size, width_bytes=0.0, source=source)
@@ -115,8 +115,8 @@ def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:
 
 
 def _p2p(run: TrainingRun) -> Buffer:
-    local = Local(run=run)
-    size = P2P_IN_FLIGHT * local.item_bytes * local.rows * run.model.hidden if run.plan.pp > 1 else 0
+    rank = RankShare(run=run)
+    size = P2P_IN_FLIGHT * rank.item_bytes * rank.rows * run.model.hidden if run.plan.pp > 1 else 0
     source = "an activation and a gradient on their way between stages"
     return Buffer(name="pipeline transfers", size_bytes=float(size), width_bytes=float(size), source=source)
 

@@ -11,7 +11,7 @@ from predict.memory.memory_profile import MemoryProfile
 from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.unit_activations import ActivationsOfUnits, UnitActivations, without_shared
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.groups import groups_of
+from predict.workload.rank.groups import groups_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

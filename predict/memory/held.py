@@ -12,7 +12,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Placement
 from predict.workload.chunks import Stage
-from predict.workload.layers.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
+from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from predict.workload.whole_layers import layer_call
 
 Role = Literal["embedding", "layer", "joining", "head"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from predict.model.layer_kinds import LayerKind
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 from sampling.cells.matrices import Shape, products_on_rank
 
 
-def linear_shapes(local: Local, kind: LayerKind) -> frozenset[Shape]:
+def linear_shapes(rank: RankShare, kind: LayerKind) -> frozenset[Shape]:
     """[out, in] of every linear of a layer, equal ones once; routers and convolutions are none of Transformer Engine's."""
-    model, plan = local.model, local.plan
+    model, plan = rank.model, rank.plan
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     divided = (
         (mixer.matrices(model), plan.tp),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from predict.memory.held import HeldChunk, Unit
 from predict.memory.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.groups import Groups, groups_of
-from predict.workload.layers.local import WIDER, Local
-from predict.workload.layers.weights import Weights, padded_vocabulary
+from predict.workload.rank.groups import Groups, groups_of
+from predict.workload.rank.share import WIDER, RankShare
+from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.hardware.cluster import DTYPE_BYTES
 
 FP32 = DTYPE_BYTES["fp32"]
@@ -128,10 +128,10 @@ def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) ->
     again. Transformer Engine's linears, which the layers are made of, keep theirs for good (see `buffers`)."""
     if unit.role != "head" or not (profile.dummy_gradients and run.execution.fuse_gradients):
         return 0.0
-    local = Local(run=run)
+    rank = RankShare(run=run)
     rows = padded_vocabulary(run.model.vocab, run.plan.tp) // run.plan.tp
-    gathered = local.tokens if run.plan.sp else 0
-    return float(local.item_bytes * run.model.hidden * (rows + gathered))
+    gathered = rank.tokens if run.plan.sp else 0
+    return float(rank.item_bytes * run.model.hidden * (rows + gathered))
 
 
 def update_bytes(run: TrainingRun, profile: MemoryProfile, state: StateBytes) -> float:

@@ -10,7 +10,7 @@ from predict.memory.held import Unit
 from predict.memory.memory_profile import MemoryProfile
 from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 
 
 class Activations(Protocol):
@@ -30,11 +30,11 @@ class Source(Protocol):
     """`predict.memory.activations`, or a stand-in for it."""
 
     def layer_activations(
-        self, local: Local, kind: LayerKind, profile: MemoryProfile, *, recompute: str
+        self, rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str
     ) -> Activations: ...
-    def embedding_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
-    def head_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
-    def joining_activations(self, local: Local, profile: MemoryProfile) -> Activations: ...
+    def embedding_activations(self, rank: RankShare, profile: MemoryProfile) -> Activations: ...
+    def head_activations(self, rank: RankShare, profile: MemoryProfile) -> Activations: ...
+    def joining_activations(self, rank: RankShare, profile: MemoryProfile) -> Activations: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ def without_shared(one: UnitActivations) -> UnitActivations:
 
 class ActivationsOfUnits:
     def __init__(self, run: TrainingRun, profile: MemoryProfile, source: Source | None = None) -> None:
-        self._local, self._profile = Local(run=run), profile
+        self._rank, self._profile = RankShare(run=run), profile
         self._source = source or _own_source()
         self._known: dict[tuple[str, LayerKind | None, str], UnitActivations] = {}
 
@@ -79,14 +79,14 @@ class ActivationsOfUnits:
         )
 
     def _asked(self, unit: Unit) -> Activations:
-        local, profile, source = self._local, self._profile, self._source
+        rank, profile, source = self._rank, self._profile, self._source
         if unit.role == "embedding":
-            return source.embedding_activations(local, profile)
+            return source.embedding_activations(rank, profile)
         if unit.role == "joining":
-            return source.joining_activations(local, profile)
+            return source.joining_activations(rank, profile)
         if unit.kind is not None:
-            return source.layer_activations(local, unit.kind, profile, recompute=unit.recompute)
-        return source.head_activations(local, profile)
+            return source.layer_activations(rank, unit.kind, profile, recompute=unit.recompute)
+        return source.head_activations(rank, profile)
 
 
 def _own_source() -> Source:

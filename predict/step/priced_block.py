@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, PriceList
 from predict.step.overlap import exposed_us
-from predict.workload.blocks import Block, Blocks, Calls, plain
+from predict.workload.rank.blocks import Block, Blocks, Calls, plain
 
 Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.schedules.order import Placement
-from predict.workload.blocks import Block, Blocks, Calls, Repeated, plain
-from predict.workload.layers.ends import embedding_blocks, head_blocks
-from predict.workload.layers.groups import group_of
+from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.layers.local import Local
+from predict.workload.rank.blocks import Block, Blocks, Calls, Repeated, plain
+from predict.workload.rank.groups import group_of
+from predict.workload.rank.share import RankShare
 from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted
 from sampling.cells.pipeline_action import PipelineAction
@@ -61,24 +61,24 @@ class Parts:
     """The blocks that the chunks of a run are made of: layers of a kind share theirs, as do all ranks."""
 
     def __init__(self, run: TrainingRun) -> None:
-        self._local = Local(run=run)
+        self._rank = RankShare(run=run)
         self._layers: dict[LayerKind, LayerBlocks] = {}
         self._heads: dict[bool, LayerBlocks] = {}
         self._embedding: LayerBlocks | None = None
 
     def layer(self, kind: LayerKind) -> LayerBlocks:
         if kind not in self._layers:
-            self._layers[kind] = layer_blocks(self._local, kind)
+            self._layers[kind] = layer_blocks(self._rank, kind)
         return self._layers[kind]
 
     def embedding(self) -> LayerBlocks:
         if self._embedding is None:
-            self._embedding = embedding_blocks(self._local)
+            self._embedding = embedding_blocks(self._rank)
         return self._embedding
 
     def head(self, *, shares_embedding: bool) -> LayerBlocks:
         if shares_embedding not in self._heads:
-            self._heads[shares_embedding] = head_blocks(self._local, shares_embedding=shares_embedding)
+            self._heads[shares_embedding] = head_blocks(self._rank, shares_embedding=shares_embedding)
         return self._heads[shares_embedding]
 
 
@@ -212,8 +212,8 @@ def _action(run: TrainingRun) -> Calls:
 
 def _activation_bytes(run: TrainingRun) -> int:
     """One rank's share of the residual stream."""
-    local = Local(run=run)
-    return local.item_bytes * local.rows * run.model.hidden
+    rank = RankShare(run=run)
+    return rank.item_bytes * rank.rows * run.model.hidden
 
 
 def send_calls(run: TrainingRun, placement: Placement, rank: int, chunk: int) -> Calls:

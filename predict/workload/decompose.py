@@ -16,8 +16,8 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Placement
 from predict.workload import once, sharded_step
-from predict.workload.blocks import Calls
 from predict.workload.chunks import ChunkCalls, Parts, Stage, chunk_of_operators, chunk_of_whole_layers, send_calls
+from predict.workload.rank.blocks import Calls
 from sampling.call import Call, Counted, Phase, Request
 
 

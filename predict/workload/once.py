@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import pair_on_a_node
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 from predict.workload.whole_layers import layer_call
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from predict.run.training_run import TrainingRun
-from predict.workload.blocks import Calls
 from predict.workload.chunks import Stage
-from predict.workload.layers.groups import Groups, RankGroup, groups_of
-from predict.workload.layers.local import WIDER
-from predict.workload.layers.weights import Weights, embedding_weights, head_weights, layer_weights, summed
+from predict.workload.rank.blocks import Calls
+from predict.workload.rank.groups import Groups, RankGroup, groups_of
+from predict.workload.rank.share import WIDER
+from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights, summed
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm

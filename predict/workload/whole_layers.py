@@ -11,8 +11,8 @@ from typing import Any
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.local import WIDER
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.share import WIDER
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer

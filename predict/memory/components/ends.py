@@ -5,19 +5,19 @@ from __future__ import annotations
 from predict.memory.components.norms import input_part, norm_part
 from predict.memory.components.part import Part, Parts
 from predict.memory.components.share import FP32, INDEX, Share
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 
 
 def embedding_parts(share: Share) -> Parts:
     """The tokens' numbers, 8T, and of learnt positions 8·S; its output is the first norm's input. Megatron-LM's, split over
     tp, keeps the mask of tokens of other ranks too (tensor_parallel/layers.py); dropout a byte an element."""
-    local = share.local
+    rank = share.rank
     kept = float(INDEX * share.tokens)
-    if not local.model.rope:
-        kept += INDEX * (local.run.batch.seq_len // local.plan.cp)
+    if not rank.model.rope:
+        kept += INDEX * (rank.run.batch.seq_len // rank.plan.cp)
     if share.profile.megatron and share.tp > 1:
         kept += share.tokens
-    masks = float(share.rows * share.hidden) if local.execution.dropout else 0.0
+    masks = float(share.rows * share.hidden) if rank.execution.dropout else 0.0
     whole = share.item * share.tokens * share.hidden
     return (
         Part(component="embedding", kept=kept, passing=whole + (whole if share.tp > 1 else 0.0), gradients=whole),
@@ -27,7 +27,7 @@ def embedding_parts(share: Share) -> Parts:
 
 def vocabulary(share: Share) -> int:
     """Logits of a token on this rank: Megatron-LM pads the vocabulary, torch's modules do not."""
-    vocab, tp = share.local.model.vocab, share.tp
+    vocab, tp = share.rank.model.vocab, share.tp
     return padded_vocabulary(vocab, tp) // tp if share.profile.megatron else -(-vocab // tp)
 
 
@@ -35,7 +35,7 @@ def head_parts(share: Share) -> Parts:
     """Norm, product and loss: T(e·H + 4V + 8) + 4 beside the norm where the loss takes fp32 logits, whatever their dtype."""
     logits = float(share.tokens) * vocabulary(share)
     bytes_a_logit = share.profile.loss[share.item]
-    capped = share.item * logits if share.local.model.logit_cap else 0.0
+    capped = share.item * logits if share.rank.model.logit_cap else 0.0
     inputs = input_part(share, "logits", separate_norm=False, wide=True)
     return (
         norm_part(share),

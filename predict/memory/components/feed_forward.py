@@ -14,7 +14,7 @@ GROUPS, GROUPS_CHOSEN = 8, 4
 
 
 def feed_forward_parts(share: Share, kind: LayerKind) -> Parts:
-    model = share.local.model
+    model = share.rank.model
     experts = model.experts if kind.sparse else None
     own = _mixture(share, experts) if experts else _dense(share)
     norm = norm_part(share, shares_input=model.parallel_residual, separate=kind.sparse)
@@ -24,8 +24,8 @@ def feed_forward_parts(share: Share, kind: LayerKind) -> Parts:
 def _dense(share: Share) -> Parts:
     """Gated: T·e(H + 4F) in torch's operators, T·e(H + 3F) where product and nonlinearity are one; else T·e(H + 2F). F is
     divided by tp (byte-equal facts of 2026)."""
-    width = share.local.model.ffn // share.tp
-    gated = share.local.model.gated
+    width = share.rank.model.ffn // share.tp
+    gated = share.rank.model.gated
     return (
         input_part(share, "mlp", separate_norm=False),
         *activated(share, "mlp", share.tokens, width, gated=gated, names=("mlp",)),
@@ -64,10 +64,10 @@ def _mixture(share: Share, experts: Experts) -> Parts:
 
     A rank routes 1/tp of its tokens, and its experts get k·etp rows for each, times the skew of `expert_load`.
     """
-    local = share.local
+    rank = share.rank
     own_rows = share.tokens / share.tp
-    load = busiest_rank(local.execution.expert_load, experts, local.plan.ep)
-    rows = own_rows * experts.topk * local.plan.etp * load
+    load = busiest_rank(rank.execution.expert_load, experts, rank.plan.ep)
+    rows = own_rows * experts.topk * rank.plan.etp * load
     inputs = input_part(share, "router", separate_norm=True, wide=True)
     return (
         inputs,
@@ -79,7 +79,7 @@ def _mixture(share: Share, experts: Experts) -> Parts:
 
 def grouped_router(share: Share) -> bool:
     """DeepSeek's sigmoid router with groups, which comes with its latent attention."""
-    return share.local.model.latent is not None
+    return share.rank.model.latent is not None
 
 
 def _router(share: Share, experts: Experts, rows: float) -> Part:
@@ -105,11 +105,11 @@ def _routed(share: Share, experts: Experts, own_rows: float, rows: float) -> Par
     Megatron-Core weighs rows inside the activation, so that no expert's output is kept (moe/experts.py); others keep it and
     its weight. Both exchange tokens without keeping what they sent.
     """
-    local, item = share.local, share.item
+    rank, item = share.rank, share.item
     weighted = share.profile.weighted_activation
-    width = experts.ffn // local.plan.etp
+    width = experts.ffn // rank.plan.etp
     moe = {"moe": 0.0}
-    offsets = 0.0 if weighted else FP32 * experts.count / local.plan.ep
+    offsets = 0.0 if weighted else FP32 * experts.count / rank.plan.ep
     maps = INDEX * own_rows * experts.topk if weighted else 3 * INDEX * rows
     wide = FP32 if weighted or grouped_router(share) else item
     outputs = 0.0 if weighted else item * rows * share.hidden

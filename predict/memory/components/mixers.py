@@ -14,7 +14,7 @@ CHUNK = 64
 
 
 def mixer_parts(share: Share, kind: LayerKind) -> Parts:
-    model = share.local.model
+    model = share.rank.model
     norm = norm_part(share, separate=model.latent is not None and kind.mixer != "linear")
     if kind.mixer == "linear" and model.linear:
         return (norm, *_linear(share, model.linear), *residual_parts(share, last=False))
@@ -24,17 +24,17 @@ def mixer_parts(share: Share, kind: LayerKind) -> Parts:
 
 def rotary_bytes(share: Share) -> float:
     """Cosines and sines: 2·S·d·e, one storage for all layers of a forward."""
-    model, local = share.local.model, share.local
+    model, rank = share.rank.model, share.rank
     if not model.rope or share.profile.static_rotary:
         return 0.0
     width = model.latent.rope_dim if model.latent else model.rotary_dim or model.head_dim
-    return 2.0 * share.item * (local.run.batch.seq_len // local.plan.cp) * width
+    return 2.0 * share.item * (rank.run.batch.seq_len // rank.plan.cp) * width
 
 
 def _attention(share: Share) -> Parts:
     """T[e·H + e(2A·d + 2G·d) + 4A] with flash attention (Dao, arXiv 2307.08691: queries, keys, values, output and the
     log-sum-exp), byte-equal to torch's for grouped queries without a repeat; heads divided by tp."""
-    model, item, tokens = share.local.model, share.item, share.tokens
+    model, item, tokens = share.rank.model, share.item, share.tokens
     heads, groups = model.heads // share.tp, max(1, model.kv_heads // share.tp)
     queries, keys = item * tokens * heads * model.head_dim, item * tokens * groups * model.head_dim
     # the product that the gate makes of attention's output, and its sigmoid where that is not made again
@@ -50,7 +50,7 @@ def _attention(share: Share) -> Parts:
 
 def _normed_heads(share: Share, heads: int, groups: int) -> float:
     """The norms of queries and keys. One that keeps its input itself keeps the gate beside the queries, as one storage."""
-    model, tokens = share.local.model, share.tokens
+    model, tokens = share.rank.model, share.tokens
     if not model.qk_norm:
         return 0.0
     sizes = sum(norm_bytes(share, tokens * own, model.head_dim) for own in (heads, groups))
@@ -61,9 +61,9 @@ def _normed_heads(share: Share, heads: int, groups: int) -> float:
 def _laid_out_anew(share: Share, *, partial: bool) -> bool:
     """torch's attention gives its output the queries' layout, which is heads before tokens where they were put together of a
     rotated and a plain part; the projection then reads, and keeps, a copy (counted on CPU, torch 2.13)."""
-    flash = share.local.execution.attention != "unfused"
+    flash = share.rank.execution.attention != "unfused"
     # compiled, a gate reads the output as it lies and only the product of both is kept
-    read_in_place = share.profile.compiled and share.local.model.query_gate
+    read_in_place = share.profile.compiled and share.rank.model.query_gate
     return partial and flash and not share.profile.megatron and not read_in_place
 
 
@@ -87,13 +87,13 @@ def _core(
     beside: float = 0.0,
 ) -> Parts:
     """Without its output. `beside` lies in the values' storage; Megatron-Core's `mla_up_proj` frees the arguments as well."""
-    discarded = share.local.model.latent and share.profile.frees_recomputed_outputs
+    discarded = share.rank.model.latent and share.profile.frees_recomputed_outputs
     arguments = Part(
         component="core_attn",
         kept=queries + keys + values + beside,
         left={"mla_up_proj": 0.0} if discarded else {},
     )
-    if share.local.execution.attention == "unfused":
+    if share.rank.execution.attention == "unfused":
         return (arguments, _squares(share, heads, keys=keys, values=values, repeat=heads // groups))
     # FlashAttention-2 adds up the queries' gradient in fp32 and, of grouped queries, a key's and value's for every head
     repeated = (heads // groups - 1) * (keys + values)
@@ -114,12 +114,12 @@ def _squares(share: Share, heads: int, *, keys: float, values: float, repeat: in
 
     Keys and values of grouped queries are repeated for every head. What a tanh that bounds the scores gives is kept too.
     """
-    local, item = share.local, share.item
-    batch, model = local.run.batch, local.model
-    scores = float(batch.micro * heads * batch.seq_len**2) / local.plan.cp
+    rank, item = share.rank, share.item
+    batch, model = rank.run.batch, rank.model
+    scores = float(batch.micro * heads * batch.seq_len**2) / rank.plan.cp
     upcast = not share.profile.fused_softmax and model.rope
     softmax = FP32 if upcast else item
-    dropped = item + 1 if local.execution.dropout else (item if upcast and item != FP32 else 0)
+    dropped = item + 1 if rank.execution.dropout else (item if upcast and item != FP32 else 0)
     cap = item if model.attention_cap else 0
     mask = float(batch.seq_len**2) if not share.profile.fused_softmax and not model.rope else 0.0
     return Part(
@@ -139,14 +139,14 @@ def _latent(share: Share, latent: LatentAttention) -> Parts:
     The ways down are whole on every rank of tp; sequence parallelism divides them.
     """
     item, tokens = share.item, share.tokens
-    heads = share.local.model.heads // share.tp
+    heads = share.rank.model.heads // share.tp
     ranks = [rank for rank in (latent.q_rank, latent.kv_rank) if rank]
     compressed: float = sum(norm_bytes(share, share.rows, rank) for rank in ranks)
     inputs = sum(share.input_item * share.entering * rank for rank in ranks)
     entered: float = sum(item * share.rows * rank for rank in ranks)
     queries = item * tokens * heads * latent.query_dim
     values = item * tokens * heads * latent.value_dim
-    flash = share.local.execution.attention != "unfused"
+    flash = share.rank.execution.attention != "unfused"
     beside = 0.0 if share.profile.fused_latent or not flash else item * tokens * heads * latent.nope_dim
     if keeps_its_input(share):
         # the piece of the way down that the norm reads lies in one storage with the rotated key
@@ -173,7 +173,7 @@ def _linear(share: Share, linear: LinearAttention) -> Parts:
 def _chunked_linear(share: Share, linear: LinearAttention) -> Parts:
     """transformers' torch fallback, byte-equal in bf16 where 64 divides S: B·S[32·vh·kd + 30·vh·vd + 1318·vh] +
     e·B·Dc(2S + conv − 1) + 8·vh + (B·S/64)(4·vh + 4·vh·kd·vd) + 4096, Dc channels of the convolution."""
-    tokens, batch, tp = share.tokens, share.local.run.batch.micro, share.tp
+    tokens, batch, tp = share.tokens, share.rank.run.batch.micro, share.tp
     heads, keys, values = linear.value_heads // tp, linear.key_dim, linear.value_dim
     output = share.item * tokens * heads * values
     a_token = 32 * heads * keys + 30 * heads * values + 1318 * heads

@@ -13,7 +13,7 @@ def norm_bytes(share: Share, rows: float, width: int) -> float:
     operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. Gemma's and
     Qwen3-Next's, which scale by 1 + weight in fp32: rows · (8·width + 4) and that sum.
     """
-    if share.local.model.norm == "layer":
+    if share.rank.model.norm == "layer":
         return rows * (share.item * width + 2 * FP32)
     if share.profile.fused_norm:
         return rows * (share.item * width + FP32)
@@ -24,13 +24,13 @@ def norm_bytes(share: Share, rows: float, width: int) -> float:
 
 def zero_centred(share: Share) -> bool:
     """Gemma 2 and 3 norm outputs too; Qwen3-Next and its like gate their queries or have linear layers."""
-    model = share.local.model
+    model = share.rank.model
     return model.norms_a_layer > 2 or model.query_gate or model.linear is not None
 
 
 def keeps_its_input(share: Share) -> bool:
     """Whether the tensor that enters a norm is itself kept, rather than an fp32 copy of it."""
-    return share.local.model.norm == "layer" or share.profile.fused_norm or share.item == FP32
+    return share.rank.model.norm == "layer" or share.profile.fused_norm or share.item == FP32
 
 
 def norm_part(share: Share, *, shares_input: bool = False, separate: bool = True) -> Part:
@@ -40,7 +40,7 @@ def norm_part(share: Share, *, shares_input: bool = False, separate: bool = True
     stream = 0.0 if shares_input else share.stream
     if shares_input and keeps_its_input(share):
         kept -= share.stream
-    in_torch = share.local.model.norm == "rms" and not share.profile.fused_norm
+    in_torch = share.rank.model.norm == "rms" and not share.profile.fused_norm
     copies = FP32 * share.rows * share.hidden
     return Part(
         component="norm",
@@ -70,7 +70,7 @@ def input_part(share: Share, component: str, *, separate_norm: bool, wide: bool 
 
 def residual_parts(share: Share, *, last: bool) -> Parts:
     """The addition keeps nothing; dropout before it a mask of a byte an element (torch's and Megatron's fused dropout)."""
-    masks = float(share.rows * share.hidden) if share.local.execution.dropout else 0.0
+    masks = float(share.rows * share.hidden) if share.rank.execution.dropout else 0.0
     lost = last and not keeps_its_input(share)
     return (
         Part(component="dropout", kept=masks),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from predict.memory.memory_profile import MemoryProfile
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 
 FP32 = 4
 INDEX = 8
@@ -16,13 +16,13 @@ INDEX = 8
 class Share:
     """What one rank holds of a microbatch, as a framework keeps it."""
 
-    local: Local
+    rank: RankShare
     profile: MemoryProfile
 
     @property
     def item(self) -> int:
         """Bytes of an activation's element."""
-        return self.local.item_bytes
+        return self.rank.item_bytes
 
     @property
     def input_item(self) -> int:
@@ -31,23 +31,23 @@ class Share:
 
     @property
     def quantised(self) -> bool:
-        return self.profile.fp8_inputs and self.local.run.precision == "fp8"
+        return self.profile.fp8_inputs and self.rank.run.precision == "fp8"
 
     @property
     def tokens(self) -> int:
-        return self.local.tokens
+        return self.rank.tokens
 
     @property
     def rows(self) -> int:
-        return self.local.rows
+        return self.rank.rows
 
     @property
     def hidden(self) -> int:
-        return self.local.model.hidden
+        return self.rank.model.hidden
 
     @property
     def tp(self) -> int:
-        return self.local.plan.tp
+        return self.rank.plan.tp
 
     @property
     def entering(self) -> int:

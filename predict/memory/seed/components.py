@@ -13,7 +13,7 @@ from typing import Literal
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 
 ITEM_BYTES = 2
 FP32_BYTES = 4

@@ -8,9 +8,9 @@ from typing import Any
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.dense import Dense
 from predict.model.parts.mixture import Experts
-from predict.workload.layers.local import Local
-from predict.workload.layers.module import Exchange, Module, Works
-from predict.workload.layers.tensor_parallel import entering, leaving
+from predict.workload.rank.module import Exchange, Module, Works
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.tensor_parallel import entering, leaving
 from sampling.arithmetic.expert_rows import BALANCED, exponent_of
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
@@ -22,39 +22,39 @@ SHARE_BESIDE_MICROBATCH = 0.8
 """Of another microbatch's work while which tokens travel: the two streams meet where one has to wait for the other."""
 
 
-def feed_forward_modules(local: Local, kind: LayerKind) -> tuple[Module, ...]:
+def feed_forward_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     """From the residual stream to what is added to it."""
-    norm = Module(name="layernorm", works=((local.norm(), 1),))
-    experts = local.model.experts
+    norm = Module(name="layernorm", works=((rank.norm(), 1),))
+    experts = rank.model.experts
     if not kind.sparse or experts is None:
-        return (norm, *_dense(local))
-    return (norm, *_mixture(local, experts))
+        return (norm, *_dense(rank))
+    return (norm, *_mixture(rank, experts))
 
 
-def _dense(local: Local) -> tuple[Module, ...]:
-    works = mlp_works(local, Dense().matrices(local.model), gated=local.model.gated)
+def _dense(rank: RankShare) -> tuple[Module, ...]:
+    works = mlp_works(rank, Dense().matrices(rank.model), gated=rank.model.gated)
     return (
-        Module(name="mlp", works=works[:1], exchanges=entering(local)),
-        Module(name="mlp", works=works[1:], exchanges=leaving(local)),
-        Module(name="residual", works=local.residual()),
+        Module(name="mlp", works=works[:1], exchanges=entering(rank)),
+        Module(name="mlp", works=works[1:], exchanges=leaving(rank)),
+        Module(name="residual", works=rank.residual()),
     )
 
 
-def mlp_works(local: Local, matrices: Iterable[Matrix], *, gated: bool) -> Works:
+def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Works:
     """Product in, activation, product out."""
-    products = products_on_rank(matrices, local.plan.tp)
-    activation = (SwiGLU if gated else Gelu)(dtype=local.dtype, tokens=local.tokens, width=products["down"][1])
-    return ((local.gemm(*products["up"]), 1), (activation, 1), (local.gemm(*products["down"]), 1))
+    products = products_on_rank(matrices, rank.plan.tp)
+    activation = (SwiGLU if gated else Gelu)(dtype=rank.dtype, tokens=rank.tokens, width=products["down"][1])
+    return ((rank.gemm(*products["up"]), 1), (activation, 1), (rank.gemm(*products["down"]), 1))
 
 
-def _mixture(local: Local, experts: Experts) -> tuple[Module, ...]:
+def _mixture(rank: RankShare, experts: Experts) -> tuple[Module, ...]:
     """Router, dispatch, grouped products, combination (Fedus et al., arXiv 2101.03961; dropless: arXiv 2211.15841).
 
     A rank routes its own rows; after the exchange it holds as many on average, gathered over etp.
     """
-    plan, hidden, dtype = local.plan, local.model.hidden, local.dtype
+    plan, hidden, dtype = rank.plan, rank.model.hidden, rank.dtype
     # with tp > 1 each rank routes its share of the sequence, as Megatron asks for
-    own_rows = local.tokens // plan.tp
+    own_rows = rank.tokens // plan.tp
     routed: dict[str, Any] = {
         "dtype": dtype,
         "tokens": own_rows,
@@ -67,35 +67,35 @@ def _mixture(local: Local, experts: Experts) -> tuple[Module, ...]:
     return (
         router,
         permute,
-        *_expert_modules(local, experts, own_rows),
-        *_shared(local, experts),
-        Module(name="residual", works=local.residual()),
+        *_expert_modules(rank, experts, own_rows),
+        *_shared(rank, experts),
+        Module(name="residual", works=rank.residual()),
     )
 
 
-def _expert_modules(local: Local, experts: Experts, own_rows: int) -> tuple[Module, ...]:
-    plan, hidden = local.plan, local.model.hidden
+def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[Module, ...]:
+    plan, hidden = rank.plan, rank.model.hidden
     groups, rows = experts.count // plan.ep, own_rows * experts.topk * plan.etp
-    busiest = busiest_rank(local.execution.expert_load, experts, plan.ep)
+    busiest = busiest_rank(rank.execution.expert_load, experts, plan.ep)
     rows = round(rows * busiest)
-    products = products_on_rank(experts.expert_matrices(local.model), plan.etp)
+    products = products_on_rank(experts.expert_matrices(rank.model), plan.etp)
 
     def grouped(n: int, k: int) -> GroupedGemm:
         return GroupedGemm(
-            dtype=local.run.precision,
+            dtype=rank.run.precision,
             groups=groups,
             rows=rows,
             n=n,
             k=k,
-            distribution=_distribution(local.execution.expert_load),
+            distribution=_distribution(rank.execution.expert_load),
         )
 
-    activation = (SwiGLU if experts.gated else Gelu)(dtype=local.dtype, tokens=rows, width=products["down"][1])
+    activation = (SwiGLU if experts.gated else Gelu)(dtype=rank.dtype, tokens=rows, width=products["down"][1])
     return (
         Module(
             name="moe",
             works=((grouped(*products["up"]), 1),),
-            exchanges=_exchanges(local, round(own_rows * experts.topk * busiest), hidden),
+            exchanges=_exchanges(rank, round(own_rows * experts.topk * busiest), hidden),
         ),
         Module(name="moe_act", works=((activation, 1),), part_of="moe"),
         Module(name="moe", works=((grouped(*products["down"]), 1),)),
@@ -143,14 +143,14 @@ def _distribution(load: str) -> str:
     return BALANCED if "," in load else load
 
 
-def _exchanges(local: Local, rows: int, hidden: int) -> tuple[Exchange, ...]:
+def _exchanges(rank: RankShare, rows: int, hidden: int) -> tuple[Exchange, ...]:
     """Tokens to their experts and back; each over ep, then gathered and summed over etp."""
-    ep, etp = local.groups.ep, local.groups.etp
-    size = local.item_bytes * rows * hidden
+    ep, etp = rank.groups.ep, rank.groups.etp
+    size = rank.item_bytes * rows * hidden
     there = ep.all_to_all(size)
     gathered, summed = etp.all_gather(size * etp.ranks), etp.reduce_scatter(size * etp.ranks)
     moved = (*there, *there)
-    share, hidden_by = _hiding(local)
+    share, hidden_by = _hiding(rank)
     found = []
     if moved:
         found.append(
@@ -168,20 +168,20 @@ def _exchanges(local: Local, rows: int, hidden: int) -> tuple[Exchange, ...]:
     return tuple(found)
 
 
-def _hiding(local: Local) -> tuple[float, tuple[str, ...]]:
-    if local.execution.overlap_ep == "shared_expert":
+def _hiding(rank: RankShare) -> tuple[float, tuple[str, ...]]:
+    if rank.execution.overlap_ep == "shared_expert":
         return 1.0, (SHARED,)
-    if local.execution.overlap_ep == "microbatch":
+    if rank.execution.overlap_ep == "microbatch":
         # another microbatch's attention and experts, of which this one's are as long
         return SHARE_BESIDE_MICROBATCH, ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
     return 0.0, ()
 
 
-def _shared(local: Local, experts: Experts) -> tuple[Module, ...]:
+def _shared(rank: RankShare, experts: Experts) -> tuple[Module, ...]:
     if not experts.shared_ffn:
         return ()
-    works = mlp_works(local, experts.shared_matrices(local.model), gated=experts.gated)
-    joined = ResidualAdd(dtype=local.dtype, tokens=local.rows, hidden=local.model.hidden)
+    works = mlp_works(rank, experts.shared_matrices(rank.model), gated=experts.gated)
+    joined = ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=rank.model.hidden)
     return (
-        Module(name=SHARED, works=(*works, (joined, 1)), exchanges=(*entering(local), *leaving(local)), part_of="moe"),
+        Module(name=SHARED, works=(*works, (joined, 1)), exchanges=(*entering(rank), *leaving(rank)), part_of="moe"),
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
-from predict.workload.blocks import Beside, Block, Calls
 from predict.workload.layers.feed_forward import feed_forward_modules
-from predict.workload.layers.local import Local
 from predict.workload.layers.mixers import mixer_modules
-from predict.workload.layers.module import Module, Work, work_of
-from predict.workload.layers.weights import Weights, layer_weights
+from predict.workload.rank.blocks import Beside, Block, Calls
+from predict.workload.rank.module import Module, Work, work_of
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.weights import Weights, layer_weights
 from sampling.call import Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -34,29 +34,29 @@ class LayerBlocks:
     accumulation: Block
 
 
-def layer_modules(local: Local, kind: LayerKind) -> tuple[Module, ...]:
-    mixer, feed_forward = mixer_modules(local, kind), feed_forward_modules(local, kind)
-    if local.model.norms_a_layer > 2:
-        after = Module(name="layernorm", works=((local.norm(), 1),))
+def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+    mixer, feed_forward = mixer_modules(rank, kind), feed_forward_modules(rank, kind)
+    if rank.model.norms_a_layer > 2:
+        after = Module(name="layernorm", works=((rank.norm(), 1),))
         return (*mixer, after, *feed_forward, after)
     return (*mixer, *feed_forward)
 
 
-def layer_blocks(local: Local, kind: LayerKind) -> LayerBlocks:
-    weights = layer_weights(local.model, local.plan, kind)
-    return blocks_of(local, layer_modules(local, kind), weights, whole=whole_layer(local, kind))
+def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
+    weights = layer_weights(rank.model, rank.plan, kind)
+    return blocks_of(rank, layer_modules(rank, kind), weights, whole=whole_layer(rank, kind))
 
 
-def whole_layer(local: Local, kind: LayerKind) -> DenseLayer | None:
+def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
     """A plain layer as wide as this rank's share of one, alone; None for layers that no whole one stands for."""
-    model, tp = local.model, local.plan.tp
-    plain = kind == DENSE and model.latent is None and local.plan.cp == 1 and not model.qk_norm
-    if not plain or local.execution.attention == "unfused":
+    model, tp = rank.model, rank.plan.tp
+    plain = kind == DENSE and model.latent is None and rank.plan.cp == 1 and not model.qk_norm
+    if not plain or rank.execution.attention == "unfused":
         return None
     return DenseLayer(
-        dtype=local.dtype,
-        batch=local.run.batch.micro,
-        seq_len=local.run.batch.seq_len,
+        dtype=rank.dtype,
+        batch=rank.run.batch.micro,
+        seq_len=rank.run.batch.seq_len,
         hidden=model.hidden,
         heads=model.heads // tp,
         kv_heads=max(1, model.kv_heads // tp),
@@ -73,7 +73,7 @@ def whole_layer(local: Local, kind: LayerKind) -> DenseLayer | None:
 
 
 def blocks_of(
-    local: Local,
+    rank: RankShare,
     modules: tuple[Module, ...],
     weights: Weights,
     *,
@@ -83,11 +83,11 @@ def blocks_of(
     """Blocks of any modules that hold so many weights, or that `whole` is in one piece."""
     forward, backward = work_of(modules, "forward"), work_of(modules, "backward")
     halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
-    names = local.plan.modules_recomputed
+    names = rank.plan.modules_recomputed
     again = work_of((module for module in modules if module.is_among(names)), "forward")
-    gathered = (_gather(local, weights), float(local.execution.overlap_parameters))
-    scattered = (_scatter(local, weights), float(local.execution.overlap_gradients))
-    floor_us = local.execution.launch_floor_us if floor else 0
+    gathered = (_gather(rank, weights), float(rank.execution.overlap_parameters))
+    scattered = (_scatter(rank, weights), float(rank.execution.overlap_gradients))
+    floor_us = rank.execution.launch_floor_us if floor else 0
 
     def block(work: Work, *streams: tuple[Calls, float], heading: str = "", phase: Phase | None = None) -> Block:
         sharded = tuple(
@@ -110,27 +110,27 @@ def blocks_of(
         backward=block(repeated, gathered, scattered, phase="backward"),
         backward_input=block(halves[0], gathered),
         backward_weight=block(halves[1], scattered),
-        accumulation=Block(calls=_accumulation(local, weights), heading=ACCUMULATION),
+        accumulation=Block(calls=_accumulation(rank, weights), heading=ACCUMULATION),
     )
 
 
-def _gather(local: Local, weights: Weights) -> Calls:
+def _gather(rank: RankShare, weights: Weights) -> Calls:
     """FSDP collects a layer's weights before its forward, and again before its backward (Zhao et al., arXiv 2304.11277)."""
-    if local.plan.zero < 3:
+    if rank.plan.zero < 3:
         return ()
-    groups, size = local.groups, local.item_bytes
+    groups, size = rank.groups, rank.item_bytes
     return (
         *groups.shard.all_gather(size * weights.dense),
         *groups.expert_shard.all_gather(size * weights.experts),
     )
 
 
-def _scatter(local: Local, weights: Weights) -> Calls:
+def _scatter(rank: RankShare, weights: Weights) -> Calls:
     """Where gradients are sharded (ZeRO-2 and 3), a layer's are summed and scattered after every backward, since no rank has
     room for all of them; copies of a shard are summed after that."""
-    if local.plan.zero < 2:
+    if rank.plan.zero < 2:
         return ()
-    groups, size = local.groups, DTYPE_BYTES[local.execution.gradient_dtype]
+    groups, size = rank.groups, DTYPE_BYTES[rank.execution.gradient_dtype]
     return (
         *groups.shard.reduce_scatter(size * weights.dense),
         *groups.expert_shard.reduce_scatter(size * weights.experts),
@@ -139,17 +139,17 @@ def _scatter(local: Local, weights: Weights) -> Calls:
     )
 
 
-def _accumulation(local: Local, weights: Weights) -> Calls:
+def _accumulation(rank: RankShare, weights: Weights) -> Calls:
     """What adding to the gradients of earlier microbatches moves; the share of microbatches that find some."""
-    microbatches = local.run.microbatches
+    microbatches = rank.run.microbatches
     if microbatches == 1:
         return ()
     # the sum is read and written; a pass of its own reads the new gradients too
-    moved = 2 * DTYPE_BYTES[local.execution.gradient_dtype]
-    if not local.execution.fuse_gradients:
-        moved += local.item_bytes
+    moved = 2 * DTYPE_BYTES[rank.execution.gradient_dtype]
+    if not rank.execution.fuse_gradients:
+        moved += rank.item_bytes
     held = weights.total
-    if local.plan.zero >= 2:
-        held = weights.dense // local.groups.shard.ranks + weights.experts // local.groups.expert_shard.ranks
-    call = Stream(dtype=local.dtype, size_bytes=max(1, moved * held))
+    if rank.plan.zero >= 2:
+        held = weights.dense // rank.groups.shard.ranks + weights.experts // rank.groups.expert_shard.ranks
+    call = Stream(dtype=rank.dtype, size_bytes=max(1, moved * held))
     return (Counted(call=call, phase="forward", count=(microbatches - 1) / microbatches),)

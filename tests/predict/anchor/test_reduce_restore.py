@@ -12,7 +12,7 @@ from predict.anchor.benchmark_file import Timed
 from predict.anchor.reduced_run import ranks_of, reduced, timeable
 from predict.model.spec import ModelSpec
 from predict.step.estimate import StepEstimate
-from predict.workload.layers.groups import groups_of
+from predict.workload.rank.groups import groups_of
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Link
 from tests.predict.anchor.restored_runs import DENSE, MIXED, direct, prices, restored, run, simulated

@@ -25,8 +25,8 @@ from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.spec import ModelSpec
 from predict.workload.layers.feed_forward import busiest_rank
-from predict.workload.layers.local import Local
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import made, spec
 
@@ -37,16 +37,16 @@ TOKENS = 4096
 KINDS = [("llama3-70b", DENSE), ("qwen3-30b-a3b", SPARSE), ("deepseek-v3", SPARSE), ("qwen3.5-35b-a3b", LINEAR)]
 
 
-def local_of(model: str | ModelSpec, *, micro: int = 1, seq_len: int = TOKENS, **settings: Any) -> Local:
-    return Local(run=made(model, batch={"global": 64 * micro, "micro": micro, "seq_len": seq_len}, **settings))
+def rank_of(model: str | ModelSpec, *, micro: int = 1, seq_len: int = TOKENS, **settings: Any) -> RankShare:
+    return RankShare(run=made(model, batch={"global": 64 * micro, "micro": micro, "seq_len": seq_len}, **settings))
 
 
 def layer(
     model: str | ModelSpec, kind: LayerKind, profile: str, recompute: str = "none", **settings: Any
 ) -> Activations:
     modules = {"plan__recompute_modules": settings.pop("modules")} if "modules" in settings else {}
-    local = local_of(model, plan__recompute=recompute, **modules, **settings)
-    return layer_activations(local, kind, PROFILES[profile], recompute=recompute)
+    rank = rank_of(model, plan__recompute=recompute, **modules, **settings)
+    return layer_activations(rank, kind, PROFILES[profile], recompute=recompute)
 
 
 def own(kept: Mapping[str, float]) -> float:
@@ -99,7 +99,7 @@ def test_expert_parallelism_moves_rows_but_leaves_as_many(profile: str) -> None:
     assert experts is not None
     whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=ep).kept for ep in (1, 8))
     assert {**split, "permute": 0} == {**whole, "permute": 0}
-    # only how many rows each local expert has
+    # only how many rows each rank expert has
     assert whole["permute"] - split["permute"] in (0, 4 * 128 * 7 / 8)
     skewed = layer(model, SPARSE, profile, plan__dp=8, plan__ep=8, execution__expert_load="power_law_1.0").kept
     load = busiest_rank("power_law_1.0", experts, 8)
@@ -130,18 +130,16 @@ def test_pipeline_and_data_parallelism_divide_nothing_of_a_layer(profile: str) -
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile) -> None:
     model = spec("llama3-70b")
-    whole, split = (head_activations(local_of(model, plan__tp=tp), profile) for tp in (1, 8))
+    whole, split = (head_activations(rank_of(model, plan__tp=tp), profile) for tp in (1, 8))
     vocab = padded_vocabulary(model.vocab, 1) if profile.megatron else model.vocab
     a_logit = profile.loss[2]
     assert whole.kept["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
     assert whole.forward_working_bytes == pytest.approx((a_logit.forward - a_logit.kept) * TOKENS * vocab, rel=1e-3)
     assert split.kept["loss"] == pytest.approx(whole.kept["loss"] / 8, rel=1e-2)
     assert split.backward_working_bytes < whole.backward_working_bytes
-    embedding = embedding_activations(local_of(model), profile)
+    embedding = embedding_activations(rank_of(model), profile)
     assert embedding.total == 8 * TOKENS
-    assert (
-        joining_activations(local_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile.name).total
-    )
+    assert joining_activations(rank_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile.name).total
 
 
 @pytest.mark.parametrize("profile", PROFILES)

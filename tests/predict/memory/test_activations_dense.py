@@ -17,7 +17,7 @@ from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
@@ -37,7 +37,7 @@ def layer_of(
     model: ModelSpec, dtype: torch.dtype, profile: str, recompute: str = "none", **settings: Any
 ) -> Activations:
     run = run_of(model, dtype, plan__recompute=recompute, **settings)
-    return layer_activations(Local(run=run), model.kinds()[0], memory_profiles()[profile], recompute=recompute)
+    return layer_activations(RankShare(run=run), model.kinds()[0], memory_profiles()[profile], recompute=recompute)
 
 
 def llama(name: str = "llama", **changes: Any) -> tuple[Any, ModelSpec]:
@@ -222,9 +222,9 @@ def test_a_whole_model_keeps_the_sum_of_its_units_with_the_rotary_tables_once(
         model.gradient_checkpointing_enable({"use_reentrant": False})
     tokens = torch.randint(0, 96, (BATCH, SEQ))
     counted = saved_bytes(lambda: model(tokens, labels=tokens, use_cache=False), [model])
-    local = Local(run=run_of(spec, dtype, plan__recompute=recompute))
-    layer = layer_activations(local, DENSE, EAGER, recompute=recompute)
-    units = [embedding_activations(local, EAGER), head_activations(local, EAGER), *[layer] * 3]
+    rank = RankShare(run=run_of(spec, dtype, plan__recompute=recompute))
+    layer = layer_activations(rank, DENSE, EAGER, recompute=recompute)
+    units = [embedding_activations(rank, EAGER), head_activations(rank, EAGER), *[layer] * 3]
     # transformers hands the tables to its checkpoints inside a closure, which holds them unseen by the hooks
     tables = (2 if recompute == "none" else 3) * layer.kept["rope"]
     assert sum(unit.total for unit in units) - tables == counted
@@ -279,6 +279,6 @@ def test_the_loss_holds_between_the_bytes_a_logit_of_its_table(dtype: torch.dtyp
         return F.cross_entropy(wide, targets)
 
     measured = peaks(loss, [x, targets, *head.parameters()], x)
-    predicted = head_activations(Local(run=run_of(spec, dtype)), EAGER)
+    predicted = head_activations(RankShare(run=run_of(spec, dtype)), EAGER)
     assert predicted.total + predicted.forward_working_bytes == pytest.approx(measured[0], rel=0.05)
     assert predicted.total + predicted.backward_working_bytes == pytest.approx(measured[1], rel=0.05)

@@ -11,7 +11,7 @@ import pytest
 
 from predict.memory.activations import layer_activations
 from predict.model.layer_kinds import DENSE, LayerKind
-from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, local_of, own
+from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, own, rank_of
 from tests.predict.workload.parallel_runs import spec
 
 PEER = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "memory" / "components.json"
@@ -121,17 +121,17 @@ def test_a_peer_s_components_agree_but_for_named_differences(name: str) -> None:
     row = next(row for row in peer_rows() if row["config"].startswith(f"{name}-"))
     model, tokens = spec(SAME_FORM[name]), row["mbs"] * row["seq"]
     plan = {"plan__tp": row["tp"], "plan__sp": row["tp"] > 1}
-    local = local_of(model, micro=row["mbs"], seq_len=row["seq"], **plan)
+    rank = rank_of(model, micro=row["mbs"], seq_len=row["seq"], **plan)
     found = layer_activations(
-        local, DENSE if model.experts is None else SPARSE, PROFILES["megatron-te"], recompute="none"
+        rank, DENSE if model.experts is None else SPARSE, PROFILES["megatron-te"], recompute="none"
     ).kept
     kind = "dense" if model.experts is None else "moe"
     theirs = {part: row[f"A_{kind}_transformer_layer.{part}"] for part in ("layer_norm", "self_attention", "mlp")}
     # they leave out the statistics of norms and attention
-    assert found["norm"] - 2 * 4 * local.rows == 2 * theirs["layer_norm"]
+    assert found["norm"] - 2 * 4 * rank.rows == 2 * theirs["layer_norm"]
     statistics = 4 * tokens * model.heads // row["tp"]
     assert found["qkv"] + found["core_attn"] + found["proj"] - statistics == theirs["self_attention"]
-    stream = 2 * local.rows * model.hidden
+    stream = 2 * rank.rows * model.hidden
     if model.experts is None:
         assert found["mlp"] == theirs["mlp"]
         # they count the residual stream beside the norms that keep it

@@ -18,7 +18,7 @@ from predict.memory.components.ends import cross_entropy_bytes
 from predict.memory.components.norms import norm_bytes
 from predict.memory.components.share import Share
 from predict.memory.profiles import memory_profiles
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 from tests.predict.workload.parallel_runs import made
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -82,7 +82,7 @@ def peaks(forward: Callable[[], torch.Tensor], known: Iterable[torch.Tensor], le
 
 def share_of(profile: str = "eager", precision: str = "bf16", model: str = "llama3-8b") -> Share:
     batch = {"global": 1, "micro": 1, "seq_len": 512}
-    return Share(local=Local(run=made(model, precision=precision, batch=batch)), profile=memory_profiles()[profile])
+    return Share(rank=RankShare(run=made(model, precision=precision, batch=batch)), profile=memory_profiles()[profile])
 
 
 def test_a_linear_keeps_its_input_and_several_of_one_input_keep_it_once() -> None:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from predict.memory.activations import Activations, layer_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.spec import ModelSpec
-from predict.workload.layers.local import Local
+from predict.workload.rank.share import RankShare
 from tests.predict.memory.test_activations_hooks import BF16, FP32, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
@@ -142,7 +142,7 @@ def counted_and_predicted(
         **settings,
     )
     chosen = "selective" if modules else "none"
-    return counted, layer_activations(Local(run=run), spec.kinds()[0], memory_profiles()[profile], recompute=chosen)
+    return counted, layer_activations(RankShare(run=run), spec.kinds()[0], memory_profiles()[profile], recompute=chosen)
 
 
 def recompute(layer: Any, name: str) -> None:

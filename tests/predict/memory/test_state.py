@@ -14,7 +14,7 @@ from predict.memory.held import held_by_ranks, weights_of_rank
 from predict.memory.profiles import memory_profile_of
 from predict.memory.state import bytes_a_parameter, state_of_rank
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.hardware.cluster import CONFIGS
 from tests.predict.memory.plain_activations import PLAIN
 from tests.predict.workload.parallel_runs import made, spec

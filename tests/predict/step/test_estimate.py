@@ -16,8 +16,8 @@ from predict.run.plan import Batch, Plan
 from predict.run.stage_layout import layers_of_stages
 from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
-from predict.workload.blocks import calls_of
 from predict.workload.decompose import decompose, requests_of_runs
+from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster, Link, load_cluster

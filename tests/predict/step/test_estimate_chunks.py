@@ -18,8 +18,8 @@ from predict.schedules import registry
 from predict.schedules.files.order_files import write_order
 from predict.step.estimate import action_counts, estimate
 from predict.step.schedule_choice import compare_schedules
-from predict.workload.blocks import Blocks, calls_of
 from predict.workload.decompose import decompose, requests_of_runs
+from predict.workload.rank.blocks import Blocks, calls_of
 from regressors.bank.times import Times
 from sampling.errors import InfeasibleError
 from tests.predict.step.test_estimate import predicted, run, step_us

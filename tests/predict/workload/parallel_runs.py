@@ -13,8 +13,8 @@ from predict.prices.open import open_prices
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.estimate import StepEstimate, estimate
-from predict.workload.blocks import Block, Blocks
 from predict.workload.decompose import RankCalls, decompose
+from predict.workload.rank.blocks import Block, Blocks
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective

@@ -10,11 +10,11 @@ import pytest
 from predict.ledger.flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.blocks import Block, once
 from predict.workload.chunks import ChunkCalls, send_calls
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.layers.local import Local
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.blocks import Block, once
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.hardware.cluster import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
@@ -35,7 +35,7 @@ BF16 = 2
 
 
 def _layer(run: TrainingRun, layer: int = 0) -> LayerBlocks:
-    return layer_blocks(Local(run=run), run.model.kinds()[layer])
+    return layer_blocks(RankShare(run=run), run.model.kinds()[layer])
 
 
 def _often(block: Block, heading: str = "tp") -> dict[str, float]:

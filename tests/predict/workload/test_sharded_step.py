@@ -11,7 +11,7 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
-from predict.workload.layers.weights import padded_vocabulary
+from predict.workload.rank.weights import padded_vocabulary
 from sampling.operators.optimizer import AdamW
 from tests.predict.workload.parallel_runs import collectives, communication, made, ranks, spec
 

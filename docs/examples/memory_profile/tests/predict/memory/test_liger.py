@@ -5,7 +5,7 @@ from __future__ import annotations
 from predict.memory.activations import head_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE
-from tests.predict.memory.test_activations import TOKENS, layer, local_of, own
+from tests.predict.memory.test_activations import TOKENS, layer, own, rank_of
 
 
 def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
@@ -13,5 +13,5 @@ def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
 
 
 def test_the_loss_keeps_targets_alone() -> None:
-    head = head_activations(local_of("llama3-8b"), memory_profiles()["liger"])
+    head = head_activations(rank_of("llama3-8b"), memory_profiles()["liger"])
     assert head.kept["loss"] == 8 * TOKENS + 4

@@ -9,7 +9,7 @@ from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.groups import Groups, groups_of
+from predict.workload.rank.groups import Groups, groups_of
 from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.elementwise import ResidualAdd
@@ -22,7 +22,7 @@ WIDER = {"fp8": "bf16", "tf32": "fp32"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class RankShare:
     """A rank's share: `tokens` of a microbatch pass through its products, `rows` through its norms and residuals."""
 
     run: TrainingRun

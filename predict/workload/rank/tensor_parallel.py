@@ -7,8 +7,8 @@ row-parallel ones leave partial sums (Shoeybi et al., arXiv 1909.08053; with seq
 
 from __future__ import annotations
 
-from predict.workload.layers.local import Local
-from predict.workload.layers.module import Exchange
+from predict.workload.rank.module import Exchange
+from predict.workload.rank.share import RankShare
 
 TP = "tp"
 BACKWARD_SHARE = 0.5
@@ -18,47 +18,47 @@ PIPELINED_MOST = 0.55
 and without asynchronous tensor parallelism on H100)."""
 
 
-def entering(local: Local, width: int = 0) -> tuple[Exchange, ...]:
+def entering(rank: RankShare, width: int = 0) -> tuple[Exchange, ...]:
     """Before a column-parallel product of tokens `width` wide, the hidden width where it is not given."""
-    group, size = local.groups.tp, local.item_bytes * local.tokens * (width or local.model.hidden)
+    group, size = rank.groups.tp, rank.item_bytes * rank.tokens * (width or rank.model.hidden)
     if group.ranks == 1:
         return ()
     gathered_again = (*group.reduce_scatter(size), *group.all_gather(size))
     return (
         Exchange(
             heading=TP,
-            forward=group.all_gather(size) if local.plan.sp else (),
-            backward=gathered_again if local.plan.sp else group.all_reduce(size),
-            forward_share=_share(local, "pipelined"),
-            backward_share=_share(local, "pipelined", "backward"),
-            most=_most(local),
+            forward=group.all_gather(size) if rank.plan.sp else (),
+            backward=gathered_again if rank.plan.sp else group.all_reduce(size),
+            forward_share=_share(rank, "pipelined"),
+            backward_share=_share(rank, "pipelined", "backward"),
+            most=_most(rank),
         ),
     )
 
 
-def leaving(local: Local) -> tuple[Exchange, ...]:
+def leaving(rank: RankShare) -> tuple[Exchange, ...]:
     """After a row-parallel product."""
-    group, size = local.groups.tp, local.hidden_bytes
+    group, size = rank.groups.tp, rank.hidden_bytes
     if group.ranks == 1:
         return ()
     return (
         Exchange(
             heading=TP,
-            forward=group.reduce_scatter(size) if local.plan.sp else group.all_reduce(size),
-            backward=group.all_gather(size) if local.plan.sp else (),
-            forward_share=_share(local, "pipelined"),
-            backward_share=_share(local, "pipelined"),
-            most=_most(local),
+            forward=group.reduce_scatter(size) if rank.plan.sp else group.all_reduce(size),
+            backward=group.all_gather(size) if rank.plan.sp else (),
+            forward_share=_share(rank, "pipelined"),
+            backward_share=_share(rank, "pipelined"),
+            most=_most(rank),
         ),
     )
 
 
-def _share(local: Local, *kinds: str) -> float:
-    overlap = local.execution.overlap_tp
+def _share(rank: RankShare, *kinds: str) -> float:
+    overlap = rank.execution.overlap_tp
     if overlap not in kinds:
         return 0.0
     return 1.0 if overlap == "pipelined" else BACKWARD_SHARE
 
 
-def _most(local: Local) -> float:
-    return PIPELINED_MOST if local.execution.overlap_tp == "pipelined" else 1.0
+def _most(rank: RankShare) -> float:
+    return PIPELINED_MOST if rank.execution.overlap_tp == "pipelined" else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from predict.workload.blocks import Beside, Calls
+from predict.workload.rank.blocks import Beside, Calls
 from sampling.arithmetic.composite import phase_of
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase

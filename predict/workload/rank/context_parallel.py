@@ -7,20 +7,20 @@ the keys and values first (Llama team, arXiv 2407.21783).
 
 from __future__ import annotations
 
-from predict.workload.layers.local import Local
-from predict.workload.layers.module import Exchange
+from predict.workload.rank.module import Exchange
+from predict.workload.rank.share import RankShare
 
 
-def exchange_of_keys(local: Local, query_width: int, key_value_width: int) -> tuple[Exchange, ...]:
+def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) -> tuple[Exchange, ...]:
     """For queries and outputs `query_width` wide on this rank and keys and values `key_value_width` in all."""
-    group, of_width = local.groups.cp, local.item_bytes * local.tokens
+    group, of_width = rank.groups.cp, rank.item_bytes * rank.tokens
     keys, queries = of_width * key_value_width, of_width * query_width
     if group.ranks == 1:
         return ()
-    if local.plan.cp_method == "all_to_all":
+    if rank.plan.cp_method == "all_to_all":
         both_ways = (*group.all_to_all(keys + queries), *group.all_to_all(queries))
         return (Exchange(heading="cp", forward=both_ways, backward=both_ways),)
-    if local.plan.cp_method == "all_gather":
+    if rank.plan.cp_method == "all_gather":
         whole = keys * group.ranks
         gathered = group.all_gather(whole)
         return (Exchange(heading="cp", forward=gathered, backward=(*gathered, *group.reduce_scatter(whole))),)

@@ -15,7 +15,7 @@ from predict.run.stage_layout import split_layers
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.step.stragglers import stragglers_factor
-from predict.workload.layers.feed_forward import busiest_rank
+from predict.workload.layers.expert_load import busiest_rank
 
 PRIOR = 0.10
 """A 16-bit dense step of a profile without validation runs: published runs of Megatron on H100 lie within 8 % at

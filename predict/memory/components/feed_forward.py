@@ -7,7 +7,8 @@ from predict.memory.components.part import Part, Parts
 from predict.memory.components.share import FP32, INDEX, Share
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
-from predict.workload.layers.feed_forward import SHARED, busiest_rank
+from predict.workload.layers.expert_load import busiest_rank
+from predict.workload.layers.mixture import SHARED
 
 GROUPS, GROUPS_CHOSEN = 8, 4
 """DeepSeek-V3's router picks experts in 4 of 8 groups (arXiv 2412.19437, section 4.2); no field of a model says so."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
-from predict.workload.layers.feed_forward import feed_forward_modules
-from predict.workload.layers.mixers import mixer_modules
+from predict.model.parts.part import LayerPart
 from predict.workload.rank.blocks import Beside, Block, Calls
 from predict.workload.rank.module import Module, Work, work_of
 from predict.workload.rank.share import RankShare
@@ -35,11 +35,19 @@ class LayerBlocks:
 
 
 def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
-    mixer, feed_forward = mixer_modules(rank, kind), feed_forward_modules(rank, kind)
-    if rank.model.norms_a_layer > 2:
-        after = Module(name="layernorm", works=((rank.norm(), 1),))
-        return (*mixer, after, *feed_forward, after)
-    return (*mixer, *feed_forward)
+    """Mixer and feed-forward, each between the norm before it and what adds it to the residual stream."""
+    norm = Module(name="layernorm", works=((rank.norm(), 1),))
+    residual = Module(name="residual", works=rank.residual())
+    after = (norm,) if rank.model.norms_a_layer > 2 else ()
+    parts: tuple[LayerPart, ...] = (rank.model.mixer(kind), rank.model.feed_forward(kind))
+    return tuple(module for part in parts for module in (norm, *modules_of_part(rank, kind, part), residual, *after))
+
+
+def modules_of_part(rank: RankShare, kind: LayerKind, part: LayerPart) -> tuple[Module, ...]:
+    """What lies between the norm and the residual addition: `modules` of the file in this folder that has the part's name."""
+    file = importlib.import_module(f"{__package__}.{part.NAME}")
+    modules: tuple[Module, ...] = file.modules(rank, kind, part)
+    return modules
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:

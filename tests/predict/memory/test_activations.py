@@ -24,7 +24,7 @@ from predict.memory.memory_profile import MemoryProfile
 from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.spec import ModelSpec
-from predict.workload.layers.feed_forward import busiest_rank
+from predict.workload.layers.expert_load import busiest_rank
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.errors import ConfigError

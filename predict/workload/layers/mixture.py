@@ -1,18 +1,17 @@
-"""What a layer does with each token by itself: a dense MLP, or a mixture of experts."""
+"""A mixture of experts: router, exchange of tokens, grouped products, combination, and shared experts beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from predict.model.layer_kinds import LayerKind
-from predict.model.parts.dense import Dense
 from predict.model.parts.mixture import Experts
-from predict.workload.rank.module import Exchange, Module, Works
+from predict.workload.layers.dense import mlp_works
+from predict.workload.layers.expert_load import busiest_rank, distribution_on_rank
+from predict.workload.rank.module import Exchange, Module
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.tensor_parallel import entering, leaving
-from sampling.arithmetic.expert_rows import BALANCED, exponent_of
-from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.cells.matrices import products_on_rank
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Permute, Router, Unpermute
@@ -22,32 +21,7 @@ SHARE_BESIDE_MICROBATCH = 0.8
 """Of another microbatch's work while which tokens travel: the two streams meet where one has to wait for the other."""
 
 
-def feed_forward_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
-    """From the residual stream to what is added to it."""
-    norm = Module(name="layernorm", works=((rank.norm(), 1),))
-    experts = rank.model.experts
-    if not kind.sparse or experts is None:
-        return (norm, *_dense(rank))
-    return (norm, *_mixture(rank, experts))
-
-
-def _dense(rank: RankShare) -> tuple[Module, ...]:
-    works = mlp_works(rank, Dense().matrices(rank.model), gated=rank.model.gated)
-    return (
-        Module(name="mlp", works=works[:1], exchanges=entering(rank)),
-        Module(name="mlp", works=works[1:], exchanges=leaving(rank)),
-        Module(name="residual", works=rank.residual()),
-    )
-
-
-def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Works:
-    """Product in, activation, product out."""
-    products = products_on_rank(matrices, rank.plan.tp)
-    activation = (SwiGLU if gated else Gelu)(dtype=rank.dtype, tokens=rank.tokens, width=products["down"][1])
-    return ((rank.gemm(*products["up"]), 1), (activation, 1), (rank.gemm(*products["down"]), 1))
-
-
-def _mixture(rank: RankShare, experts: Experts) -> tuple[Module, ...]:
+def modules(rank: RankShare, kind: LayerKind, experts: Experts) -> tuple[Module, ...]:
     """Router, dispatch, grouped products, combination (Fedus et al., arXiv 2101.03961; dropless: arXiv 2211.15841).
 
     A rank routes its own rows; after the exchange it holds as many on average, gathered over etp.
@@ -69,7 +43,6 @@ def _mixture(rank: RankShare, experts: Experts) -> tuple[Module, ...]:
         permute,
         *_expert_modules(rank, experts, own_rows),
         *_shared(rank, experts),
-        Module(name="residual", works=rank.residual()),
     )
 
 
@@ -87,7 +60,7 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
             rows=rows,
             n=n,
             k=k,
-            distribution=_distribution(rank.execution.expert_load),
+            distribution=distribution_on_rank(rank.execution.expert_load),
         )
 
     activation = (SwiGLU if experts.gated else Gelu)(dtype=rank.dtype, tokens=rows, width=products["down"][1])
@@ -100,47 +73,6 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
         Module(name="moe_act", works=((activation, 1),), part_of="moe"),
         Module(name="moe", works=((grouped(*products["down"]), 1),)),
     )
-
-
-def busiest_rank(load: str, experts: Experts, ep: int) -> float:
-    """Rows of the rank whose experts are chosen most over the mean: every rank of ep waits for it.
-
-    `load` is balanced, power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
-    expert is chosen (`5,3,1,…`) in the order in which ranks hold them. A token chooses an expert once, so no expert has more
-    than one row a token.
-    """
-    if load == BALANCED:
-        return 1.0
-    if "," in load:
-        shares = _capped([float(count) for count in load.split(",")], 1 / experts.topk)
-        own = experts.count // ep
-        return ep * max(sum(shares[rank * own : (rank + 1) * own]) for rank in range(ep))
-    exponent = exponent_of(load)
-    shares = _capped([place**-exponent for place in range(1, experts.count + 1)], 1 / experts.topk)
-    return ep * sum(shares[::ep])
-
-
-def _capped(weights: list[float], most: float) -> list[float]:
-    """Shares that add up to 1, in proportion to the weights but none above `most`; what is cut off goes to the others."""
-    shares = [0.0] * len(weights)
-    free, left = set(range(len(weights))), 1.0
-    while True:
-        total = sum(weights[index] for index in free)
-        over = [index for index in free if total and left * weights[index] / total > most]
-        if not over:
-            break
-        for index in over:
-            shares[index] = most
-        left -= most * len(over)
-        free -= set(over)
-    for index in free:
-        shares[index] = left * weights[index] / total if total else left / len(free)
-    return shares
-
-
-def _distribution(load: str) -> str:
-    """Over the experts of one rank, as the grouped product knows it; counts are summed up by rank."""
-    return BALANCED if "," in load else load
 
 
 def _exchanges(rank: RankShare, rows: int, hidden: int) -> tuple[Exchange, ...]:

@@ -1,0 +1,37 @@
+"""Attention with grouped queries, over all earlier tokens or over those in a window."""
+
+from __future__ import annotations
+
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.attention import Attention, heads_on_rank
+from predict.workload.layers.core_attention import CORE, core_attention, rotary
+from predict.workload.rank.context_parallel import exchange_of_keys
+from predict.workload.rank.module import Module
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.tensor_parallel import entering, leaving
+from sampling.cells.matrices import products_on_rank
+from sampling.operators.elementwise import RoPE
+from sampling.operators.norm import RMSNorm
+
+
+def modules(rank: RankShare, kind: LayerKind, attention: Attention) -> tuple[Module, ...]:
+    model, tp = rank.model, rank.plan.tp
+    heads, kv_heads = heads_on_rank(model, tp)
+    products = products_on_rank(attention.matrices(model), tp)
+    turned: list[tuple[RoPE | RMSNorm, float]] = []
+    for own in (heads, kv_heads):
+        if model.qk_norm:
+            turned.append((RMSNorm(dtype=rank.dtype, tokens=rank.tokens * own, hidden=model.head_dim), 1))
+        if model.rope:
+            turned.append((rotary(rank, own, model.rotary_dim or model.head_dim), 1))
+    window = model.window if kind.mixer == "sliding" else 0
+    return (
+        Module(name="qkv", works=((rank.gemm(*products["qkv"]), 1),), exchanges=entering(rank)),
+        Module(name="rope", works=tuple(turned)),
+        Module(
+            name=CORE,
+            works=core_attention(rank, heads, kv_heads, model.head_dim, window=window),
+            exchanges=exchange_of_keys(rank, heads * model.head_dim, 2 * kv_heads * model.head_dim),
+        ),
+        Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
+    )

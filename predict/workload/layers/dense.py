@@ -1,0 +1,28 @@
+"""A dense MLP: a product in, an activation, a product out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.dense import Dense
+from predict.workload.rank.module import Module, Works
+from predict.workload.rank.share import RankShare
+from predict.workload.rank.tensor_parallel import entering, leaving
+from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.operators.elementwise import Gelu, SwiGLU
+
+
+def modules(rank: RankShare, kind: LayerKind, mlp: Dense) -> tuple[Module, ...]:
+    works = mlp_works(rank, mlp.matrices(rank.model), gated=rank.model.gated)
+    return (
+        Module(name="mlp", works=works[:1], exchanges=entering(rank)),
+        Module(name="mlp", works=works[1:], exchanges=leaving(rank)),
+    )
+
+
+def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Works:
+    """The operators of an MLP with these matrices, divided over tp."""
+    products = products_on_rank(matrices, rank.plan.tp)
+    activation = (SwiGLU if gated else Gelu)(dtype=rank.dtype, tokens=rank.tokens, width=products["down"][1])
+    return ((rank.gemm(*products["up"]), 1), (activation, 1), (rank.gemm(*products["down"]), 1))

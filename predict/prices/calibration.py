@@ -5,43 +5,48 @@ None of them is used unasked: a prediction without a calibration file rests on s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from predict.run.training_run import TrainingRun
-from sampling.errors import ConfigError
+from sampling.files.keys import Key, keys_of
+from sampling.files.schema import read
 from sampling.hardware.cluster import Link
-
-VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """Factors on what is predicted without them; 1 leaves it as it is."""
+    """Factors on what is predicted without them; 1 changes nothing. Beyond its bounds a term stands for something else than
+    its name says."""
 
-    products: float = 1.0
+    products: Annotated[float, Key(minimum=0.7, maximum=1.6)] = 1.0
     """Time of matrix products and attention: the clocks of a long run."""
-    memory_bound: float = 1.0
+    memory_bound: Annotated[float, Key(minimum=0.5, maximum=2.0)] = 1.0
     """Time of norms, activations and other passes: glue and fusion."""
-    in_node: float = 1.0
+    in_node: Annotated[float, Key(minimum=0.25, maximum=1.25)] = 1.0
     """Bandwidth between GPUs of a node."""
-    between_nodes: float = 1.0
+    between_nodes: Annotated[float, Key(minimum=0.1, maximum=1.25)] = 1.0
     """Bandwidth between nodes."""
-    launch: float = 1.0
+    launch: Annotated[float, Key(minimum=0.6, maximum=1.6)] = 1.0
     """The host's time to launch a layer."""
 
 
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    "products": (0.7, 1.6),
-    "memory_bound": (0.5, 2.0),
-    "in_node": (0.25, 1.25),
-    "between_nodes": (0.1, 1.25),
-    "launch": (0.6, 1.6),
-}
-"""Beyond these a term stands for something else than its name says."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationFile:
+    """What `predict validate published --calibrate-on` writes: the terms, their bounds, and how well they fit."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
+
+    terms: Calibration
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    fit: Mapping[str, Any] = field(default_factory=dict)
+
+
+def bounds() -> dict[str, tuple[float, float]]:
+    """Term → the smallest and largest value allowed."""
+    return {key.name: (key.lowest, key.maximum) for key in keys_of(Calibration)}
 
 
 def calibrated(run: TrainingRun, calibration: Calibration) -> TrainingRun:
@@ -68,27 +73,9 @@ def _wider(link: Link, factor: float) -> Link:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The terms in a file that `predict validate published --calibrate-on` wrote; ConfigError for another file."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--calibration: {path} cannot be read ({error}); give a file that --calibrate-on wrote"
-        ) from None
-    terms = content.get("terms") if isinstance(content, dict) else None
-    if not isinstance(terms, dict) or content.get("version") != VERSION:
-        raise ConfigError(
-            f"--calibration: {path} is no calibration of version {VERSION}; write it anew with --calibrate-on"
-        )
-    known = {field.name for field in fields(Calibration)}
-    for name, value in terms.items():
-        if name not in known:
-            raise ConfigError(f"--calibration: {path}: terms.{name}: unknown; allowed: {', '.join(sorted(known))}")
-        low, high = BOUNDS[name]
-        if type(value) not in (int, float) or not low <= value <= high:
-            raise ConfigError(f"--calibration: {path}: terms.{name}: {value!r} is out of bounds; give {low} to {high}")
-    return Calibration(**terms)
+    """The terms in a calibration file; ConfigError lists every fault of it."""
+    return read(CalibrationFile, path, fix="write it anew with `predict validate published --calibrate-on`").terms
 
 
 def calibration_json(calibration: Calibration, fit: Mapping[str, Any]) -> dict[str, Any]:
-    return {"version": VERSION, "terms": asdict(calibration), "bounds": dict(BOUNDS), "fit": dict(fit)}
+    return {**CalibrationFile.HEADER, "terms": asdict(calibration), "bounds": bounds(), "fit": dict(fit)}

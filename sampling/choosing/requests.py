@@ -2,71 +2,79 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from sampling.call import Call, Phase, Request
 from sampling.catalogue import make_call
 from sampling.choosing.shapes import DrawnModel, calls_of
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.faults import Fault
+from sampling.files.schema import read
 from sampling.store.sample import Sample
 
-CALLS_VERSION = 2
 WRITE_IT = "write it with `predict calls RUN.yml`"
 
 
-def read_calls_file(path: Path, hardware: str) -> dict[int, list[Request]]:
-    """The calls that `predict calls` wrote for runs on `hardware` (the name of a Gpu): ranks a node → requests.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestedCall:
+    """One call of a calls file, and the phases of it to time with `ranks_per_node` busy ranks."""
 
-    ConfigError names the file and the fault, other hardware being one.
+    ranks_per_node: int
+    call: str
+    fields: Mapping[str, Any]
+    phases: tuple[str, ...]
+
+    def contradictions(self) -> Iterator[Fault]:
+        try:
+            call = make_call(self.call, self.fields)
+        except (TypeError, ValueError, SamplesError) as error:
+            yield Fault(path="", problem=str(error))
+            return
+        for phase in self.phases:
+            if phase not in call.PHASES:
+                problem = f"{call.NAME} has no {phase!r}; give any of {', '.join(call.PHASES)}"
+                yield Fault(path="phases", problem=problem)
+
+    def request(self) -> Request:
+        return Request(call=make_call(self.call, self.fields), phases=cast("tuple[Phase, ...]", self.phases))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallsFile:
+    """The calls that runs on one hardware need, as `predict calls` writes them."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 2}
+
+    hardware: str
+    """The name of a Gpu."""
+    calls: tuple[RequestedCall, ...]
+
+
+def read_calls_file(path: Path, hardware: str) -> dict[int, list[Request]]:
+    """The calls that `predict calls` wrote for runs on `hardware` (the name of a Gpu): ranks per node → requests.
+
+    ConfigError names the file and every fault, other hardware being one.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {WRITE_IT}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not UTF-8 text; {WRITE_IT}") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: line {error.lineno}: not JSON ({error.msg}); {WRITE_IT}") from None
-    if not isinstance(content, dict) or content.get("version") != CALLS_VERSION:
-        raise ConfigError(f"{path}: not a calls file of version {CALLS_VERSION}; {WRITE_IT}")
-    wanted, entries = content.get("hardware"), content.get("calls")
-    if not isinstance(entries, list):
-        raise ConfigError(f"{path}: calls: {entries!r} is not a list of calls; {WRITE_IT}")
-    if wanted != hardware:
+    file = read(CallsFile, path, fix=WRITE_IT)
+    if file.hardware != hardware:
         raise ConfigError(
-            f"{path}: hardware: its calls are of runs on {wanted!r}, this session is on {hardware!r}; sample where that "
-            "hardware is (--hardware chooses it), or write the calls of runs with this cluster.hardware"
+            f"{path}: hardware: its calls are of runs on {file.hardware!r}, this session is on {hardware!r}; sample where "
+            "that hardware is (--hardware chooses it), or write the calls of runs with this cluster.hardware"
         )
     requests: dict[int, list[Request]] = {}
-    for index, entry in enumerate(entries):
-        try:
-            ranks, request = _read_entry(entry)
-        except (AttributeError, KeyError, TypeError, ValueError, SamplesError) as error:
-            problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ConfigError(f"{path}: calls[{index}]: {problem}; {WRITE_IT}") from None
-        requests.setdefault(ranks, []).append(request)
+    for entry in file.calls:
+        requests.setdefault(entry.ranks_per_node, []).append(entry.request())
     return requests
-
-
-def _read_entry(entry: Mapping[str, Any]) -> tuple[int, Request]:
-    """Ranks a node and the request. For what is none, the error that stumbling over it raises."""
-    call, phases, ranks = make_call(entry["call"], entry["fields"]), entry["phases"], entry["ranks_per_node"]
-    strange = [phase for phase in phases if phase not in call.PHASES]
-    if strange:
-        raise ValueError(f"phases: {call.NAME} has no {strange[0]!r}, only {', '.join(call.PHASES)}")
-    if type(ranks) is not int or ranks < 1:
-        raise ValueError(f"ranks_per_node: {ranks!r} is not a number of ranks")
-    return ranks, Request(call=call, phases=tuple(phases))
 
 
 def calls_file_content(requests: Mapping[int, Iterable[Request]], hardware: str) -> dict[str, Any]:
     """The inverse of `read_calls_file`."""
     return {
-        "version": CALLS_VERSION,
+        **CallsFile.HEADER,
         "hardware": hardware,
         "calls": [
             {

@@ -7,7 +7,7 @@
         names: tuple[str, ...] = ()                            # a list of texts
         sources: Mapping[Literal["a", "b"], str]               # a mapping whose keys are a or b
         inner: Other | None = None                             # a section of its own, or null
-    where: str | tuple[str, ...]                           # a list of texts, or one text
+    where: str | tuple[str, ...]                           # a text, or a list of them
 
 `sampling.files.schema` reads a file of such keys. The same declarations give the JSON Schema and the reference pages.
 """
@@ -79,8 +79,10 @@ class Key:
     """The dataclass that declares the keys of a section."""
     element: Key | None = None
     """The elements of a list, or the values of a mapping."""
+    container: type = tuple
+    """What a list becomes: a tuple or a list."""
     takes_element: bool = False
-    """A list of one element may be written as that element."""
+    """An element may stand there in place of a list, and is kept so."""
 
     @property
     def lowest(self) -> float:
@@ -183,7 +185,9 @@ def _key_of(hint: Any) -> Key:
     if origin is Annotated:
         inner = _key_of(arguments[0])
         limits = next((extra for extra in arguments[1:] if isinstance(extra, Key)), inner)
-        own = {name: getattr(inner, name) for name in ("kind", "nullable", "of", "element", "takes_element")}
+        own = {
+            name: getattr(inner, name) for name in ("kind", "nullable", "of", "element", "container", "takes_element")
+        }
         return replace(limits, **own, choices=limits.choices or inner.choices)
     if origin in (Union, UnionType):
         others = [each for each in arguments if each is not NoneType]
@@ -196,5 +200,5 @@ def _key_of(hint: Any) -> Key:
         names = get_args(arguments[0])
         return Key(kind="mapping", element=_key_of(arguments[1]), choices=(lambda: names) if names else None)
     if origin in (list, tuple, Sequence, Collection):
-        return Key(kind="list", element=_key_of(arguments[0]))
+        return Key(kind="list", element=_key_of(arguments[0]), container=list if origin is list else tuple)
     return Key(kind="section", of=hint) if is_dataclass(hint) else Key(kind=KINDS.get(hint, "anything"))  # type: ignore[arg-type]

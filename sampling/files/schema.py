@@ -91,22 +91,26 @@ def _missing(key: Key, section: str) -> Fault:
 def _checked(key: Key, given: Any, path: str) -> tuple[Any, list[Fault]]:
     """One value as its dataclass holds it, and the faults of it and of what is inside it."""
     value = _as_number(given) if key.kind == "number" else given
-    if key.takes_element and not isinstance(value, list):
-        value = [value]
+    if key.takes_element and key.element and not isinstance(value, list):
+        return _checked(replace(key.element, meaning=key.element.meaning or "one, or a list of them"), value, path)
     if problem := key.malformed(value) or key.refused(value):
         return value, [Fault(path=path, problem=problem)]
     if key.of:
         return build(key.of, value, section=path)
-    if key.kind == "list" and key.element:
-        made, faults = _elements(key.element, ((f"{path}[{index}]", each) for index, each in enumerate(value)))
-        return tuple(made), faults
-    if key.kind == "mapping" and key.element:
-        faults = unknown_keys(value, key.choices(), section=path) if key.choices else []
-        faults += [_missing(replace(key.element, name=name), path) for name in key.needs if name not in value]
-        known = [name for name in value if not key.choices or name in key.choices()]
-        made, more = _elements(key.element, ((join(path, key_name(name)), value[name]) for name in known))
-        return dict(zip(known, made, strict=False)), [*faults, *more]
-    return value, []
+    return _container(key, key.element, value, path) if key.element else (value, [])
+
+
+def _container(key: Key, element: Key, value: Any, path: str) -> tuple[Any, list[Fault]]:
+    """A list or mapping, and the faults of what is in it."""
+    if key.kind == "list":
+        places = ((f"{path}[{index}]", each) for index, each in enumerate(value))
+        made, faults = ([*value], []) if element.kind == "anything" else _elements(element, places)
+        return key.container(made), faults
+    faults = unknown_keys(value, key.choices(), section=path) if key.choices else []
+    faults += [_missing(replace(element, name=name), path) for name in key.needs if name not in value]
+    known = [name for name in value if not key.choices or name in key.choices()]
+    made, more = _elements(element, ((join(path, key_name(name)), value[name]) for name in known))
+    return dict(zip(known, made, strict=False)), [*faults, *more]
 
 
 def _elements(element: Key, places: Iterable[tuple[str, Any]]) -> tuple[list[Any], list[Fault]]:

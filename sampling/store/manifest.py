@@ -3,50 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sampling.errors import SamplesError
 from sampling.files.disk import write_atomically
-
-MANIFEST_VERSION = 1
+from sampling.files.schema import read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     """Provenance of a profile. `device` identifies the machine; each session adds its versions and settings."""
 
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
+
     profile: str
     hardware: str
     device: dict[str, Any]
     sessions: list[dict[str, Any]] = field(default_factory=list)
-    version: int = MANIFEST_VERSION
 
 
 def read_manifest(directory: Path) -> Manifest:
     """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
     path = directory / "manifest.json"
-    try:
-        return _manifest(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise SamplesError(f"{directory}: no samples; run `make sample PROFILE={directory.name}`") from None
-    except (OSError, ValueError, TypeError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise SamplesError(
-            f"{path}: not a manifest of version {MANIFEST_VERSION} ({error}); restore the file, or set the directory "
-            f"aside and run `make sample PROFILE={directory.name}`"
-        ) from None
-
-
-def _manifest(content: Any) -> Manifest:
-    """The manifest; TypeError or ValueError for content of another shape or version."""
-    manifest = Manifest(**content)
-    if manifest.version != MANIFEST_VERSION:
-        raise ValueError(f"its version is {manifest.version}")
-    if not isinstance(manifest.device, dict) or not isinstance(manifest.sessions, list):
-        raise TypeError("device must be a mapping and sessions a list")
-    return manifest
+    command = f"run `make sample PROFILE={directory.name}`"
+    if not path.is_file():
+        raise SamplesError(f"{directory}: no samples; {command}")
+    return read(Manifest, path, error=SamplesError, fix=f"restore the file, or set the directory aside and {command}")
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    write_atomically(directory / "manifest.json", json.dumps(asdict(manifest), indent=1).encode())
+    content = {**Manifest.HEADER, **asdict(manifest)}
+    write_atomically(directory / "manifest.json", json.dumps(content, indent=1).encode())

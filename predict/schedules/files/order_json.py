@@ -1,20 +1,39 @@
 """Orders as JSON: {"per_rank": [[["F" | "B" | "W" | "BW", microbatch, chunk], …], …]}.
 
-A fourth entry 1 marks half of a pair. `placement` tells which stage each chunk of a rank holds, and of which chain; it
-may be left out for chunk k of rank r holding stage r + k · ranks.
+A fourth entry 1 marks half of a pair.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
 from predict.schedules.order import CODE, KINDS, Order, Placement, Rows, loop
 from sampling.errors import ConfigError
+from sampling.files.keys import Count, Key
+from sampling.files.schema import build
 
-KEYS = ("per_rank", "placement")
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementEntry:
+    """Which stage each chunk of a rank holds, and of which chain each chunk is."""
+
+    stages: tuple[tuple[Count, ...], ...]
+    chains: tuple[Count, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderFile:
+    """The keys of an order's file. Without `placement`, chunk k of rank r holds stage r + k · ranks."""
+
+    per_rank: Annotated[
+        tuple[Annotated[list[Any], Key(minimum=1)], ...],
+        Key(minimum=1, meaning='[[["F", microbatch, chunk], …] of each rank]'),
+    ]
+    placement: PlacementEntry | None = None
 
 
 def dump(order: Order) -> str:
@@ -33,17 +52,17 @@ def load(text: str) -> Order:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"not valid JSON: {error}; mend the syntax") from None
-    unknown = [key for key in content if key not in KEYS] if isinstance(content, dict) else []
-    if unknown:
-        raise ConfigError(f"{unknown[0]}: unknown key; remove it, or write one of {', '.join(KEYS)}")
-    per_rank = content.get("per_rank") if isinstance(content, dict) else None
-    if not isinstance(per_rank, list) or not all(isinstance(row, list) and row for row in per_rank) or not per_rank:
-        raise ConfigError('per_rank: missing or empty; give {"per_rank": [[["F", microbatch, chunk], …], …]}')
-    rows = tuple(_row(rank, row) for rank, row in enumerate(per_rank))
+    if not isinstance(content, dict):
+        raise ConfigError('holds no mapping; give {"per_rank": [[["F", microbatch, chunk], …], …]}')
+    file, faults = build(OrderFile, content)
+    if file is None:
+        raise ConfigError("; ".join(f"{fault.path}: {fault.problem}" for fault in faults))
+    rows = tuple(_row(rank, row) for rank, row in enumerate(file.per_rank))
     chunks = 1 + max(int(row[:, 2].max()) for row in rows)
     if chunks > max(map(len, rows)):
         raise ConfigError(f"per_rank: {chunks} chunks a rank, but no rank has as many actions; count chunks from 0")
-    placement = _placement(content["placement"]) if "placement" in content else loop(len(rows), chunks)
+    given = file.placement
+    placement = Placement(stages=given.stages, chains=given.chains) if given else loop(len(rows), chunks)
     share = 1 + max(int(row[:, 1].max()) for row in rows)
     return Order(rows=rows, microbatches=share * placement.chain_count, placement=placement)
 
@@ -65,15 +84,3 @@ def _is_entry(entry: Any) -> bool:
         return False
     numbers = entry[1:]
     return all(type(number) is int and 0 <= number < 2**31 for number in numbers) and numbers[2:] in ([], [0], [1])
-
-
-def _placement(given: Any) -> Placement:
-    try:
-        stages, chains = given["stages"], given["chains"]
-        if not all(type(number) is int for row in [*stages, chains] for number in row):
-            raise TypeError
-        return Placement(stages=tuple(map(tuple, stages)), chains=tuple(chains))
-    except (KeyError, TypeError):
-        raise ConfigError(
-            'placement: give {"stages": [[stage of each chunk] of each rank], "chains": [chain of each chunk]}'
-        ) from None

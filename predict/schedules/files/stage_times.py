@@ -1,30 +1,63 @@
 """Stage times from a JSON file: {"forward": [[rank][chunk]], "backward_input": …, "backward_weight": …, "p2p": c}.
 
-`backward` (the whole one, where it is not the sum of its halves), `activation_bytes` (what a chunk keeps of a microbatch
-from its forward to its backward) and `overlap_gain` may be given too; `p2p` is one number or a list with one for each edge
-between stages, 0 where it is left out. All times are in one unit, whichever.
+All times are in one unit, whichever.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from predict.schedules import registry
 from predict.schedules.costs import LONGEST, ChunkTimes
-from sampling.files.documents import read_json
-from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
+from sampling.files.faults import Fault
+from sampling.files.keys import Key, Share
+from sampling.files.schema import read
 
-TABLES = ("forward", "backward_input", "backward_weight")
-OPTIONAL_TABLES = ("backward", "activation_bytes")
-KEYS = (*TABLES, *OPTIONAL_TABLES, "p2p", "overlap_gain")
-RANGE = f"give a number from 0 to {LONGEST:g}"
+Time: TypeAlias = Annotated[float, Key(minimum=0, maximum=LONGEST)]
+Table: TypeAlias = Annotated[
+    tuple[Annotated[tuple[Time, ...], Key(minimum=1)], ...],
+    Key(minimum=1, meaning="[[time of each chunk] of each rank]"),
+]
+TABLES = ("forward", "backward_input", "backward_weight", "backward", "activation_bytes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTimesFile:
+    """The keys of a file of stage times; all tables are of one shape."""
+
+    forward: Table
+    backward_input: Table
+    backward_weight: Table
+    backward: Table | None = None
+    """The whole backward, where it is not the sum of its halves."""
+    activation_bytes: Table | None = None
+    """Bytes that a chunk keeps of a microbatch from its forward to its backward."""
+    p2p: Time | tuple[Time, ...] = 0.0
+    """Transfer of a result to the next stage: one number, or one for each edge between stages."""
+    overlap_gain: Share = 0.0
+    """Share of the shorter half of a pair that hides behind the longer one."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        """Tables of different shapes, or as many p2p times as there are no edges."""
+        tables = {name: table for name in TABLES if (table := getattr(self, name)) is not None}
+        for name, table in tables.items():
+            counts = sorted({len(row) for row in table})
+            if len(counts) > 1:
+                yield Fault(path=name, problem=f"rows of {counts} chunks; give every rank equally many")
+        shapes = {name: (len(table), len(table[0])) for name, table in tables.items()}
+        if len(set(shapes.values())) > 1:
+            said = ", ".join(f"{name} {ranks} × {chunks}" for name, (ranks, chunks) in shapes.items())
+            yield Fault(path="", problem=f"tables of different ranks × chunks ({said}); give all of one shape")
+        elif isinstance(self.p2p, tuple) and len(self.p2p) != (edges := math.prod(shapes["forward"]) - 1):
+            listed = f", or a list of {edges}, one for each edge" if edges else ""
+            yield Fault(path="p2p", problem=f"a list of {len(self.p2p)}; give one number{listed}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,72 +80,11 @@ class StageTable:
 
 def read_stage_times(path: Path) -> StageTable:
     """ConfigError lists every fault of the file."""
-    content, faults = read_json(path)
-    if content is None:
-        raise config_error(faults, {"": str(path)})
-    faults = [*faults, *_faults(content)]
-    if faults:
-        raise config_error(faults, {"": str(path)})
-    tables = {name: content[name] for name in (*TABLES, "backward") if name in content}
+    file = read(StageTimesFile, path)
+    times = ("forward", "backward_input", "backward_weight", "backward", "p2p", "overlap_gain")
     return StageTable(
-        ranks=len(content["forward"]),
-        chunks=len(content["forward"][0]),
-        times=ChunkTimes(**tables, p2p=content.get("p2p", 0.0), overlap_gain=content.get("overlap_gain", 0.0)),
-        activation_bytes=content.get("activation_bytes"),
+        ranks=len(file.forward),
+        chunks=len(file.forward[0]),
+        times=ChunkTimes(**{name: getattr(file, name) for name in times}),
+        activation_bytes=file.activation_bytes,
     )
-
-
-def _faults(content: Mapping[Any, Any]) -> Iterator[Fault]:
-    for name in content:
-        if name not in KEYS:
-            hint = did_you_mean(name, KEYS) or f"; allowed: {', '.join(KEYS)}"
-            yield Fault(path=key_name(name), problem=f"unknown key; remove it{hint}")
-    shapes = {}
-    for name in (*TABLES, *OPTIONAL_TABLES):
-        if name in content:
-            problems = list(_table_faults(name, content[name]))
-            yield from problems
-            if not problems:
-                shapes[name] = (len(content[name]), len(content[name][0]))
-        elif name in TABLES:
-            yield Fault(path=name, problem="missing; give [[time of each chunk] of each rank]")
-    different = len(set(shapes.values())) > 1
-    if different:
-        said = ", ".join(f"{name} {ranks} × {chunks}" for name, (ranks, chunks) in shapes.items())
-        yield Fault(path="", problem=f"tables of different ranks × chunks ({said}); give all of one shape")
-    known = shapes and not different
-    yield from _p2p_faults(content.get("p2p", 0.0), math.prod(next(iter(shapes.values()))) - 1 if known else None)
-    gain = content.get("overlap_gain", 0.0)
-    if not _is_time(gain) or gain > 1:
-        yield Fault(path="overlap_gain", problem=f"{shown(gain)} is no share; give a number from 0 to 1")
-
-
-def _table_faults(name: str, table: Any) -> Iterator[Fault]:
-    """What is wrong with its shape, or else with its first bad value."""
-    if not isinstance(table, list) or not table or not all(isinstance(row, list) and row for row in table):
-        yield Fault(path=name, problem=f"{shown(table)} is no table; give [[time of each chunk] of each rank]")
-    elif len({len(row) for row in table}) > 1:
-        counts = sorted({len(row) for row in table})
-        yield Fault(path=name, problem=f"rows of {counts} chunks; give every rank equally many")
-    else:
-        bad = [(rank, chunk) for rank, row in enumerate(table) for chunk, time in enumerate(row) if not _is_time(time)]
-        for rank, chunk in bad[:1]:
-            yield Fault(path=f"{name}[{rank}][{chunk}]", problem=f"{shown(table[rank][chunk])} is no time; {RANGE}")
-
-
-def _p2p_faults(p2p: Any, edges: int | None) -> Iterator[Fault]:
-    """`edges` of the tables; None where they do not tell."""
-    if not isinstance(p2p, list):
-        if not _is_time(p2p):
-            yield Fault(path="p2p", problem=f"{shown(p2p)} is no time; {RANGE}, or a list of them, one an edge")
-        return
-    bad = [edge for edge, time in enumerate(p2p) if not _is_time(time)]
-    for edge in bad[:1]:
-        yield Fault(path=f"p2p[{edge}]", problem=f"{shown(p2p[edge])} is no time; {RANGE}")
-    if edges is not None and len(p2p) != edges:
-        wanted = {0: "", 1: ", or a list of 1 number, one an edge"}.get(edges, f", or a list of {edges}, one an edge")
-        yield Fault(path="p2p", problem=f"a list of {len(p2p)}; give one number{wanted}")
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= LONGEST

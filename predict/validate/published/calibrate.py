@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 
-from predict.prices.calibration import BOUNDS, Calibration, calibrated
+from predict.prices.calibration import Calibration, bounds, calibrated
 from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
 from predict.step.estimate import median_step_us
@@ -94,7 +94,7 @@ def _fitted(measured: Sequence[Measured]) -> Calibration:
         improved = False
         for name in TERMS:
             for change in (step, -step):
-                low, high = map(math.log, BOUNDS[name])
+                low, high = map(math.log, bounds()[name])
                 tried = {**logs, name: min(high, max(low, logs[name] + change))}
                 loss = _loss(measured, tried)
                 if loss < best - 1e-9:

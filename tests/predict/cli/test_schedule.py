@@ -194,23 +194,26 @@ def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list
         ),
         (
             {"forward": [["a"]], "backward_input": [[1]], "backward_weight": [[1]]},
-            "forward[0][0]: 'a' is no time; give a number from 0 to 1e+100",
+            "forward[0][0]: 'a' is not a number; give a number of 0 or more",
         ),
         (
             {"forward": [[1]], "backward_input": [[1]], "backward_weight": [[-1]]},
-            "backward_weight[0][0]: -1 is no time",
+            "backward_weight[0][0]: -1 is out of range",
         ),
         (
             {"forward": [[1]], "backward_input": [[1]], "backward_weight": [[1]], "p2p": [1]},
             "p2p: a list of 1; give one number\n",
         ),
         (
-            {"forward": [[1], ["a"]], "backward_input": [[1], [1]], "backward_weight": [[1], [1]], "p2p": [1, 1]},
-            "p2p: a list of 2; give one number, or a list of 1 number, one an edge\n",
+            {"forward": [[1], [1]], "backward_input": [[1], [1]], "backward_weight": [[1], [1]], "p2p": [1, 1]},
+            "p2p: a list of 2; give one number, or a list of 1, one for each edge\n",
         ),
-        ({"forward": 1, "p2p": "slow"}, "p2p: 'slow' is no time; give a number from 0 to 1e+100, or a list of them"),
-        ({"forward": 1, "p2p": [0, -1]}, "p2p[1]: -1 is no time"),
-        ({"forward": 1, "activation_bytes": [[-1]]}, "activation_bytes[0][0]: -1 is no"),
+        (
+            {"forward": 1, "p2p": "slow"},
+            "p2p: 'slow' is not a number; give a number of 0 or more: one, or a list of them",
+        ),
+        ({"forward": 1, "p2p": [0, -1]}, "p2p[1]: -1 is out of range"),
+        ({"forward": 1, "activation_bytes": [[-1]]}, "activation_bytes[0][0]: -1 is out of range"),
         ({"forward": [[1]], "backward_input": [[1]], "backward_weight": [[1]], "fwd": 1}, "fwd: unknown key"),
     ],
 )

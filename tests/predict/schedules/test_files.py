@@ -84,7 +84,7 @@ def test_json_without_placement_is_a_loop() -> None:
         ("a.csv", "0F0\n", "the backward of microbatch 0, chunk 0 is missing"),
         ("a.csv", "(0F0;0B0)OVERLAP\n", "is no action"),
         ("a.json", "{", "not valid JSON"),
-        ("a.json", "[]", "per_rank: missing or empty"),
+        ("a.json", "[]", "holds no mapping; give"),
         ("a.json", '{"per_rank": [[["F", 0]]]}', r"per_rank\[0\]\[0\]: \[\"F\", 0\] is no action"),
         ("a.json", '{"per_rank": [[["F", true, 0]]]}', "is no action"),
         ("a.json", '{"per_rank": [[["F", 0, 2000000000]]]}', "2000000001 chunks a rank, but no rank has as many"),
@@ -92,7 +92,7 @@ def test_json_without_placement_is_a_loop() -> None:
         (
             "a.json",
             '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [["0"]], "chains": [0.7]}}',
-            "placement: give",
+            r"placement\.stages\[0\]\[0\]: '0' is not a whole number.*placement\.chains\[0\]: 0.7 is not",
         ),
         (
             "a.json",
@@ -110,10 +110,10 @@ def test_json_without_placement_is_a_loop() -> None:
             '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [[1]], "chains": [0]}}',
             "once a chain. Give each of the stages 0 to 0 of a chain to one chunk of one rank",
         ),
-        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}', "rank: unknown key; remove it"),
+        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}', "rank: unknown key, remove it"),
         ("a.csv", "0B0,0F0\n", "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs F of microbatch 0"),
         ("a.csv", "0" * 200_000, "not valid CSV"),
-        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: give"),
+        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: 3 is not a mapping; give a mapping of stages, chains"),
     ],
 )
 def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, name: str, text: str, fault: str) -> None:

@@ -189,7 +189,7 @@ ENTRY = {"ranks_per_node": 1, "call": "gemm", "fields": GEMM.fields(), "phases":
 def test_an_entry_that_is_no_call_is_named_by_its_place(tmp_path: Path, entry: object) -> None:
     path = tmp_path / "calls.json"
     path.write_text(json.dumps({"version": 2, "hardware": "abacus", "calls": [ENTRY, entry]}))
-    with pytest.raises(ConfigError, match=r"calls\.json: calls\[1\]: .*predict calls"):
+    with pytest.raises(ConfigError, match=r"(?s)calls\.json: calls\[1\][.:].*predict calls"):
         read_calls_file(path, "abacus")
 
 
@@ -205,5 +205,5 @@ def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_pa
 
 
 def test_a_missing_calls_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="there is no such file"):
         read_calls_file(tmp_path / "none.json", "abacus")

@@ -113,7 +113,11 @@ def test_json_without_placement_is_a_loop() -> None:
         ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}', "rank: unknown key, remove it"),
         ("a.csv", "0B0,0F0\n", "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs F of microbatch 0"),
         ("a.csv", "0" * 200_000, "not valid CSV"),
-        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}', "placement: 3 is not a mapping; give a mapping of stages, chains"),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": 3}',
+            "placement: 3 is not a mapping; give a mapping of stages, chains",
+        ),
     ],
 )
 def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, name: str, text: str, fault: str) -> None:

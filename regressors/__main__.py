@@ -1,4 +1,4 @@
-"""`python -m regressors`: learn how long each operator and collective takes from a profile's samples."""
+"""`python -m regressors`: fit time models to a profile's samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from regressors.accuracy.report import as_text
 from regressors.progress import progress_display
-from regressors.report import as_table, summary
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
 from sampling.store.profiles import DATA, home_of, samples_directory
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    _show(trained, options.profile)
+    _show(trained)
     return 0
 
 
@@ -83,14 +83,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def _show(trained: Trained, profile: str) -> None:
+def _show(trained: Trained) -> None:
     from rich.console import Console
 
     # a file or pipe has no width to fit in
     console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(as_table(trained.reports, profile))
-    for line in summary(trained.reports):
-        console.print(line, highlight=False)
+    console.print(as_text(trained.accuracy), highlight=False)
     console.print(f"Wrote {trained.path}", highlight=False)
 
 

@@ -89,22 +89,21 @@ def _validate(options: argparse.Namespace) -> None:
 def _validate_samples(options: argparse.Namespace) -> None:
     if options.overrides:
         raise UserError("--set: `predict validate samples` reads no config; leave it away")
-    from predict.validate.samples import validate_samples
-
-    content = validate_samples(options.data)
-    from predict.report.accuracy import accuracy_markdown, accuracy_text
+    from regressors.accuracy.benchmark import benchmark
+    from regressors.accuracy.report import as_markdown, as_text
     from sampling.files.disk import write_atomically
     from sampling.store.profiles import DATA
 
+    content = benchmark(DATA / "samples", options.data)
     kept = DATA.parent / "benchmarks" / "accuracy.json"
     write_atomically(kept, json.dumps(content, indent=1).encode())
-    write_atomically(kept.with_suffix(".md"), accuracy_markdown(content).encode())
+    write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
     if options.json:
         print_json(content)
         return
     from predict.report.console import show
 
-    show(accuracy_text(content))
+    show(as_text(content))
 
 
 def _validate_published(options: argparse.Namespace) -> None:

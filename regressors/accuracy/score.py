@@ -1,79 +1,121 @@
-"""One table and one split: fitted on the rest as a user's samples would be, and held against the rows left out."""
+"""The score of a time model on held-out rows: by cross-validation while training, or refitted without the rows at all."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.bank.packing import Pools
+from regressors.dataset.splits import LARGE_TABLE_ROWS, at_random, by_shape
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
 from regressors.features.pricing import price_all
-from regressors.fitting.fit import fit_chosen
-from regressors.fitting.selection import choose, compare, held_out_errors
-from regressors.models.candidates import FOREST, RAW_BOOSTED
+from regressors.fitting.fit import fit_operator
+from regressors.fitting.selection import HeldOut, compare, held_out_errors
+from regressors.models.candidates import RAW_BOOSTED, RAW_TIME
+from regressors.uncertainty.intervals import half_width
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster
 
-RAW = (FOREST, RAW_BOOSTED)
-MOST_FOR_A_FOREST = 12_000
-"""Rows beyond which a forest on raw time takes longer than all else together; XGBoost stands for it."""
+FOREST_ROWS = 12_000
+"""Largest table on which a random forest on raw time is fitted too: beyond, it takes longer than everything else together."""
 MANY_PREDICTIONS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """Errors in percent on the `rows` held out; `coverage` is the share of them in the 90 % interval.
+    """Errors in percent on `rows` held-out rows; `coverage` is the share of them inside the 90 % interval.
 
-    `inside` is the share that the model says lies among its samples; `raw_forest` (None of too many rows) and
-    `raw_xgboost` are the mean errors of trees on raw time, the common practice. `fit_s` covers choosing, fitting and
-    calibrating; `model_bytes` is what is kept of it.
+    `raw_forest` and `raw_xgboost` are the mean errors of trees on raw time, the common practice; None where they were not
+    fitted. `fit_s` covers choosing, fitting and calibrating; `model_bytes` is the size of what is kept.
     """
 
     rows: int
-    fitted_rows: int
     candidate: str
     mape: float
     median: float
     p90: float
-    coverage: float
-    half_width: float
-    inside: float
+    coverage: float | None
     raw_forest: float | None
-    raw_xgboost: float
-    fit_s: float
-    model_bytes: int
-    predict_1_s: float | None
-    predict_10000_s: float | None
+    raw_xgboost: float | None
+    fit_s: float | None = None
+    model_bytes: int | None = None
+    predict_1_s: float | None = None
+    predict_10000_s: float | None = None
 
 
-def score(data: TrainingData, held: Mask, calls: Sequence[Call] = (), cluster: Cluster | None = None) -> Score:
-    """Fit on the rows not `held`, choice of candidate and intervals included, and judge on the others.
-
-    With `calls` and their cluster, predicting is timed too, from calls to times, nothing of it remembered.
-    """
-    fitted, fit_s = fit_timed(subset(data, ~held))
-    predicted = fitted.columns(data.terms[held], data.features[held], data.codes[held])
-    time_us = data.time_us[held]
-    error = 100 * np.abs(predicted.median_us / time_us - 1)
-    raw = held_out_errors(RAW if len(data) <= MOST_FOR_A_FOREST else RAW[1:], data, ~held, held)
-    many = [calls[place % len(calls)] for place in range(MANY_PREDICTIONS)] if calls else []
+def _score(candidate: str, log_errors: Floats, coverage: float | None, raw: Mapping[str, Floats]) -> Score:
+    error = _percent(log_errors)
+    raw_forest, raw_xgboost = (float(_percent(raw[name]).mean()) if name in raw else None for name in RAW_TIME)
     return Score(
-        rows=int(held.sum()),
-        fitted_rows=int((~held).sum()),
-        candidate=fitted.model.candidate,
+        rows=len(error),
+        candidate=candidate,
         mape=float(error.mean()),
         median=float(np.median(error)),
         p90=float(np.quantile(error, 0.9)),
-        coverage=float((np.abs(np.log(predicted.median_us / time_us)) <= predicted.half_width).mean()),
-        half_width=float(np.median(predicted.half_width)),
-        inside=float(predicted.inside.mean()),
-        raw_forest=_mape(raw[FOREST]) if FOREST in raw else None,
-        raw_xgboost=_mape(raw[RAW_BOOSTED]),
+        coverage=coverage,
+        raw_forest=raw_forest,
+        raw_xgboost=raw_xgboost,
+    )
+
+
+def _percent(log_errors: Floats) -> Floats:
+    errors: Floats = 100 * np.abs(np.expm1(log_errors))
+    return errors
+
+
+def cross_validate(data: TrainingData, candidate: str, held_out: HeldOut) -> dict[str, Score]:
+    """Scores by split of the candidate chosen for an operator, from its held-out errors.
+
+    The choice itself was made from the shape and extrapolation errors. Raw-time trees are fitted where there are enough
+    shapes to hold out, and few enough rows to be quick.
+    """
+    raw = compare(data, RAW_TIME) if len(data) < LARGE_TABLE_ROWS else {}
+    errors = {candidate: held_out} | {name: raw[name] for name in RAW_TIME if name in raw}
+    at_random_errors = [held_out_errors([*errors], data, ~mask, mask) for mask in at_random(len(data))]
+    by_split: dict[str, dict[str, Floats]] = {
+        "random": {name: np.concatenate([fold[name] for fold in at_random_errors]) for name in errors}
+        if at_random_errors
+        else {},
+        "shape": {name: tried.unseen[~np.isnan(tried.unseen)] for name, tried in errors.items()},
+        "extrapolation": {name: tried.beyond for name, tried in errors.items()},
+    }
+    return {
+        split: _score(candidate, of[candidate], _coverage(data, held_out.unseen) if split == "shape" else None, of)
+        for split, of in by_split.items()
+        if of and len(of[candidate])
+    }
+
+
+def _coverage(data: TrainingData, unseen: Floats) -> float | None:
+    """Share of each fold's errors inside the interval that the other folds' errors give; None for fewer than three folds."""
+    folds = by_shape(data.shape)
+    if len(folds) < 3:
+        return None
+    inside = [np.abs(unseen[fold]) <= half_width(unseen[~fold]) for fold in folds]
+    return float(np.concatenate(inside).mean())
+
+
+def score_without(
+    data: TrainingData, held_out: Mask, calls: Sequence[Call] = (), cluster: Cluster | None = None
+) -> Score:
+    """Fit on the rows not held out, choice of candidate and intervals included, and score on the others.
+
+    With `calls` and their cluster, the time to predict them is measured too, from calls to times without any cache.
+    """
+    fitted, fit_s = fit_timed(subset(data, ~held_out))
+    predicted = fitted.columns(data.terms[held_out], data.features[held_out], data.codes[held_out])
+    log_errors = np.log(predicted.median_us / data.time_us[held_out])
+    kinds = RAW_TIME if len(data) <= FOREST_ROWS else (RAW_BOOSTED,)
+    raw = held_out_errors(kinds, data, ~held_out, held_out)
+    coverage = float((np.abs(log_errors) <= predicted.half_width).mean())
+    many = [calls[place % len(calls)] for place in range(MANY_PREDICTIONS)] if calls else []
+    return replace(
+        _score(fitted.model.candidate, log_errors, coverage, raw),
         fit_s=fit_s,
         model_bytes=model_bytes(fitted),
         predict_1_s=_seconds(fitted, many[:1], cluster),
@@ -82,21 +124,20 @@ def score(data: TrainingData, held: Mask, calls: Sequence[Call] = (), cluster: C
 
 
 def fit_timed(data: TrainingData) -> tuple[FittedOperator, float]:
-    """What `make train-regressors` does for one operator, less its report, and the seconds it takes."""
+    """An operator fitted as `make train-regressors` does, and the seconds that took."""
     start = time.perf_counter()
-    errors = compare(data)
-    candidate = choose(errors)
-    fitted = fit_chosen(data, candidate, errors[candidate])
+    fitted, _ = fit_operator(data)
     return fitted, time.perf_counter() - start
 
 
 def subset(data: TrainingData, rows: Mask) -> TrainingData:
+    """The same table with only the rows of the mask."""
     names = ("terms", "features", "time_us", "spread_below", "spread_above", "repeats", "shape", "codes")
     return replace(data, **{name: getattr(data, name)[rows] for name in names})
 
 
 def _seconds(fitted: FittedOperator, calls: Sequence[Call], cluster: Cluster | None) -> float | None:
-    """The least of three runs."""
+    """Fastest of three predictions of all calls."""
     if not calls or cluster is None:
         return None
     seconds = []
@@ -108,12 +149,8 @@ def _seconds(fitted: FittedOperator, calls: Sequence[Call], cluster: Cluster | N
 
 
 def model_bytes(fitted: FittedOperator) -> int:
-    """Of the arrays that the artifact keeps, the sampled times themselves left out."""
+    """Size of the arrays that the artifact keeps, without the sampled times themselves."""
     pools = Pools()
-    for part in (fitted.model.base, *fitted.model.learnt, fitted.intervals, fitted.domain, fitted.novelty):
-        pools.pack(part)
+    for component in (fitted.model.base, *fitted.model.learnt, fitted.intervals, fitted.domain, fitted.novelty):
+        pools.pack(component)
     return sum(array.nbytes for array in pools.arrays().values())
-
-
-def _mape(log_errors: Floats) -> float:
-    return float(100 * np.mean(np.abs(np.expm1(log_errors))))

@@ -1,4 +1,4 @@
-"""One operator from its samples to a fitted model and the report on it."""
+"""One operator from its samples to a fitted model with intervals."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from regressors.dataset.splits import by_shape, largest
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
 from regressors.fitting.selection import HeldOut, choose, compare, fit_rows, held_out_errors
-from regressors.models.candidates import BLEND, BOOSTED, MANY, RAW_TIME
+from regressors.models.candidates import BLEND, BOOSTED
 from regressors.models.roofline_fit import Roofline
-from regressors.report import OperatorReport, evaluate
 from regressors.uncertainty.intervals import Domain, Intervals, calibrate, learn_domain
 from regressors.uncertainty.novelty import is_new, learn_novelty
 from regressors.uncertainty.sampled_times import tabulate
 
 
-def fit_operator(data: TrainingData) -> tuple[FittedOperator, OperatorReport]:
-    """Choose by held-out errors, fit on all rows, calibrate on the held-out errors of the choice."""
+def fit_operator(data: TrainingData) -> tuple[FittedOperator, HeldOut]:
+    """The candidate with the least held-out errors, fitted on all rows, its intervals from those errors; and the errors."""
     errors = compare(data)
     candidate = choose(errors)
-    fitted = fit_chosen(data, candidate, errors[candidate])
-    rivals = compare(data, RAW_TIME) if len(data) < MANY else {}
-    return fitted, evaluate(data, errors[candidate], candidate, rivals)
+    return _fit_candidate(data, candidate, errors[candidate]), errors[candidate]
 
 
-def fit_chosen(data: TrainingData, candidate: str, held_out: HeldOut) -> FittedOperator:
-    """The candidate fitted on all rows, with the intervals that its errors on rows held out give."""
-
+def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut) -> FittedOperator:
     # one kind of correction errs as the mean of all does where values are new, and is fitted in half the time
     kind = BOOSTED if candidate == BLEND else candidate
 

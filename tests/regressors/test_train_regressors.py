@@ -5,7 +5,6 @@ import pytest
 
 from regressors.__main__ import main
 from regressors.bank.bank import Bank
-from regressors.report import Mape, OperatorReport, means, summary
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.store.journal import append_to_journal, fold_journal
@@ -47,9 +46,14 @@ def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.Captu
     directory = tmp_path / "regressors" / "toy"
     assert sorted(path.name for path in directory.iterdir()) == ["bank.npz", "report.json", "report.md"]
     report = json.loads((directory / "report.json").read_text())
-    assert report["quarantined"] == 8
-    assert report["operators"][0]["rows"] == 8
-    assert "| gemm | forward | 1 | 8 | 8 |" in (directory / "report.md").read_text()
+    assert [row["rows"] for row in report["quarantined"]] == [8]
+    # three random fifths of 8 rows, every row in one of the folds of shapes, the largest fifth
+    assert [(row["split"], row["rows"]) for row in report["operators"]] == [
+        ("random", 6),
+        ("shape", 8),
+        ("extrapolation", 2),
+    ]
+    assert "| own samples toy | gemm forward (1 threads) | shape | 8 |" in (directory / "report.md").read_text()
     bank = Bank.load(directory)
     assert bank.facts["provenance"]["device"] == {"cpu": "toy"}
     cluster = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="toy", cores=2)
@@ -74,28 +78,6 @@ def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--jobs", "0"])
     assert caught.value.code == 2
     assert "is not 1 or more" in capsys.readouterr().err
-
-
-def report(chosen: float, raw: float | None) -> OperatorReport:
-    return OperatorReport(
-        name="x",
-        phase="forward",
-        threads=0,
-        rows=10,
-        shapes=10,
-        candidate="roofline",
-        chosen=Mape(random=chosen, shape=chosen, largest=None),
-        raw=Mape(random=raw, shape=raw, largest=None) if raw else None,
-        coverage=0.9,
-    )
-
-
-def test_means_compare_like_with_like() -> None:
-    reports = [report(2.0, 8.0), report(4.0, 10.0), report(1000.0, None)]
-    assert means(reports)["random"] == {"chosen": 3.0, "raw": 9.0, "ratio": 3.0}
-    assert means(reports)["largest"] == {"chosen": None, "raw": None, "ratio": None}
-    assert len(summary(reports)) == 2
-    assert "3.0× less error" in summary(reports)[0]
 
 
 def test_a_profile_is_no_donor_to_its_own_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

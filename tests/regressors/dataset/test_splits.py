@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from regressors.accuracy.hold_outs import SPLITS, hold_outs
+from regressors.dataset.splits import SPLITS, hold_outs
 from regressors.dataset.training_data import TrainingData, training_data
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from regressors.accuracy.score import cross_validate
 from regressors.dataset.splits import at_random, by_shape, largest
 from regressors.dataset.training_data import training_data
 from regressors.features.pricing import price
@@ -25,13 +26,13 @@ def test_intervals_cover_nine_of_ten_fresh_times() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
 def test_few_rows_give_a_finite_model(count: int) -> None:
     calls = random_products(count, seed=0)
-    fitted, report = fit_operator(sampled(calls))
+    fitted, _ = fit_operator(sampled(calls))
     far = Product(m=10_000, n=10_000, k=10_000)
     for times in fitted.predict([price(call, "forward", CLUSTER) for call in (*calls, far)]):
         assert 0 < times.low_us <= times.median_us <= times.high_us < np.inf
     assert fitted.predict([price(far, "forward", CLUSTER)])[0].source == "extrapolated"
-    assert report.shapes == count
-    assert (report.candidate == "roofline") or count >= 6
+    assert len(fitted.measured.shape) == count
+    assert fitted.model.candidate == "roofline" or count >= 6
 
 
 def test_one_shape_scales_with_its_work() -> None:
@@ -44,9 +45,10 @@ def test_one_shape_scales_with_its_work() -> None:
 
 
 def test_repeats_of_one_shape_are_one_shape() -> None:
-    fitted, report = fit_operator(sampled([Product(m=512, n=512, k=512)] * 10, noise=0.02))
-    assert (report.rows, report.shapes, report.chosen.shape) == (10, 1, None)
+    data = sampled([Product(m=512, n=512, k=512)] * 10, noise=0.02)
+    fitted, held_out = fit_operator(data)
     assert len(fitted.measured.shape) == 1
+    assert [*cross_validate(data, fitted.model.candidate, held_out)] == ["random"]
 
 
 def test_impossible_times_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The judgement from a folder of published tables to the JSON result, on tables made here."""
+"""The accuracy benchmark from a folder of published tables to its report, on tables made here."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predict.report.accuracy import accuracy_markdown
-from regressors.accuracy.run import as_json, judge_units
+from regressors.accuracy.benchmark import benchmark
+from regressors.accuracy.report import as_markdown
 from regressors.accuracy.units import own_units, published_units
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import load_cluster
@@ -49,18 +49,17 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_summary_has_a_row_a_split_with_errors_and_coverage(published: Path) -> None:
-    units = list(published_units(published))
-    content = as_json(judge_units(units, jobs=1, progress=lambda done, total, name: None), [])
-    keys = [row["key"] for row in content["summary"]]
-    assert keys == [["aiconfigurator", "h100", "gemm", split] for split in ("random", "shape", "extrapolation")]
-    assert content["version"] == 1
+    content = benchmark(published / "no profiles", published)
+    assert [(row["group"], row["split"]) for row in content["summary"]] == [
+        (["aiconfigurator", "h100", "gemm"], split) for split in ("random", "shape", "extrapolation")
+    ]
     for row in content["summary"]:
         assert row["mape"] < 4
         assert row["raw_xgboost"] > row["mape"]
         assert 0.7 <= row["coverage"] <= 1.0
         assert row["rows"] > 0
     assert content["operators"][0]["predict_10000_s"] > 0
-    assert "| aiconfigurator h100 gemm | random |" in accuracy_markdown(content)
+    assert "| aiconfigurator h100 gemm | random |" in as_markdown(content)
 
 
 def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Path) -> None:
@@ -69,8 +68,7 @@ def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Pat
     table = pd.read_parquet(published / "aiconfigurator" / "h100_sxm_gemm.parquet")
     table["time_us"] /= 30
     table.to_parquet(folder / "h100_sxm_gemm.parquet")
-    units = list(published_units(tmp_path))
-    content = as_json(judge_units(units, jobs=1, progress=lambda done, total, name: None), [])
+    content = benchmark(tmp_path / "no profiles", tmp_path)
     assert content["summary"] == []
     assert [(row["rows"], row["whole_table"]) for row in content["quarantined"]] == [(len(table), True)]
 
@@ -80,5 +78,7 @@ def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path
         list(published_units(tmp_path))
 
 
-def test_our_own_profiles_are_units_too(tmp_path: Path) -> None:
+def test_nothing_to_test_on_names_the_command(tmp_path: Path) -> None:
     assert list(own_units(tmp_path)) == []
+    with pytest.raises(SamplesError, match="run `make sample`"):
+        benchmark(tmp_path, None)

@@ -1,0 +1,37 @@
+"""The accuracy report: means that compare like with like, and tables without empty columns."""
+
+from __future__ import annotations
+
+from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row, summaries
+from regressors.accuracy.score import Score
+
+
+def scored(name: str, error: float, raw: float | None, *, coverage: float | None = None) -> Scored:
+    score = Score(
+        rows=10,
+        candidate="roofline",
+        mape=error,
+        median=error,
+        p90=error,
+        coverage=coverage,
+        raw_forest=None,
+        raw_xgboost=raw,
+    )
+    return Scored(group=("own samples", "toy"), operator=name, scores={"random": score})
+
+
+def test_means_are_over_the_operators_that_raw_trees_were_fitted_to() -> None:
+    (row,) = summaries([scored("a", 2.0, 8.0), scored("b", 4.0, 10.0), scored("c", 1000.0, None)])
+    assert (row["operators"], row["mape"], row["raw_xgboost"], row["rows"]) == (2, 3.0, 9.0, 20)
+    (alone,) = summaries([scored("c", 1000.0, None)])
+    assert (alone["operators"], alone["mape"], alone["raw_xgboost"]) == (1, 1000.0, None)
+
+
+def test_columns_that_no_row_fills_are_omitted_and_wrong_coverage_is_marked() -> None:
+    rows = [scored("a", 2.0, 8.0, coverage=0.5), scored("b", 4.0, None, coverage=0.9)]
+    quarantined = [quarantine_row(("own samples", "toy"), "a", 3, whole_table=False)]
+    text = as_markdown(as_json(rows, title="Toy", note="How.", date="2026-01-01", quarantined=quarantined))
+    assert "| own samples toy | a | random | 10 | roofline | 2.00 | 2.0 | 50% low | 8.0 |" in text
+    assert "| own samples toy | b | random | 10 | roofline | 4.00 | 4.0 | 90% | – |" in text
+    assert "raw forest" not in text.split("## Means")[1]
+    assert "| own samples toy | a | 3 |" in text

@@ -42,6 +42,8 @@ class Call(ABC):
     """How many times one run of its workload does the call."""
     OVERHEAD: ClassVar[bool] = False
     """Whether it is a framework's own cost beside work that other calls stand for: nothing, unless it was sampled."""
+    HEADING: ClassVar[str] = ""
+    """Heading of a step's ledger under which all of its time stands; empty for its own name, or those of its parts."""
 
     @property
     def group_size(self) -> int:
@@ -62,6 +64,14 @@ class Call(ABC):
     @abstractmethod
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         """Finite numbers that a learnt correction on top of `terms` may look at."""
+
+    def buffer_bytes(self) -> float:
+        """Memory per rank of the buffers that it communicates."""
+        return 0.0
+
+    def resident_bytes(self) -> float:
+        """Bytes of the other tensors that stay while it is timed, an estimate within a factor of two."""
+        return 0.0
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         """The smaller calls this one is made of, for the ledger and where it was never sampled; () if it is atomic."""

@@ -14,15 +14,6 @@ from regressors.bank.times import Source
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu
-from sampling.operators.attention import Attention
-from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
-from sampling.operators.experts import ExpertMLP, GroupedGemm
-from sampling.operators.gemm import BatchedGemm, Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
-
-PRODUCTS = (Gemm, BatchedGemm, GroupedGemm, ExpertMLP, Attention)
-"""Work that draws so much power that clocks fall."""
-FUSIBLE = (RMSNorm, LayerNorm, SwiGLU, Gelu, RoPE, ResidualAdd)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +58,15 @@ class Conditions:
         """
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return Factor()
-        is_product = isinstance(call, PRODUCTS)
-        factor = Factor(value=self.product_time if is_product else self.memory_time)
-        if is_product:
-            if self.gemm_efficiency and source == "analytic" and not isinstance(call, Attention):
+        factor = Factor(value=self.product_time if call.POWER_LIMITED else self.memory_time)
+        if call.POWER_LIMITED:
+            if self.gemm_efficiency and source == "analytic" and call.KIND != "attention":
                 factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)
             if self.clocks == "sustained":
                 factor *= Factor(value=self.gpu.sustained.get(call.dtype, 1.0), half_width=SUSTAINED_WIDTH)
             if call.dtype == "fp8":
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
-        elif isinstance(call, FUSIBLE) and self.elementwise == "eager":
+        elif call.FUSIBLE and self.elementwise == "eager":
             factor *= EAGER
         return factor
 

@@ -21,14 +21,11 @@ HOST = "host"
 """What launching kernels takes longer than they run."""
 STRAGGLERS, OVERHEAD = "stragglers", "step_overhead"
 NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
-HEADING_OF_CALL = {"adamw": OPTIMIZER, "sharded_adamw": OPTIMIZER, "gradient_scale": OPTIMIZER, "pipeline_action": P2P}
 
 
 def heading(call: Call) -> str:
-    """The ledger's heading for an atomic call: its own name for an operator."""
-    if isinstance(call, Collective):
-        return TP
-    return HEADING_OF_CALL.get(call.NAME, call.NAME)
+    """The ledger's heading for an atomic call: its own name unless it declares another."""
+    return TP if isinstance(call, Collective) else call.HEADING or call.NAME
 
 
 def itemise(counted: Iterable[Counted], prices: PriceList) -> dict[str, float]:
@@ -67,9 +64,7 @@ def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _itemise_one(one: Counted, prices: PriceList) -> dict[str, float]:
     total_us = sum(unit.total_us for unit in prices.priced([one]))
-    if one.call.NAME in HEADING_OF_CALL:
-        return {heading(one.call): total_us}
-    parts = prices.parts(one)
+    parts = () if one.call.HEADING else prices.parts(one)
     if not parts:
         return {heading(one.call): total_us}
     return _explain(total_us, parts)

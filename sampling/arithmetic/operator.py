@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.arrays import is_nothing, log2
+from sampling.arithmetic.bandwidth import BandwidthShare
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
@@ -18,11 +20,40 @@ FORWARD_BACKWARD: tuple[Phase, ...] = ("forward", "backward")
 WITH_WEIGHTS: tuple[Phase, ...] = ("forward", "backward", "backward_input", "backward_weight")
 
 
+COPIES = 2
+"""Distinct copies of a call that take turns while it is timed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerSize:
+    """The sizes of a transformer layer, of a model that a session draws."""
+
+    dtype: str
+    batch: int
+    seq_len: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.seq_len
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator(Call):
-    """`KIND` names the resource class under which a whole layer adds the operator up."""
+    """Work on one device by its FLOPs and bytes. What a subclass does not declare has a default that works everywhere."""
 
     KIND: ClassVar[str] = "elementwise"
+    """Efficiency of the hardware file that governs its FLOPs, and the resource under which a layer adds them up."""
+    POWER_LIMITED: ClassVar[bool] = False
+    """Whether it draws so much power that a GPU's clocks fall in a long run, as matrix products do."""
+    FUSIBLE: ClassVar[bool] = False
+    """Whether a compiler fuses it with its neighbours, so that an eager framework takes longer for it."""
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare()
+    """How fast it is where nothing was sampled, if it is memory-bound."""
 
     dtype: str
 
@@ -34,13 +65,32 @@ class Operator(Call):
     def bytes_moved(self, phase: Phase) -> float:
         """Compulsory traffic: every tensor that the phase must read or write, once."""
 
+    @classmethod
+    def sampled_with(cls, layer: LayerSize) -> Sequence[Operator]:
+        """Calls of this class that a session times beside a layer; () where a cell has it for a part."""
+        return ()
+
     def least_bytes(self, phase: Phase) -> float:
-        """The same where chance may spare some of it: what a bound may count on."""
+        """The traffic that a physical bound may count on, where chance may spare some of it."""
         return self.bytes_moved(phase)
 
     def executed_flops(self, phase: Phase) -> float:
         """FLOPs that the kernel really executes, where masking lets it skip some."""
         return self.flops(phase)
+
+    def resident_bytes(self) -> float:
+        # forward's tensors and as much in gradients; a step's tensors are there once
+        return self.bytes_moved("step") if "step" in self.PHASES else 2 * COPIES * self.bytes_moved("forward")
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that a phase launches on a GPU."""
+        return self.BANDWIDTH.kernels
+
+    @property
+    def compute_dtype(self) -> str:
+        """The precision of its products."""
+        return self.dtype
 
     @property
     def elements(self) -> int:
@@ -56,7 +106,7 @@ class Operator(Call):
         terms = {f"{self.KIND}_memory": self.bytes_moved(phase) / gpu.bytes_per_us()}
         flops = self.executed_flops(phase)
         if not is_nothing(flops):
-            terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.dtype)
+            terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.compute_dtype)
         if gpu.threads > 1 and not is_nothing(self.elements):
             # a nominal microsecond: the fit finds what waking the threads costs
             terms["fork_join"] = 1.0 * (self.elements > FORK_JOIN_ELEMENTS)

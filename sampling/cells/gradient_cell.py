@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -33,7 +32,11 @@ class GradientCell(LayerShape):
         return self.dp
 
     def gradient_bytes(self) -> int:
-        return self.item_bytes * self.layers * sum(math.prod(shape) for shape in self.weight_shapes())
+        return self.layers * self.weight_bytes()
+
+    def resident_bytes(self) -> float:
+        # gradients, and the buckets that they are reduced in
+        return self.bytes_moved("forward") + 2.0 * self.gradient_bytes()
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         group = Group(self.dp, self.group_nodes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sampling.arithmetic.composite import Composite, phase_of
-from sampling.arithmetic.operator import Operator
+from sampling.arithmetic.operator import COPIES, Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices
@@ -83,6 +84,13 @@ class LayerShape(Composite):
         norms = [(self.hidden,)] * (2 if self.norm == "rms" else 4)
         biases = [(matrix.outputs,) for matrix in matrices if matrix.bias]
         return [*((matrix.outputs, matrix.inputs) for matrix in matrices), *norms, *biases]
+
+    def weight_bytes(self) -> int:
+        return self.item_bytes * sum(math.prod(shape) for shape in self.weight_shapes())
+
+    def resident_bytes(self) -> float:
+        # a tensor that one part writes and the next reads is counted twice already, and only weights keep gradients
+        return COPIES * (self.bytes_moved("forward") + self.weight_bytes())
 
     def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
         """Operators and collectives of one layer in one phase."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite, composite_features
 from sampling.arithmetic.expert_rows import rows_of_groups
-from sampling.arithmetic.operator import Operator
+from sampling.arithmetic.operator import COPIES, Operator
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
@@ -112,6 +112,10 @@ class MoELayer(Composite):
             (self.experts, up, self.hidden),
             (self.experts, self.hidden, self.inter),
         ]
+
+    def resident_bytes(self) -> float:
+        weights = self.item_bytes * sum(math.prod(shape) for shape in self.weight_shapes())
+        return COPIES * (self.bytes_moved("forward") + weights)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         rows = rows_of_groups(self.tokens * self.topk, self.experts, self.distribution)

@@ -59,6 +59,9 @@ class Overlap(Call):
         assert isinstance(call, Collective)
         return call
 
+    def buffer_bytes(self) -> float:
+        return self.communication.buffer_bytes()
+
     def alone(self, phase: Phase) -> Call:
         """The one that the phase times."""
         return self.compute if phase == "compute_beside" else self.communication

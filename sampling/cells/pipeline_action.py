@@ -25,6 +25,7 @@ class PipelineAction(Composite):
     """
 
     NAME: ClassVar[str] = "pipeline_action"
+    HEADING: ClassVar[str] = "p2p"
     PHASES: ClassVar[tuple[Phase, ...]] = ("step",)
     DONE_PER_RUN: ClassVar[int] = 2 * (MICROBATCHES + RANKS - 1)
     OVERHEAD: ClassVar[bool] = True

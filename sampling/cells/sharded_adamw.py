@@ -24,6 +24,7 @@ class ShardedAdamW(Operator):
     """
 
     NAME: ClassVar[str] = "sharded_adamw"
+    HEADING: ClassVar[str] = "optimizer"
     PHASES: ClassVar[tuple[Phase, ...]] = STEP
 
     parameters: int

@@ -83,7 +83,7 @@ def plan_for(machine: Machine, wanted: Iterable[Wanted], memory_bytes: Callable[
             place = _place(request.call, entry, machine)
             if place is None:
                 misplaced += 1
-            elif buffer_bytes(request.call) > MEMORY_SHARE * memory_bytes(entry.busy_ranks):
+            elif request.call.buffer_bytes() > MEMORY_SHARE * memory_bytes(entry.busy_ranks):
                 too_large += 1
             else:
                 by_place.setdefault(place, []).append(request)
@@ -107,13 +107,6 @@ def _place(call: Call, entry: Wanted, machine: Machine) -> tuple[int, Placement 
     if not covers(placement, ranks):
         return None
     return nodes, None if call.group_size in (1, ranks.ranks) else placement
-
-
-def buffer_bytes(call: Call) -> float:
-    """Memory of the buffers that a call communicates; of the others, only the call itself knows."""
-    if isinstance(call, Overlap):
-        return call.communication.buffer_bytes()
-    return call.buffer_bytes() if isinstance(call, Collective) else 0.0
 
 
 def memory_of_a_rank(hardware: str, ranks: int) -> float:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from sampling.arithmetic.operator import LayerSize, Operator
 from sampling.call import Call
+from sampling.catalogue import registry
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
@@ -155,6 +157,10 @@ def calls_of(model: DrawnModel, ranks: int, *, with_parts: bool) -> Iterator[Cal
             if part.call not in seen:
                 seen.add(part.call)
                 yield part.call
+        size = LayerSize(**{size.name: getattr(layer, size.name) for size in fields(LayerSize)})
+        for kind in registry().values():
+            if issubclass(kind, Operator):
+                yield from kind.sampled_with(size)
     yield from model.variety
 
 

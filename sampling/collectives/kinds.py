@@ -51,7 +51,6 @@ class Collective(Call):
         return self.size_bytes * self.wire_factor()
 
     def buffer_bytes(self) -> float:
-        """Memory of one rank that its buffers take."""
         return self.size_bytes * {"": 1.0, "shard": 1 + 1 / self.ranks, "other": 2.0}[self.BESIDE]
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

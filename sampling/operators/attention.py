@@ -23,6 +23,7 @@ class Attention(Operator):
     """
 
     NAME: ClassVar[str] = "attention"
+    POWER_LIMITED: ClassVar[bool] = True
     KIND: ClassVar[str] = "attention"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
     COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "seq_len", "heads", "kv_heads", "head_dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sampling.arithmetic.bandwidth import BY_ANALOGY, MEASURED, ONE_STACK, BandwidthShare
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
@@ -13,6 +14,7 @@ from sampling.catalogue import register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Elementwise(Operator):
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+    FUSIBLE: ClassVar[bool] = True
     TENSORS: ClassVar[tuple[int, int]]
     """Tensors of `elements` that forward and backward must read or write."""
 
@@ -31,6 +33,8 @@ class SwiGLU(_Elementwise):
     NAME: ClassVar[str] = "swiglu"
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (3, 5)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.75, width=ONE_STACK)
+    """As GELU, by tensors moved; two kernels where not fused."""
 
     tokens: int
     width: int
@@ -48,6 +52,8 @@ class Gelu(_Elementwise):
     NAME: ClassVar[str] = "gelu"
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (2, 3)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.88, width=MEASURED)
+    """A100 722 and 539 GB/s, GH200 1250 and 958; geometric means."""
 
     tokens: int
     width: int
@@ -66,6 +72,8 @@ class ResidualAdd(_Elementwise):
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "hidden")
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
     TENSORS: ClassVar[tuple[int, int]] = (3, 0)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
+    """566 GB/s on the A100, 1180 on the GH200: the stream itself."""
 
     tokens: int
     hidden: int
@@ -83,6 +91,8 @@ class RoPE(_Elementwise):
     NAME: ClassVar[str] = "rope"
     COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "seq_len", "heads", "head_dim")
     TENSORS: ClassVar[tuple[int, int]] = (2, 2)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.3, backward=0.25, width=BY_ANALOGY, kernels=3)
+    """Between a fused kernel (as GELU) and the samples' unfused one (A100 114 and 45 GB/s: about ten passes)."""
 
     batch: int
     seq_len: int

@@ -27,6 +27,7 @@ class GroupedGemm(Operator):
     """
 
     NAME: ClassVar[str] = "grouped_gemm"
+    POWER_LIMITED: ClassVar[bool] = True
     KIND: ClassVar[str] = "gemm"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
 
@@ -71,6 +72,7 @@ class ExpertMLP(Composite):
     """
 
     NAME: ClassVar[str] = "expert_mlp"
+    POWER_LIMITED: ClassVar[bool] = True
     KIND: ClassVar[str] = "experts"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
 

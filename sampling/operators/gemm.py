@@ -23,6 +23,7 @@ class Gemm(Operator):
     """
 
     NAME: ClassVar[str] = "gemm"
+    POWER_LIMITED: ClassVar[bool] = True
     KIND: ClassVar[str] = "gemm"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
     COLUMNS: ClassVar[tuple[str, ...]] = ("m", "n", "k")
@@ -61,6 +62,7 @@ class BatchedGemm(Operator):
     """
 
     NAME: ClassVar[str] = "batched_gemm"
+    POWER_LIMITED: ClassVar[bool] = True
     KIND: ClassVar[str] = "gemm"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
     COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "m", "n", "k")

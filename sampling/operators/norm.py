@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sampling.arithmetic.bandwidth import MEASURED, ONE_STACK, BandwidthShare
 from sampling.arithmetic.operator import WITH_WEIGHTS, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
@@ -16,6 +17,7 @@ class _Norm(Operator):
 
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "hidden")
+    FUSIBLE: ClassVar[bool] = True
 
     tokens: int
     hidden: int
@@ -39,6 +41,8 @@ class RMSNorm(_Norm):
     """γ·x/√(mean(x²)+ε) (Zhang and Sennrich, arXiv 1910.07467)."""
 
     NAME: ClassVar[str] = "rms_norm"
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.66, backward=0.71, width=ONE_STACK)
+    """As a layer norm of the GH200's kernels: the samples' own is unfused, at 33–300 GB/s."""
 
 
 @register
@@ -47,3 +51,7 @@ class LayerNorm(_Norm):
     """γ·(x−μ)/√(σ²+ε)+β (Ba et al., arXiv 1607.06450)."""
 
     NAME: ClassVar[str] = "layer_norm"
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(
+        forward=0.66, backward=0.71, width=MEASURED, by_architecture={"ampere": (0.66, 0.31)}
+    )
+    """A100 563 and 174 GB/s (Apex, 2022), GH200 1169 and 833; both passes of the backward together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sampling.arithmetic.bandwidth import BY_ANALOGY, BandwidthShare
 from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
 from sampling.call import Phase
 from sampling.catalogue import register
@@ -25,11 +26,17 @@ class Router(Operator):
 
     NAME: ClassVar[str] = "router"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.5, backward=0.5, width=BY_ANALOGY, kernels=6)
+    """By analogy: cast, product, softmax, top-k."""
 
     tokens: int
     hidden: int
     experts: int
     topk: int
+
+    @property
+    def compute_dtype(self) -> str:
+        return "fp32"
 
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.tokens * self.hidden * self.experts * (2 if phase == "backward" else 1)
@@ -47,7 +54,7 @@ class Router(Operator):
         gpu = cluster.gpu
         return {
             "elementwise_memory": self.bytes_moved(phase) / gpu.bytes_per_us(),
-            "gemm_compute": self.flops(phase) / gpu.peak_flops_per_us("fp32"),
+            "gemm_compute": self.flops(phase) / gpu.peak_flops_per_us(self.compute_dtype),
         }
 
 
@@ -78,6 +85,8 @@ class Permute(_Permutation):
     """x [tokens, hidden] → [tokens · topk, hidden], a row for each choice of a token, sorted by expert."""
 
     NAME: ClassVar[str] = "permute"
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.7, backward=0.4, width=BY_ANALOGY, kernels=8)
+    """By analogy: a sort, then a gather; atomic sums back."""
 
     def bytes_moved(self, phase: Phase) -> float:
         return float(self.item_bytes * (self.tokens * self.hidden + self.elements) + self.indices_bytes)
@@ -89,6 +98,8 @@ class Unpermute(_Permutation):
     """The experts' rows [tokens · topk, hidden] times their weights, summed by token: [tokens, hidden]."""
 
     NAME: ClassVar[str] = "unpermute"
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.35, backward=0.4, width=BY_ANALOGY, kernels=4)
+    """By analogy: weighting apart from atomic sums."""
 
     def bytes_moved(self, phase: Phase) -> float:
         # backward reads the rows for the gradient of their weights, and writes the rows' own

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.composite import Composite
-from sampling.arithmetic.operator import FORWARD_BACKWARD
+from sampling.arithmetic.operator import COPIES, FORWARD_BACKWARD
 from sampling.call import Counted, Phase
 from sampling.catalogue import register
 from sampling.operators.gemm import BatchedGemm
@@ -44,6 +44,10 @@ class UnfusedAttention(Composite):
             self._product(n=self.head_dim, k=self.seq_len, adds=False),
         )
         return tuple(Counted(call=call, phase=phase) for call in calls)
+
+    def resident_bytes(self) -> float:
+        # a tensor that one part writes and the next reads is counted twice already
+        return COPIES * self.bytes_moved("forward")
 
     def _product(self, *, n: int, k: int, adds: bool) -> BatchedGemm:
         return BatchedGemm(dtype=self.dtype, batch=self.matrices, m=self.seq_len, n=n, k=k, adds=adds)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from sampling.arithmetic.bandwidth import BY_ANALOGY, ONE_STACK, BandwidthShare
 from sampling.arithmetic.composite import add_terms
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
 from sampling.call import Counted, Phase
@@ -25,6 +26,8 @@ class Embedding(Operator):
 
     NAME: ClassVar[str] = "embedding"
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward", "backward", "backward_accumulate")
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.45, backward=0.5, width=BY_ANALOGY, kernels=3)
+    """Between A100 172 GB/s (with masks of a parallel table) and GH200 1720; gradient: the table zeroed first."""
 
     batch: int
     seq_len: int
@@ -75,6 +78,8 @@ class CrossEntropy(Operator):
 
     NAME: ClassVar[str] = "cross_entropy"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.2, backward=0.62, width=ONE_STACK, kernels=4)
+    """A100 127 and 421 GB/s of fp16 logits, GH200 216 and 619: unfused passes in fp32; geometric means."""
 
     tokens: int
     vocab: int

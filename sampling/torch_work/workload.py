@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from sampling.arithmetic.operator import COPIES
 from sampling.call import Phase
 from sampling.errors import SkippedError
 from sampling.torch_work.precision import Context, products_in, torch_dtype
-
-COPIES = 2
 
 
 @dataclass(kw_only=True, slots=True)

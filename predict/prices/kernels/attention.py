@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
@@ -69,6 +70,7 @@ DELTA_START_US = 40.0
 DELTA_WIDTH = 0.9
 
 
+@formula_of(Attention)
 def attention_us(call: Attention, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     slowdown = slowdown_of(call.kernel, gpu.architecture)
     us = slowdown * _forward_us(call, gpu)
@@ -118,6 +120,7 @@ def slowdown_of(kernel: str, architecture: str) -> float:
     return slower["triton"] if "triton" in kernel else 1.0
 
 
+@formula_of(GatedDelta)
 def gated_delta_us(call: GatedDelta, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     speed = DELTA_SHARE * gpu.efficiency["attention"] * gpu.peak_flops_per_us(call.dtype)
     compute_us = DELTA_CHUNK_PRODUCTS * call.flops(phase) / speed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.products import (
     BACKWARD_SHARE,
     MEMORY_SHARE,
@@ -26,6 +27,7 @@ WIDTH = 0.6
 more), 0.5 on SimuMax; one container against another is 1.28× on whole runs."""
 
 
+@formula_of(GroupedGemm)
 def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """A product an expert: of its rows and the weight's [n, k]; its weight gradient is [n, rows]·[rows, k]."""
     busy = min(call.groups, call.rows)

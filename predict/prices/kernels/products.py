@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
@@ -54,6 +55,7 @@ BLACKWELL_WIDTH = 0.2
 SHAPES = tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 3 / 256))) for h, w in TILES)
 
 
+@formula_of(Gemm)
 def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """y[m, n] = x[m, k]·Wᵀ; backward-input has k products [m, n]·[n, k], backward-weight [n, m]·[m, k]."""
     m, n, k, dtype = call.m, call.n, call.k, call.dtype
@@ -68,6 +70,7 @@ def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     return us, product_width(us, dtype, gpu)
 
 
+@formula_of(BatchedGemm)
 def batched_us(call: BatchedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """The same with `batch` times the tiles; gradients of the left factor [m, k] and of the right one [k, n]."""
     m, n, k, many, dtype, size = call.m, call.n, call.k, call.batch, call.dtype, call.item_bytes

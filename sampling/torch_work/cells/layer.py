@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from sampling.arithmetic.operator import COPIES
 from sampling.cells.layer import DenseLayer, LayerShape
 from sampling.torch_work.build import builds
 from sampling.torch_work.collectives.tensor_parallel import parallelize_layer
@@ -12,7 +13,7 @@ from sampling.torch_work.compiling import compiled
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.operators.elementwise import rotary_table, rotate
 from sampling.torch_work.precision import products_in, torch_dtype
-from sampling.torch_work.workload import COPIES, leaf
+from sampling.torch_work.workload import leaf
 
 
 @builds(DenseLayer)

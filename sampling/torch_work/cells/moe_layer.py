@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from sampling.arithmetic.expert_rows import rows_of_groups
+from sampling.arithmetic.operator import COPIES
 from sampling.cells.moe_layer import MoELayer
 from sampling.torch_work.build import builds
 from sampling.torch_work.cells.layer import Attend, Mlp, make_norm, random_hidden
@@ -13,7 +14,6 @@ from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.operators.experts import Experts, random_parameter
 from sampling.torch_work.operators.routing import assignment, permute, route, unpermute
 from sampling.torch_work.precision import products_in
-from sampling.torch_work.workload import COPIES
 
 
 @builds(MoELayer)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sampling.arithmetic.operator import COPIES
 from sampling.errors import SkippedError
 from sampling.torch_work.precision import fp8_dtype
-from sampling.torch_work.workload import COPIES, PhaseWorkload
+from sampling.torch_work.workload import PhaseWorkload
 
 if TYPE_CHECKING:
     from sampling.call import Phase

@@ -9,7 +9,7 @@ import pytest
 from sampling.call import Call, Request
 from sampling.cells.overlap import Overlap
 from sampling.cells.sharded_adamw import ShardedAdamW
-from sampling.choosing.session_plan import CollectiveGrid, Plan, buffer_bytes, collective_grid, plan_for
+from sampling.choosing.session_plan import CollectiveGrid, Plan, collective_grid, plan_for
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import Placement, groups_of, placement_of
 from sampling.hardware.machine import Machine
@@ -95,6 +95,6 @@ def test_calls_that_span_nodes_cannot_be_timed_on_one(call: Call, ranks: int, fi
 def test_buffers_larger_than_their_share_of_memory_are_left_out_and_counted() -> None:
     large = AllToAll(size_bytes=2**32, ranks=8, ranks_per_node=8)
     beside = Overlap(dtype="bf16", m=1, n=1, k=1, collective="all_to_all", size_bytes=2**32, ranks=8, ranks_per_node=8)
-    assert buffer_bytes(large) == buffer_bytes(beside) == 2 * 2**32
+    assert large.buffer_bytes() == beside.buffer_bytes() == 2 * 2**32
     assert plan(large, beside, GEMM, memory_gib=16).too_large == 2
     assert plan(large, beside, GEMM, memory_gib=24).too_large == 0

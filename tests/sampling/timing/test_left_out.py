@@ -17,7 +17,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.store.sample import Sample
-from sampling.timing.call_memory import fits, resident_bytes
+from sampling.timing.call_memory import fits
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build, builds
@@ -193,4 +193,4 @@ def held_bytes(call: Gemm | DenseLayer) -> int:
 )
 def test_the_estimate_covers_the_tensors_that_are_held(call: Gemm | DenseLayer) -> None:
     held = held_bytes(call)
-    assert held <= resident_bytes(call) <= 4 * held
+    assert held <= call.resident_bytes() <= 4 * held

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from predict.run.execution import WHOLE_LAYERS
-from sampling.files.documents import read_yaml
-from sampling.files.faults import config_error
+from predict.run.execution import WHOLE_LAYERS, Execution
+from sampling.errors import ConfigError
+from sampling.files.faults import Fault, did_you_mean
+from sampling.files.keys import Key, keys_of
+from sampling.files.schema import check, read
 from sampling.hardware.cluster import CONFIGS
 
 FOLDER = CONFIGS / "frameworks"
 ON_GPUS = "megatron-core"
+SETTINGS = {key.name: key for key in keys_of(Execution) if key.name != "framework"}
+Settings: TypeAlias = Annotated[Mapping[str, Any], Key(choices=lambda: tuple(SETTINGS), meaning="keys of execution")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkFile:
+    """The keys of a framework's file, each with its default or, where there is one, the value of the framework it is like."""
+
+    like: str = ""
+    """Another framework, from which this one differs in the keys given."""
+    execution: Settings = field(default_factory=dict)
+    """The keys of a run's `execution` that the framework sets."""
+    by_architecture: Mapping[str, Settings] = field(default_factory=dict)
+    """Architecture of the GPUs → settings that replace those of `execution` there."""
+    memory: str = ""
+    """The memory profile: how the framework keeps tensors, one of predict/memory/profiles."""
+    spread: Annotated[float | None, Key(minimum=0)] = None
+    """Half-width of log time by which published runs differ beyond those that the prior of intervals was fitted to."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The source of each setting that needs one."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        if not self.memory and not self.like:
+            yield Fault(path="memory", problem="missing; name a memory profile, or the framework that this one is like")
+        for path, settings in {"execution": self.execution, **self.by_architecture}.items():
+            section = path if path == "execution" else f"by_architecture.{path}"
+            yield from check(settings, [SETTINGS[name] for name in settings], section=section)[1]
 
 
 def framework_names() -> tuple[str, ...]:
@@ -20,30 +50,38 @@ def framework_names() -> tuple[str, ...]:
 
 
 def framework_spread(name: str) -> float:
-    """Half-width of log time by which published runs of a framework differ beyond those that the prior is of."""
-    return float(_document(name).get("spread", 0.0)) if name != WHOLE_LAYERS else 0.0
+    """Half-width of log time by which published runs of a framework differ beyond those that the prior was fitted to."""
+    return next((file.spread for file in _files(name) if file.spread is not None), 0.0)
 
 
 def memory_profile(name: str) -> str:
-    """The memory profile of a framework, by its name in `predict.memory.profiles`; whole layers are plain torch."""
-    return str(_document(name)["memory"]) if name != WHOLE_LAYERS else "eager"
+    """The name of the framework's memory profile, one of predict.memory.profiles. Whole layers are plain torch."""
+    return next((file.memory for file in _files(name) if file.memory), "eager")
 
 
 @cache
 def framework_settings(name: str, architecture: str = "") -> Mapping[str, Any]:
-    """The keys of `execution` that a framework sets, on GPUs of an architecture; nothing for whole layers.
+    """The keys of `execution` that a framework sets, on GPUs of an architecture; none for whole layers.
 
     ConfigError for a file that cannot be read.
     """
-    if name == WHOLE_LAYERS:
-        return {}
-    document = _document(name)
-    return {**document["execution"], **document.get("by_architecture", {}).get(architecture, {})}
+    settings: dict[str, Any] = {}
+    for file in reversed(_files(name)):
+        settings |= {**file.execution, **file.by_architecture.get(architecture, {})}
+    return settings
 
 
 @cache
-def _document(name: str) -> Mapping[str, Any]:
-    document, faults = read_yaml(FOLDER / f"{name}.yml")
-    if document is None or faults:
-        raise config_error(faults, {"": str(FOLDER / f"{name}.yml")})
-    return document
+def _files(name: str) -> tuple[FrameworkFile, ...]:
+    """The framework's file, then that of the framework it is like, and so on; none for whole layers."""
+    files: list[FrameworkFile] = []
+    seen: list[str] = []
+    while name and name != WHOLE_LAYERS:
+        if name in seen or name not in framework_names():
+            problem = "leads back to itself" if name in seen else "is not known"
+            near = did_you_mean(name, framework_names())
+            raise ConfigError(f"{FOLDER / seen[-1]}.yml: like: {name!r} {problem}; name another framework{near}")
+        files.append(read(FrameworkFile, FOLDER / f"{name}.yml"))
+        seen.append(name)
+        name = files[-1].like
+    return tuple(files)

@@ -11,7 +11,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, total_us
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.rank.blocks import Block, once
+from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
 from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from sampling.call import Call, Counted, Phase
@@ -84,7 +84,7 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
 
 def block_cost(block: Block, priced: BlockPrices) -> Cost:
     """A block with its communication beside it, as far as that is exposed."""
-    (part,) = priced.bucket(once(block)).parts
+    (part,) = priced.bucket(single(block)).parts
     exposed_us = sum(each.exposed_us for each in part.priced.beside)
     return Cost(total_us=part.priced.median_us, communication_us=exposed_us, kernels_us=total_us(part.priced.units))
 

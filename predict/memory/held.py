@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from predict.model.layer_kinds import DENSE, LayerKind
-from predict.run.stage_layout import slices, split_layers
+from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.schedules import registry
-from predict.schedules.order import Placement
-from predict.workload.chunks import Stage
 from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from predict.workload.whole_layers import layer_call
 
@@ -46,24 +43,8 @@ class HeldChunk:
 
 def held_by_ranks(run: TrainingRun) -> tuple[tuple[HeldChunk, ...], ...]:
     """By pipeline rank and chunk. The run's schedule is a named one, not `best`."""
-    placement = registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
-    shares = slices(split_layers(run.model.layers, placement.depth, run.plan))
-    kinds = run.model.kinds()
-    of_kind = {kind: _layer(run, kind) for kind in dict.fromkeys(kinds)}
-    held = []
-    for rank in range(run.plan.pp):
-        stages = [
-            replace(stage, kinds=tuple(kinds[layer] for layer in shares[number]))
-            for number, stage in zip(placement.stages[rank], _ends(run, placement, rank), strict=True)
-        ]
-        held.append(tuple(_chunk(run, stage, of_kind) for stage in stages))
-    return tuple(held)
-
-
-def _ends(run: TrainingRun, placement: Placement, rank: int) -> list[Stage]:
-    own, last = placement.stages[rank], placement.depth - 1
-    shared = run.model.tied and {0, last} <= set(own)
-    return [Stage(kinds=(), first=stage == 0, last=stage == last, shared_table=shared) for stage in own]
+    of_kind = {kind: _layer(run, kind) for kind in dict.fromkeys(run.model.kinds())}
+    return tuple(tuple(_chunk(run, stage, of_kind) for stage in stages) for stages in stages_of_ranks(run))
 
 
 def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> HeldChunk:

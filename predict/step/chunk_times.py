@@ -46,7 +46,7 @@ def _edges(ranks: tuple[PricedRank, ...], placement: Placement, of: Value) -> Fl
         [of(ranks[rank].chunks[chunk].send) for rank, chunk in holders]
         for holders in _holders_by_stage(placement)[: placement.depth - 1]
     ]
-    sets = len(of(ranks[0].step))
+    sets = len(of(ranks[0].optimizer))
     edges = np.array([np.max(of_edge, axis=0) for of_edge in sends]).reshape(-1, sets)
     return edges.T
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
-from predict.run.stage_layout import split_layers
+from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.schedules import registry
 from predict.step.stragglers import stragglers_factor
 from predict.workload.layers.expert_load import busiest_rank
 
@@ -64,7 +63,5 @@ def _unevenness(run: TrainingRun) -> float:
     plan = run.plan
     if plan.pp == 1 or plan.schedule == BEST:
         return 0.0
-    placement = registry.get(plan.schedule).placement(plan.pp, plan.vpp)
-    shares = split_layers(run.model.layers, placement.depth, plan)
-    held = [sum(shares[stage] for stage in stages) for stages in placement.stages]
+    held = [sum(len(stage.kinds) for stage in stages) for stages in stages_of_ranks(run)]
     return max(held) * len(held) / sum(held) - 1

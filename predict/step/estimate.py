@@ -176,7 +176,7 @@ def _stage_estimate(rank: PricedRank, calls: RankCalls) -> StageEstimate:
         forward_us=sum(chunk.forward.median_us for chunk in rank.chunks),
         backward_us=sum(chunk.backward.median_us for chunk in rank.chunks),
         gradients_us=rank.exposed_us,
-        step_us=rank.step.median_us,
+        step_us=rank.optimizer.median_us,
     )
 
 
@@ -212,7 +212,7 @@ def _breakdown(
 
 def _step_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, prices: PriceList) -> dict[str, float]:
     """Clipping and copies belong to the optimizer where they are calls of their own."""
-    return itemise(calls.step, prices) if run.execution.whole_layers else {OPTIMIZER: rank.step.median_us}
+    return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
 
 
 def _exposed_p2p(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
@@ -229,12 +229,12 @@ def _sources(ranks: tuple[PricedRank, ...], counts: Counts) -> dict[str, float]:
     """Shares of the work by source; communication beside other work counts by what of it is exposed."""
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
     for rank, of_chunks in zip(ranks, counts, strict=True):
-        buckets = [(rank.gradients, 1.0), (rank.step, 1.0)]
+        buckets = [(rank.blocking_reduction, 1.0), (rank.optimizer, 1.0)]
         buckets += [
             (bucket, exposed_us / bucket.median_us)
             for bucket, exposed_us in (
-                (rank.reduction, rank.exposed_reduction_us),
-                (rank.collection, rank.exposed_collection_us),
+                (rank.gradient_reduction, rank.exposed_reduction_us),
+                (rank.parameter_all_gather, rank.exposed_all_gather_us),
             )
             if bucket.median_us
         ]

@@ -66,7 +66,7 @@ def _blocks(ranks: tuple[PricedRank, ...]) -> Iterator[PricedBlock]:
 
 
 def _buckets(rank: PricedRank) -> Iterator[Bucket]:
-    yield from (rank.gradients, rank.reduction, rank.collection, rank.step)
+    yield from (rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer)
     for chunk in rank.chunks:
         yield from (chunk.forward, chunk.backward, chunk.backward_input, chunk.backward_weight, chunk.send)
 
@@ -109,6 +109,6 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side
 
 def _after(rank: PricedRank, of: Callable[[Bucket], Floats]) -> Floats:
     """What follows the pipeline in each case; what hides communication stays as long as it is."""
-    reduction, collection = of(rank.reduction), of(rank.collection)
-    exposed = rank.exposed_of_reduction(reduction) + rank.exposed_of_collection(collection)
-    return of(rank.gradients) + exposed + of(rank.step)
+    reduction, collection = of(rank.gradient_reduction), of(rank.parameter_all_gather)
+    exposed = rank.exposed_reduction_of(reduction) + rank.exposed_all_gather_of(collection)
+    return of(rank.blocking_reduction) + exposed + of(rank.optimizer)

@@ -34,18 +34,18 @@ Windows = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedRank:
-    """`gradients` (over replicas and copies), what `reduction` and `collection` leave exposed, and `step` once a step.
+    """The calls of a rank with prices; reduction and all-gather count as far as they are exposed.
 
     The shares say how much of the last backward and of the first forward on the rank they may hide behind.
     """
 
     chunks: tuple[PricedChunk, ...]
-    gradients: Bucket
-    reduction: Bucket
-    collection: Bucket
+    blocking_reduction: Bucket
+    gradient_reduction: Bucket
+    parameter_all_gather: Bucket
     reduction_share: float
-    collection_share: float
-    step: Bucket
+    all_gather_share: float
+    optimizer: Bucket
     contention_slowdown: float = CONTENTION_SLOWDOWN
     windows: Windows = ((1.0, math.inf),)
     """While which parts of the reduction may run (see `windows_of`)."""
@@ -57,9 +57,9 @@ class PricedRank:
 
     @property
     def exposed_reduction_us(self) -> float:
-        return self.exposed_of_reduction(self.reduction.median_us)
+        return self.exposed_reduction_of(self.gradient_reduction.median_us)
 
-    def exposed_of_reduction(self, reduction_us: Time) -> Time:
+    def exposed_reduction_of(self, reduction_us: Time) -> Time:
         """What of a reduction that takes so long does not fit its windows."""
         if not self.reduction_share:
             return reduction_us
@@ -70,23 +70,23 @@ class PricedRank:
         return exposed_us(reduction_us, hidden_us, share=1.0, contention_slowdown=self.contention_slowdown)
 
     @property
-    def exposed_collection_us(self) -> float:
-        return self.exposed_of_collection(self.collection.median_us)
+    def exposed_all_gather_us(self) -> float:
+        return self.exposed_all_gather_of(self.parameter_all_gather.median_us)
 
-    def exposed_of_collection(self, collection_us: Time) -> Time:
+    def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
         """What of a collection that takes so long does not fit beside the first forward."""
-        forward_us = least(collection_us, collection_us * 0 + self.forward_us * self.collection_share)
-        return exposed_us(collection_us, forward_us, share=1.0, contention_slowdown=self.contention_slowdown)
+        forward_us = least(all_gather_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
+        return exposed_us(all_gather_us, forward_us, share=1.0, contention_slowdown=self.contention_slowdown)
 
     @property
     def exposed_us(self) -> float:
         """What the replicas' communication adds to the step."""
-        return self.gradients.median_us + self.exposed_reduction_us + self.exposed_collection_us
+        return self.blocking_reduction.median_us + self.exposed_reduction_us + self.exposed_all_gather_us
 
     @property
     def after_us(self) -> float:
         """What follows the rank's last pipeline action."""
-        return self.exposed_us + self.step.median_us
+        return self.exposed_us + self.optimizer.median_us
 
 
 def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
@@ -119,12 +119,13 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
     execution = run.execution
     return PricedRank(
         chunks=tuple(_chunk(chunk, blocks) for chunk in rank.chunks),
-        gradients=_not_negative(blocks.of_calls(rank.gradients)) + blocks.of_calls(rank.copies),
-        reduction=blocks.of_calls(rank.reduction),
-        collection=blocks.of_calls(rank.collection),
+        blocking_reduction=_not_negative(blocks.of_calls(rank.end.blocking_reduction))
+        + blocks.of_calls(rank.end.shared_weights_reduction),
+        gradient_reduction=blocks.of_calls(rank.end.gradient_reduction),
+        parameter_all_gather=blocks.of_calls(rank.end.parameter_all_gather),
         reduction_share=float(execution.overlap_gradients),
-        collection_share=float(execution.overlap_parameters),
-        step=blocks.of_calls(rank.step),
+        all_gather_share=float(execution.overlap_parameters),
+        optimizer=blocks.of_calls(rank.end.optimizer),
         contention_slowdown=blocks.prices.contention_slowdown,
     )
 

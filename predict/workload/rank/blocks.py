@@ -60,13 +60,13 @@ class Repeated:
 Blocks = tuple[Repeated, ...]
 
 
-def once(block: Block) -> Blocks:
+def single(block: Block) -> Blocks:
     return (Repeated(block=block),)
 
 
 def plain(calls: Calls) -> Blocks:
     """Calls with nothing beside them."""
-    return once(Block(calls=calls)) if calls else ()
+    return single(Block(calls=calls)) if calls else ()
 
 
 def calls_of(blocks: Blocks) -> Iterator[Counted]:

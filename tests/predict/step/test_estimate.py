@@ -96,7 +96,12 @@ def test_one_process_takes_the_sum_of_its_calls() -> None:
     (rank,) = decompose(subject)
     (chunk,) = rank.chunks
     microbatch = sum(unit.total_us for unit in prices.priced([*calls_of(chunk.forward), *calls_of(chunk.backward)]))
-    once = sum(unit.total_us for unit in prices.priced([*rank.gradients, *rank.copies, *rank.step]))
+    once = sum(
+        unit.total_us
+        for unit in prices.priced(
+            [*rank.end.blocking_reduction, *rank.end.shared_weights_reduction, *rank.end.optimizer]
+        )
+    )
     assert step_us(subject) == pytest.approx(subject.microbatches * microbatch + once)
 
 
@@ -155,7 +160,7 @@ def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, 
     updated = sum(
         counted.call.parameters  # type: ignore[attr-defined]
         for stage in decompose(subject)
-        for counted in stage.step
+        for counted in stage.end.optimizer
         if counted.call.NAME == "adamw"
     )
     # a pipeline keeps a copy of a tied weight at either end
@@ -164,10 +169,10 @@ def test_the_optimizer_updates_every_parameter_once(pp: int, changes: dict[str, 
 
 
 def test_a_pipeline_adds_up_the_gradient_of_a_tied_weight_at_its_ends() -> None:
-    reductions = [stage.copies for stage in decompose(run(pp=4, model={"tied": True}))]
+    reductions = [stage.end.shared_weights_reduction for stage in decompose(run(pp=4, model={"tied": True}))]
     assert [len(of_stage) for of_stage in reductions] == [1, 0, 0, 1]
     assert reductions[0][0].call.size_bytes == 4 * MODEL.vocab * MODEL.hidden  # type: ignore[attr-defined]
-    assert not any(stage.copies for stage in decompose(run(model={"tied": True})))
+    assert not any(stage.end.shared_weights_reduction for stage in decompose(run(model={"tied": True})))
 
 
 LONGER = {

@@ -94,7 +94,7 @@ class _PerPhase:
 def test_a_v_keeps_a_tied_weight_on_one_rank() -> None:
     tied = {"tied": True}
     loop, vee = (
-        [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule=name, model=tied))]
+        [rank.end.shared_weights_reduction for rank in decompose(run(pp=PP, vpp=2, schedule=name, model=tied))]
         for name in ("interleaved-1f1b", "zbv")
     )
     assert [len(of_rank) for of_rank in loop] == [1, 0, 0, 1]
@@ -104,11 +104,11 @@ def test_a_v_keeps_a_tied_weight_on_one_rank() -> None:
 def test_two_copies_update_twice_the_weights_and_add_up_their_gradients() -> None:
     def updated(name: str) -> int:
         ranks = decompose(run(pp=PP, vpp=2, schedule=name))
-        calls = [counted.call for rank in ranks for counted in rank.step if counted.call.NAME == "adamw"]
+        calls = [counted.call for rank in ranks for counted in rank.end.optimizer if counted.call.NAME == "adamw"]
         return sum(call.parameters for call in calls)  # type: ignore[attr-defined]
 
     assert updated("dualpipe") == 2 * updated("zbv")
-    twins = [rank.copies for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
+    twins = [rank.end.shared_weights_reduction for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
     assert [[counted.call.NAME for counted in of_rank] for of_rank in twins] == [["all_reduce"]] * PP
 
 

@@ -10,11 +10,12 @@ import pytest
 from predict.ledger.flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.chunks import ChunkCalls, send_calls
+from predict.workload.chunks import ChunkCalls
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.rank.blocks import Block, once
+from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import padded_vocabulary
+from predict.workload.sends import send_calls
 from sampling.hardware.cluster import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
@@ -39,7 +40,7 @@ def _layer(run: TrainingRun, layer: int = 0) -> LayerBlocks:
 
 
 def _often(block: Block, heading: str = "tp") -> dict[str, float]:
-    return how_often(once(block), heading)
+    return how_often(single(block), heading)
 
 
 def _tensor_bytes(run: TrainingRun) -> int:
@@ -131,7 +132,9 @@ def test_tensor_parallelism_all_reduces_twice_forward_and_twice_backward() -> No
     layer = _layer(run)
     assert _often(layer.forward) == {"all_reduce": 2}
     assert _often(layer.backward) == {"all_reduce": 2}
-    sizes = {size for _, size, _ in collectives(once(layer.forward), "tp") + collectives(once(layer.backward), "tp")}
+    sizes = {
+        size for _, size, _ in collectives(single(layer.forward), "tp") + collectives(single(layer.backward), "tp")
+    }
     assert sizes == {_tensor_bytes(run)}
 
 
@@ -141,12 +144,12 @@ def test_sequence_parallelism_gathers_and_scatters_in_pairs_and_gathers_each_inp
     assert _often(layer.forward) == {"all_gather": 2, "reduce_scatter": 2}
     column_parallel = 2
     assert _often(layer.backward) == {"all_gather": 2 + column_parallel, "reduce_scatter": 2}
-    assert {size for _, size, _ in collectives(once(layer.backward), "tp")} == {_tensor_bytes(run)}
+    assert {size for _, size, _ in collectives(single(layer.backward), "tp")} == {_tensor_bytes(run)}
 
 
 def test_latent_attention_gathers_what_is_compressed_and_scatters_the_hidden_width() -> None:
     run = made(MLA, 1, plan__tp=8, plan__sp=True)
-    gathered, scattered, *_ = collectives(once(_layer(run).forward), "tp")
+    gathered, scattered, *_ = collectives(single(_layer(run).forward), "tp")
     compressed = 1536 + 512 + 64
     assert gathered == ("all_gather", BF16 * 4096 * compressed, 1.0)
     assert scattered == ("reduce_scatter", BF16 * 4096 * 7168, 1.0)
@@ -168,7 +171,12 @@ def test_ranks_alone_exchange_nothing() -> None:
     run = made(MLA, 5)
     for rank in ranks(run):
         assert [call for chunk in rank.chunks for call in chunk.send] == []
-        assert (rank.gradients, rank.copies, rank.reduction, rank.collection) == ((), (), (), ())
+        assert (
+            rank.end.blocking_reduction,
+            rank.end.shared_weights_reduction,
+            rank.end.gradient_reduction,
+            rank.end.parameter_all_gather,
+        ) == ((), (), (), ())
         assert [
             each.block.beside for chunk in rank.chunks for each in chunk.forward + chunk.backward if each.block.beside
         ] == []
@@ -193,7 +201,7 @@ def test_tokens_go_to_their_experts_and_back_in_each_direction(ep: int, etp: int
         expected = {"all_to_all": 2.0} if ep > 1 else {}
         expected |= {"all_gather": 1.0, "reduce_scatter": 1.0} if etp > 1 else {}
         assert _often(block, "ep") == expected
-        for name, size, _ in collectives(once(block), "ep"):
+        for name, size, _ in collectives(single(block), "ep"):
             # a rank's own buffer, or what etp ranks gather of theirs
             assert size == _tensor_bytes(run) * experts.topk * (1 if name == "all_to_all" else etp)
 
@@ -230,7 +238,7 @@ def test_what_context_parallelism_exchanges_follows_from_its_method() -> None:
     found = {}
     for method in ("ring", "all_to_all", "all_gather"):
         layer = _layer(made(DENSE, 1, plan__cp=cp, plan__cp_method=method))
-        found[method] = [collectives(once(block), "cp") for block in (layer.forward, layer.backward)]
+        found[method] = [collectives(single(block), "cp") for block in (layer.forward, layer.backward)]
     # keys and values go round; in backward so do their gradients
     assert found["ring"] == [[("send_recv", keys, cp - 1.0)], [("send_recv", 2 * keys, cp - 1.0)]]
     both_ways = [("all_to_all", keys + queries, 1.0), ("all_to_all", queries, 1.0)]
@@ -276,13 +284,13 @@ def test_fsdp_gathers_a_layer_forward_and_backward_and_scatters_its_gradients() 
     assert _often(layer.forward, "fsdp") == {"all_gather": 1}
     assert _often(layer.backward, "fsdp") == {"all_gather": 1, "reduce_scatter": 1}
     weights = 855_654_400  # of one layer of llama3-70b: four projections, three matrices, two norms
-    assert collectives(once(layer.forward), "fsdp") == [("all_gather", BF16 * weights, 1.0)]
-    assert collectives(once(layer.backward), "fsdp")[1] == ("reduce_scatter", 4 * weights, 1.0)
+    assert collectives(single(layer.forward), "fsdp") == [("all_gather", BF16 * weights, 1.0)]
+    assert collectives(single(layer.backward), "fsdp")[1] == ("reduce_scatter", 4 * weights, 1.0)
 
 
 def test_hybrid_sharding_adds_up_the_shards_of_its_copies() -> None:
     layer = _layer(made(DENSE, 1, plan__dp=16, plan__zero=3, plan__shard=4))
-    whole = collectives(once(layer.backward), "fsdp")
+    whole = collectives(single(layer.backward), "fsdp")
     assert [name for name, _, _ in whole] == ["all_gather", "reduce_scatter", "all_reduce"]
     assert whole[2][1] == whole[1][1] // 4
 
@@ -293,7 +301,7 @@ def test_selective_recomputation_repeats_the_named_modules_alone() -> None:
             made(MOE, 1, plan__dp=8, plan__ep=8, plan__recompute="selective", plan__recompute_modules=modules)
         )
         plain = _layer(made(MOE, 1, plan__dp=8, plan__ep=8))
-        return flops(once(layer.backward)) - flops(once(plain.backward))
+        return flops(single(layer.backward)) - flops(single(plain.backward))
 
     forward = _layer(made(MOE, 1, plan__dp=8, plan__ep=8)).forward
     of_attention = sum(call.call.flops("forward") for call in forward.calls if isinstance(call.call, Attention))
@@ -314,7 +322,7 @@ def test_full_recomputation_takes_all_layers_or_the_first_of_a_chunk(method: str
 
     plain = backward()
     again = backward(plan__recompute="full", plan__recompute_method=method, plan__recompute_layers=layers)
-    one_layer = flops(once(_layer(made(DENSE, 8)).forward))
+    one_layer = flops(single(_layer(made(DENSE, 8)).forward))
     assert flops(again.backward) - flops(plain.backward) == pytest.approx(share * one_layer)
 
 

@@ -1,11 +1,12 @@
-"""What a rank does once a step in mixed precision: reduce gradients over replicas, clip, update its shard, share it out."""
+"""The end of a step in mixed precision: gradients are reduced over the replicas and clipped, each rank updates its shard, and
+the shards are gathered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.workload.chunks import Stage
 from predict.workload.rank.blocks import Calls
 from predict.workload.rank.groups import Groups, RankGroup, groups_of
 from predict.workload.rank.share import WIDER
@@ -24,43 +25,46 @@ NEWTON_SCHULZ_STEPS = 5
 def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """All that a rank holds."""
     of_kind = {kind: layer_weights(run.model, run.plan, kind) for kind in dict.fromkeys(run.model.kinds())}
-    held = summed(of_kind[kind] for stage in stages for kind in stage.kinds)
+    weights = summed(of_kind[kind] for stage in stages for kind in stage.kinds)
     for stage in stages:
         if stage.first:
-            held += embedding_weights(run.model, run.plan)
+            weights += embedding_weights(run.model, run.plan)
         if stage.last:
-            held += head_weights(run.model, run.plan, shares_embedding=stage.shared_table)
-    return held
+            weights += head_weights(run.model, run.plan, shares_embedding=stage.shared_table)
+    return weights
 
 
-def reduction(run: TrainingRun, held: Weights) -> Calls:
+def gradient_reduction(run: TrainingRun, weights: Weights) -> Calls:
     """Gradients over the replicas: an all-reduce, or a reduce-scatter where the optimizer is sharded. FSDP reduces layer
     by layer in the backward itself, as ZeRO-2 does."""
     if run.plan.zero >= 2:
         return ()
     size, groups = DTYPE_BYTES[run.execution.gradient_dtype], groups_of(run)
     if run.plan.zero == 0 or run.execution.sharded_reduction == "all_reduce":
-        return (*groups.replicas.all_reduce(size * held.dense), *groups.expert_replicas.all_reduce(size * held.experts))
+        return (
+            *groups.replicas.all_reduce(size * weights.dense),
+            *groups.expert_replicas.all_reduce(size * weights.experts),
+        )
     return (
-        *groups.shard.reduce_scatter(size * held.dense),
-        *groups.copies.all_reduce(size * held.dense / groups.shard.ranks),
-        *groups.expert_shard.reduce_scatter(size * held.experts),
-        *groups.expert_copies.all_reduce(size * held.experts / groups.expert_shard.ranks),
+        *groups.shard.reduce_scatter(size * weights.dense),
+        *groups.copies.all_reduce(size * weights.dense / groups.shard.ranks),
+        *groups.expert_shard.reduce_scatter(size * weights.experts),
+        *groups.expert_copies.all_reduce(size * weights.experts / groups.expert_shard.ranks),
     )
 
 
-def collection(run: TrainingRun, held: Weights) -> Calls:
+def parameter_all_gather(run: TrainingRun, weights: Weights) -> Calls:
     """Sharded weights, updated, back to every replica."""
     if run.plan.zero in (0, 3):
         return ()
     size, groups = _item_bytes(run), groups_of(run)
-    return (*groups.shard.all_gather(size * held.dense), *groups.expert_shard.all_gather(size * held.experts))
+    return (*groups.shard.all_gather(size * weights.dense), *groups.expert_shard.all_gather(size * weights.experts))
 
 
-def update(run: TrainingRun, held: Weights) -> Calls:
+def optimizer(run: TrainingRun, weights: Weights) -> Calls:
     """Clipping, the optimizer on this rank's shard, and what mixed precision adds to it."""
     groups, execution = groups_of(run), run.execution
-    own = _shard(run, held, groups)
+    own = _shard(run, weights, groups)
     passes = 0.0
     if execution.clip_gradients:
         passes += FP32  # the squares are read from the gradients
@@ -69,12 +73,14 @@ def update(run: TrainingRun, held: Weights) -> Calls:
     if execution.master_weights:
         passes += FP32 + _item_bytes(run)  # their copy to train with
     if run.microbatches > 1:
-        passes += DTYPE_BYTES[execution.gradient_dtype] * (held.total if run.plan.zero < 2 else own) / own  # set to 0
+        passes += (
+            DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else own) / own
+        )  # set to 0
     dtype = "fp32" if execution.master_weights else WIDER.get(run.precision, run.precision)
-    optimizer = AdamW(dtype=dtype, parameters=own, tensors=1, tp=1)
+    update = AdamW(dtype=dtype, parameters=own, tensors=1, tp=1)
     calls: Calls = (
         Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),
-        Counted(call=optimizer, phase="step"),
+        Counted(call=update, phase="step"),
     )
     if execution.optimizer == "muon":
         calls += _orthogonalisation(run, own)
@@ -85,11 +91,11 @@ def _item_bytes(run: TrainingRun) -> int:
     return DTYPE_BYTES[WIDER.get(run.precision, run.precision)]
 
 
-def _shard(run: TrainingRun, held: Weights, groups: Groups) -> int:
+def _shard(run: TrainingRun, weights: Weights, groups: Groups) -> int:
     """Elements whose optimizer state the rank keeps."""
     if run.plan.zero == 0:
-        return held.total
-    return max(1, _share(held.dense, groups.shard) + _share(held.experts, groups.expert_shard))
+        return weights.total
+    return max(1, _share(weights.dense, groups.shard) + _share(weights.experts, groups.expert_shard))
 
 
 def _share(elements: int, group: RankGroup) -> int:

@@ -20,7 +20,7 @@ DENSE, MOE, MLA, TIED = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3", "gemma2-27
 
 def _updated(rank: RankCalls) -> int:
     """Elements whose optimizer state a rank keeps; all that it holds without ZeRO."""
-    (own,) = (call.call.parameters for call in rank.step if isinstance(call.call, AdamW))
+    (own,) = (call.call.parameters for call in rank.end.optimizer if isinstance(call.call, AdamW))
     return own
 
 
@@ -107,7 +107,7 @@ def test_replicas_reduce_the_gradients_of_what_they_hold(
     kinds = list(run.model.kinds())
     for rank in ranks(run):
         own, kinds = tuple(kinds[: rank.layers]), kinds[rank.layers :]
-        told = communication(rank.reduction)
+        told = communication(rank.end.gradient_reduction)
         assert {name for name, _, _ in told} == {"all_reduce"}
         # a rank alone with its experts has nobody to add their gradients up with
         kept = _experts(run.model, own) // (run.plan.ep * run.plan.etp) if alone_with_experts else 0
@@ -118,8 +118,8 @@ def test_zero_scatters_gradients_in_fp32_and_gathers_weights_in_sixteen_bits() -
     held = _updated(ranks(made(DENSE, 4, plan__dp=8))[0])
     for zero, at_the_end in ((1, [("reduce_scatter", 4 * held, 1.0)]), (2, [])):
         (rank,) = ranks(made(DENSE, 4, plan__dp=8, plan__zero=zero))
-        assert communication(rank.reduction) == at_the_end
-        assert communication(rank.collection) == [("all_gather", 2 * held, 1.0)]
+        assert communication(rank.end.gradient_reduction) == at_the_end
+        assert communication(rank.end.parameter_all_gather) == [("all_gather", 2 * held, 1.0)]
         assert _updated(rank) == held // 8
 
 
@@ -130,7 +130,7 @@ def test_zero_shards_the_optimizer_over_context_ranks_too() -> None:
 
 def test_fsdp_moves_layers_in_the_pipeline_and_nothing_at_its_end() -> None:
     (rank,) = ranks(made(DENSE, 4, plan__dp=8, plan__zero=3))
-    assert (rank.reduction, rank.collection) == ((), ())
+    assert (rank.end.gradient_reduction, rank.end.parameter_all_gather) == ((), ())
     (chunk,) = rank.chunks
     held = _updated(ranks(made(DENSE, 4, plan__dp=8))[0])
     gathered = sum(size * count for _, size, count in collectives(chunk.forward, "fsdp"))
@@ -143,9 +143,9 @@ def test_fsdp_moves_layers_in_the_pipeline_and_nothing_at_its_end() -> None:
 def test_hybrid_sharding_reduces_a_shard_over_its_copies() -> None:
     held = _updated(ranks(made(DENSE, 4, plan__dp=16))[0])
     (rank,) = ranks(made(DENSE, 4, plan__dp=16, plan__zero=1, plan__shard=4))
-    assert communication(rank.reduction) == [("reduce_scatter", 4 * held, 1.0), ("all_reduce", held, 1.0)]
+    assert communication(rank.end.gradient_reduction) == [("reduce_scatter", 4 * held, 1.0), ("all_reduce", held, 1.0)]
     assert _updated(rank) == held // 4
-    assert [call.call.fields()["ranks"] for call in rank.reduction] == [4, 4]
+    assert [call.call.fields()["ranks"] for call in rank.end.gradient_reduction] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_hybrid_sharding_keeps_as_many_copies_of_the_experts(
     (rank,) = ranks(run)
     experts = _experts(run.model, run.model.kinds()) // ep
     of_dense = 2 if shard else 1
-    told = [(call.call.NAME, call.call.fields()["ranks"]) for call in rank.reduction]
+    told = [(call.call.NAME, call.call.fields()["ranks"]) for call in rank.end.gradient_reduction]
     assert told[of_dense:] == expert_groups
-    sizes = [size for _, size, _ in communication(rank.reduction)][of_dense:]
+    sizes = [size for _, size, _ in communication(rank.end.gradient_reduction)][of_dense:]
     copied = [4 * experts // 2] if len(expert_groups) > 1 else []
     assert sizes == ([4 * experts, *copied] if expert_groups else [])
 
@@ -175,20 +175,23 @@ def test_hybrid_sharding_keeps_as_many_copies_of_the_experts(
 def test_an_all_reduce_leaves_all_gradients_on_every_rank_where_the_framework_asks_for_it() -> None:
     held = _updated(ranks(made(DENSE, 4, plan__dp=8))[0])
     (rank,) = ranks(made(DENSE, 4, plan__dp=8, plan__zero=1, execution__sharded_reduction="all_reduce"))
-    assert communication(rank.reduction) == [("all_reduce", 4 * held, 1.0)]
+    assert communication(rank.end.gradient_reduction) == [("all_reduce", 4 * held, 1.0)]
 
 
 def test_experts_are_reduced_over_the_ranks_that_hold_the_same() -> None:
     run = made(MOE, 4, plan__tp=2, plan__sp=True, plan__dp=16, plan__ep=4, plan__etp=2)
     (rank,) = ranks(run)
-    assert [call.call.fields()["ranks"] for call in rank.reduction] == [16, 4]
+    assert [call.call.fields()["ranks"] for call in rank.end.gradient_reduction] == [16, 4]
     experts = _experts(run.model, run.model.kinds()) // (4 * 2)
-    assert [size for _, size, _ in communication(rank.reduction)] == [4 * (_updated(rank) - experts), 4 * experts]
+    assert [size for _, size, _ in communication(rank.end.gradient_reduction)] == [
+        4 * (_updated(rank) - experts),
+        4 * experts,
+    ]
 
 
 def _passes(rank: RankCalls) -> float:
     """Bytes a parameter that the step moves beside the optimizer's own."""
-    (stream,) = (call.call.fields()["size_bytes"] for call in rank.step if call.call.NAME == "stream")
+    (stream,) = (call.call.fields()["size_bytes"] for call in rank.end.optimizer if call.call.NAME == "stream")
     return float(stream) / _updated(rank)
 
 
@@ -220,7 +223,7 @@ def test_only_zero_two_sets_to_zero_a_share_of_the_gradients() -> None:
 
 def test_muon_adds_products_on_the_shard() -> None:
     adamw, muon = (ranks(made(DENSE, 2, execution__optimizer=name))[0] for name in ("adamw", "muon"))
-    more = [call for call in muon.step if call not in adamw.step]
+    more = [call for call in muon.end.optimizer if call not in adamw.end.optimizer]
     width = 8192
     assert [call.call.NAME for call in more] == ["gemm"]
     # five steps of three products
@@ -229,10 +232,12 @@ def test_muon_adds_products_on_the_shard() -> None:
 
 def test_tied_tables_on_two_stages_add_up_their_gradients() -> None:
     apart, together = (ranks(made(TIED, 4, plan__pp=pp, plan__tp=2)) for pp in (2, 1))
-    assert [[name for name, _, _ in communication(rank.copies)] for rank in apart] == [["all_reduce"]] * 2
-    assert [rank.copies for rank in together] == [()]
+    assert [[name for name, _, _ in communication(rank.end.shared_weights_reduction)] for rank in apart] == [
+        ["all_reduce"]
+    ] * 2
+    assert [rank.end.shared_weights_reduction for rank in together] == [()]
     untied = ranks(made(DENSE, 4, plan__pp=2))
-    assert [rank.copies for rank in untied] == [(), ()]
+    assert [rank.end.shared_weights_reduction for rank in untied] == [(), ()]
 
 
 def test_gradients_of_later_microbatches_are_added_to_the_first() -> None:

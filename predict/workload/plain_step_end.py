@@ -1,0 +1,95 @@
+"""The end of a step in plain torch: DDP reduces the gradients with the last backward, then AdamW updates the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from predict.run.stages import Stage
+from predict.run.training_run import TrainingRun
+from predict.workload.rank.blocks import Calls
+from predict.workload.whole_layers import layer_call
+from sampling.call import Call, Counted, Phase
+from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.sharded_adamw import ShardedAdamW
+from sampling.collectives.kinds import AllReduce
+from sampling.operators.optimizer import AdamW, GradientScale
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankWeights:
+    """Elements and tensors that one rank updates, and how many of the elements belong to layers."""
+
+    elements: int
+    tensors: int
+    elements_of_layers: int
+    layers: int
+
+
+def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
+    model, tp = run.model, run.plan.tp
+    layers = sum(len(stage.kinds) for stage in stages)
+    first, last = any(stage.first for stage in stages), any(stage.last for stage in stages)
+    shapes = layer_call(run).weight_shapes()
+    of_layers = layers * sum(math.prod(shape) for shape in shapes)
+    elements, tensors = of_layers, layers * len(shapes)
+    if first:
+        tables = [model.vocab] if model.rope else [model.vocab, model.max_positions]
+        elements += sum(tables) * model.hidden // tp
+        tensors += len(tables)
+    if last:
+        norms = 1 if model.norm == "rms" else 2
+        elements += norms * model.hidden
+        tensors += norms
+        if not (model.tied and first):
+            elements += model.vocab * model.hidden // tp
+            tensors += 1
+    return RankWeights(elements=elements, tensors=tensors, elements_of_layers=of_layers, layers=layers)
+
+
+def gradient_reduction(run: TrainingRun, weights: RankWeights) -> Calls:
+    """A measured cell of the rank's layers under DDP, less those layers' own backward, scaled to all weights of the rank; a
+    plain all-reduce with tensor parallelism, which no cell covers."""
+    dp = run.plan.dp
+    if dp == 1:
+        return ()
+    layer = layer_call(run)
+    if layer.tp > 1:
+        size = layer.item_bytes * weights.elements
+        reduce = AllReduce(size_bytes=size, ranks=dp, ranks_per_node=max(1, dp // _nodes_of_replicas(run)))
+        return (Counted(call=reduce, phase="forward"),)
+    phase: Phase = "backward" if run.microbatches == 1 else "backward_accumulate"
+    cell = GradientCell(**{**layer.fields(), "group_nodes": _nodes_of_replicas(run)}, layers=weights.layers, dp=dp)
+    scale = weights.elements / weights.elements_of_layers
+    return (
+        Counted(call=cell, phase=phase, count=scale),
+        Counted(call=layer, phase=phase, count=-scale * weights.layers),
+    )
+
+
+def _nodes_of_replicas(run: TrainingRun) -> int:
+    """Nodes over which the replicas of one rank are spread: they stand tp GPUs apart."""
+    replicas_a_node = max(1, run.cluster.gpus_per_node // run.plan.tp)
+    return -(-run.plan.dp // replicas_a_node)
+
+
+def optimizer(run: TrainingRun, weights: RankWeights) -> Calls:
+    """AdamW, sharded over the replicas with ZeRO; pipelines scale the gradients of their microbatches first."""
+    plan, dtype = run.plan, run.precision
+    update: Call
+    if plan.zero and plan.dp > 1:
+        update = ShardedAdamW(
+            dtype=dtype,
+            parameters=weights.elements,
+            tensors=weights.tensors,
+            dp=plan.dp,
+            group_nodes=_nodes_of_replicas(run),
+        )
+    else:
+        update = AdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, tp=plan.tp)
+    calls = [Counted(call=update, phase="step")]
+    if plan.pp > 1:
+        scale = GradientScale(dtype=dtype, parameters=weights.elements, tensors=weights.tensors)
+        calls.insert(0, Counted(call=scale, phase="step"))
+    return tuple(calls)

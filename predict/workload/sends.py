@@ -1,0 +1,41 @@
+"""What pipeline ranks send each other, and how far apart they stand."""
+
+from __future__ import annotations
+
+from predict.run.training_run import TrainingRun
+from predict.schedules.order import Placement
+from predict.workload.rank.blocks import Calls
+from predict.workload.rank.groups import group_of
+from predict.workload.rank.share import RankShare
+from sampling.call import Counted
+from sampling.collectives.kinds import SendRecv
+
+
+def activation_bytes(run: TrainingRun) -> int:
+    """One rank's share of the residual stream."""
+    rank = RankShare(run=run)
+    return rank.item_bytes * rank.rows * run.model.hidden
+
+
+def send_calls(run: TrainingRun, placement: Placement, rank: int, chunk: int) -> Calls:
+    """What a chunk hands to the next stage, where that is on another rank."""
+    holders = placement.holders()
+    holder = holders.get((placement.chains[chunk], placement.stages[rank][chunk] + 1))
+    if holder is None or holder[0] == rank:
+        return ()
+    on_a_node = pair_on_a_node(run, rank, holder[0])
+    size = activation_bytes(run)
+    if run.plan.tp == 1 or run.plan.sp or run.execution.whole_layers or not run.execution.split_p2p:
+        return (Counted(call=SendRecv(size_bytes=size, ranks=2, ranks_per_node=on_a_node), phase="forward"),)
+    # each tensor-parallel rank sends a share, and those of the next stage gather it
+    share = SendRecv(size_bytes=size // run.plan.tp, ranks=2, ranks_per_node=on_a_node)
+    group = group_of(run.plan.tp, 1, run.cluster.gpus_per_node)
+    return (Counted(call=share, phase="forward"), *group.all_gather(size))
+
+
+def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:
+    """Ranks a node, 2 or 1, of a pair of pipeline ranks: each is a block of tp · cp · dp GPUs, one block after the other,
+    and the pair is as slow as its GPUs that are furthest apart."""
+    block, per_node = run.plan.tp * run.plan.cp * run.plan.dp, run.cluster.gpus_per_node
+    apart = any((rank * block + i) // per_node != (other * block + i) // per_node for i in range(block))
+    return 1 if apart else 2

@@ -1,0 +1,87 @@
+"""The end of a step on one pipeline rank: gradients are reduced, weights updated and, where they are sharded, gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from predict.run.stages import Stage
+from predict.run.training_run import TrainingRun
+from predict.schedules.order import Placement
+from predict.workload import plain_step_end, sharded_step_end
+from predict.workload.rank.blocks import Calls
+from predict.workload.rank.weights import padded_vocabulary
+from predict.workload.sends import pair_on_a_node
+from sampling.call import Counted
+from sampling.collectives.kinds import AllReduce
+from sampling.hardware.cluster import DTYPE_BYTES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepEnd:
+    """Calls that a rank makes once per step."""
+
+    blocking_reduction: Calls
+    """What reducing gradients over the replicas adds to the last backward, as measured with that backward."""
+    shared_weights_reduction: Calls
+    """Adding up the gradients of weights that several pipeline ranks hold."""
+    gradient_reduction: Calls
+    """Gradients over the replicas, which the last backward may hide."""
+    parameter_all_gather: Calls
+    """Sharded weights back to every replica, which the first forward may hide."""
+    optimizer: Calls
+
+    def all_calls(self) -> Iterator[Counted]:
+        yield from self.blocking_reduction
+        yield from self.shared_weights_reduction
+        yield from self.gradient_reduction
+        yield from self.parameter_all_gather
+        yield from self.optimizer
+
+
+def step_end(run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage]) -> StepEnd:
+    """The end of the step of plain torch where layers are priced whole, of mixed precision where operators are."""
+    if run.execution.whole_layers:
+        plain = plain_step_end.weights_of(run, stages)
+        return StepEnd(
+            blocking_reduction=plain_step_end.gradient_reduction(run, plain),
+            shared_weights_reduction=_shared_weights_reduction(run, placement, rank, stages, plain.elements),
+            gradient_reduction=(),
+            parameter_all_gather=(),
+            optimizer=plain_step_end.optimizer(run, plain),
+        )
+    weights = sharded_step_end.weights_of(run, stages)
+    return StepEnd(
+        blocking_reduction=(),
+        shared_weights_reduction=_shared_weights_reduction(run, placement, rank, stages, weights.total),
+        gradient_reduction=sharded_step_end.gradient_reduction(run, weights),
+        parameter_all_gather=sharded_step_end.parameter_all_gather(run, weights),
+        optimizer=sharded_step_end.optimizer(run, weights),
+    )
+
+
+def _shared_weights_reduction(
+    run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage], elements: int
+) -> Calls:
+    calls: Calls = ()
+    if run.model.tied and any(stage.first for stage in stages) != any(stage.last for stage in stages):
+        # embedding and head are on two ranks: each keeps a copy of the table, as in Megatron
+        calls += (_pair_all_reduce(run, _table_bytes(run), 0, run.plan.pp - 1),)
+    if placement.chain_count > 1:
+        # of two opposite chains, ranks r and p − 1 − r hold copies of the same two stages
+        size = DTYPE_BYTES[run.precision] * elements
+        calls += (_pair_all_reduce(run, size, rank, run.plan.pp - 1 - rank),)
+    return calls
+
+
+def _table_bytes(run: TrainingRun) -> int:
+    """The gradient of a tied table on one tensor-parallel rank."""
+    dtype, vocab = run.precision, run.model.vocab
+    if not run.execution.whole_layers:
+        dtype, vocab = run.execution.gradient_dtype, padded_vocabulary(vocab, run.plan.tp)
+    return DTYPE_BYTES[dtype] * vocab * run.model.hidden // run.plan.tp
+
+
+def _pair_all_reduce(run: TrainingRun, size_bytes: int, rank: int, other: int) -> Counted:
+    reduce = AllReduce(size_bytes=size_bytes, ranks=2, ranks_per_node=pair_on_a_node(run, rank, other))
+    return Counted(call=reduce, phase="forward")

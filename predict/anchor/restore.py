@@ -24,7 +24,7 @@ from predict.step.estimate import StepEstimate, estimate
 from predict.step.priced_block import total_us
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, concrete
-from predict.workload.rank.blocks import Beside, Block, Blocks, Repeated
+from predict.workload.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated
 from predict.workload.whole_layers import whole_layer_calls
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
@@ -137,15 +137,17 @@ class Restoration:
         return replace(
             block,
             calls=(Counted(call=whole, phase=own),),
-            beside=tuple(self._hidden_by(each, whole, own, work_us) for each in block.beside),
+            overlapped=tuple(self._hidden_by(each, whole, own, work_us) for each in block.overlapped),
         )
 
-    def _hidden_by(self, beside: Beside, whole: RestoredWork, phase: Phase, work_us: float) -> Beside:
+    def _hidden_by(
+        self, overlapped: OverlappedCommunication, whole: RestoredWork, phase: Phase, work_us: float
+    ) -> OverlappedCommunication:
         """What hides communication takes as much longer, or shorter, as the block that it is a share of."""
-        if not beside.work:
-            return beside
-        share = total_us(self._inner.priced(beside.work)) / work_us
-        return replace(beside, work=(Counted(call=whole, phase=phase, count=share),))
+        if not overlapped.work:
+            return overlapped
+        share = total_us(self._inner.priced(overlapped.work)) / work_us
+        return replace(overlapped, work=(Counted(call=whole, phase=phase, count=share),))
 
     def _whole_calls(self, run: TrainingRun) -> Iterator[tuple[Asked, Times]]:
         for unit, call in whole_layer_calls(run).items():
@@ -196,10 +198,12 @@ def _mean(timed: list[tuple[Timed, float]], name: str) -> float:
     return sum(float(getattr(each, name)) * weight for each, weight in timed)
 
 
-def _signature(part: Block | Beside) -> Signature:
+def _signature(part: Block | OverlappedCommunication) -> Signature:
     values = [getattr(part, each.name) for each in fields(part)]
     return tuple(
-        tuple(map(_signature, value)) if value and isinstance(value, tuple) and isinstance(value[0], Beside) else value
+        tuple(map(_signature, value))
+        if value and isinstance(value, tuple) and isinstance(value[0], OverlappedCommunication)
+        else value
         for value in values
     )
 

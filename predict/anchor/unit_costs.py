@@ -85,7 +85,7 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
 def block_cost(block: Block, priced: BlockPrices) -> Cost:
     """A block with its communication beside it, as far as that is exposed."""
     (part,) = priced.bucket(single(block)).parts
-    exposed_us = sum(each.exposed_us for each in part.priced.beside)
+    exposed_us = sum(each.exposed_us for each in part.priced.overlapped)
     return Cost(total_us=part.priced.median_us, communication_us=exposed_us, kernels_us=total_us(part.priced.units))
 
 

@@ -47,7 +47,7 @@ def _itemise_block(priced: PricedBlock, prices: PriceList) -> dict[str, float]:
     ledgers: list[dict[str, float]] = [itemise(priced.block.calls, prices)]
     if priced.glue_us:
         ledgers.append({GLUE: priced.glue_us})
-    ledgers += [{each.heading: each.exposed_us} for each in priced.beside]
+    ledgers += [{each.heading: each.exposed_us} for each in priced.overlapped]
     if priced.median_us > priced.busy_us:
         ledgers.append({HOST: priced.median_us - priced.busy_us})
     return add_up(ledgers)

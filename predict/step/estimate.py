@@ -255,7 +255,7 @@ def _sources_of_block(priced: PricedBlock) -> dict[str, float]:
     found: dict[str, float] = {"analytic": priced.median_us - priced.busy_us}
     for unit in priced.units:
         found[unit.time.source] = found.get(unit.time.source, 0.0) + unit.total_us
-    for each in priced.beside:
+    for each in priced.overlapped:
         whole_us = total_us(each.communication)
         for unit in each.communication:
             exposed = each.exposed_us / whole_us if whole_us else 0.0

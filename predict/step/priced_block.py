@@ -24,7 +24,7 @@ Value = Callable[[Units], Floats]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class PricedBeside:
+class PricedOverlap:
     """Communication and the work that may hide it."""
 
     heading: str
@@ -51,7 +51,7 @@ class PricedBlock:
 
     block: Block
     units: Units
-    beside: tuple[PricedBeside, ...]
+    overlapped: tuple[PricedOverlap, ...]
     glue_us: float
     busy_us: float
     median_us: float
@@ -59,7 +59,7 @@ class PricedBlock:
     def value(self, of: Value, floors: Floats) -> Floats:
         """Its time in each case; `floors` [cases] is what becomes of the host's floor there."""
         busy = of(self.units) + self.glue_us
-        for each in self.beside:
+        for each in self.overlapped:
             communication = of(each.communication)
             work = of(each.work) if each.share else np.zeros_like(communication)
             busy = busy + each.exposed(communication, work)
@@ -67,7 +67,7 @@ class PricedBlock:
 
     def all_units(self) -> Iterator[Priced]:
         yield from self.units
-        for each in self.beside:
+        for each in self.overlapped:
             yield from each.communication
 
 
@@ -118,8 +118,8 @@ class BlockPrices:
 
     def _price(self, block: Block) -> PricedBlock:
         units = self.prices.priced(block.calls)
-        beside = tuple(
-            PricedBeside(
+        overlapped = tuple(
+            PricedOverlap(
                 heading=each.heading,
                 communication=self.prices.priced(each.communication),
                 work=self.prices.priced(each.work),
@@ -127,14 +127,14 @@ class BlockPrices:
                 most=each.most,
                 contention_slowdown=self.prices.contention_slowdown,
             )
-            for each in block.beside
+            for each in block.overlapped
         )
         glue_us = self._glue_us(block)
-        busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in beside)
+        busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
         return PricedBlock(
             block=block,
             units=units,
-            beside=beside,
+            overlapped=overlapped,
             glue_us=glue_us,
             busy_us=busy_us,
             median_us=launched_us(busy_us, block.floor_us) if block.floor_us else busy_us,

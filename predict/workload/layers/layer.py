@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.part import LayerPart
-from predict.workload.rank.blocks import Beside, Block, Calls
+from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
 from predict.workload.rank.module import Module, Work, work_of
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import Weights, layer_weights
@@ -99,19 +99,19 @@ def blocks_of(
 
     def block(work: Work, *streams: tuple[Calls, float], heading: str = "", phase: Phase | None = None) -> Block:
         sharded = tuple(
-            Beside(heading=FSDP, communication=stream, work=work.calls, share=share)
+            OverlappedCommunication(heading=FSDP, communication=stream, work=work.calls, share=share)
             for stream, share in streams
             if stream
         )
         return Block(
             calls=work.calls,
-            beside=work.beside + sharded,
+            overlapped=work.overlapped + sharded,
             floor_us=floor_us,
             heading=heading,
             whole=Counted(call=whole, phase=phase) if whole and phase else None,
         )
 
-    repeated = Work(calls=again.calls + backward.calls, beside=again.beside + backward.beside)
+    repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
     return LayerBlocks(
         forward=block(forward, gathered, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),

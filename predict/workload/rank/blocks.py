@@ -1,4 +1,4 @@
-"""Work of a rank as blocks: calls that follow one another, and communication that runs beside them."""
+"""Blocks of a rank's work: calls that run one after the other, and the communication that overlaps with them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Calls = tuple[Counted, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Beside:
-    """Communication of a kind of group (tp, cp, ep, fsdp) that may run while `work` does: at most `share` of the work's
-    time hides at most `most` of it.
+class OverlappedCommunication:
+    """Communication of one kind of group (tp, cp, ep, fsdp) that may run while `work` does.
 
-    `work` is done by the block's calls already, and not counted again.
+    `share` of the work's time can hide communication, and at most `most` of the communication can be hidden. The work is
+    part of the block's calls and is not counted again.
     """
 
     heading: str
@@ -27,31 +27,31 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Block:
-    """The calls, then what of the communication beside work does not hide behind it.
+    """Calls, and the communication whose exposed part comes on top of them.
 
-    It takes `floor_us` at least: the time in which the host launches its kernels. Blocks are compared by identity: the
-    layers of one kind share one, which is priced once.
+    Blocks are compared by identity: the layers of one kind share one, which is priced once.
     """
 
     calls: Calls
-    beside: tuple[Beside, ...] = ()
+    overlapped: tuple[OverlappedCommunication, ...] = ()
     floor_us: float = 0.0
+    """The least time it takes: that in which the host launches its kernels."""
     heading: str = ""
-    """Where the ledger puts all of it, empty for each call under its own name."""
+    """Heading of the whole block in the ledger; empty where each call stands under its own name."""
     whole: Counted | None = None
-    """The same layer in one piece and alone: what it takes longer than its parts is the block's glue, where it was sampled."""
+    """The same layer as one call. Where it was sampled, the time beyond the sum of its parts is added to the block (glue)."""
 
     def all_calls(self) -> Iterator[Counted]:
-        """Every call that has to have a price."""
+        """Every call that needs a price."""
         yield from self.calls
-        for beside in self.beside:
-            yield from beside.communication
-            yield from beside.work
+        for overlapped in self.overlapped:
+            yield from overlapped.communication
+            yield from overlapped.work
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Repeated:
-    """A block that runs `count` times over, such as a chunk's layers of one kind."""
+    """A block that runs `count` times, such as a chunk's layers of one kind."""
 
     block: Block
     count: float = 1.0
@@ -65,7 +65,7 @@ def single(block: Block) -> Blocks:
 
 
 def plain(calls: Calls) -> Blocks:
-    """Calls with nothing beside them."""
+    """One block of calls without overlapped communication."""
     return single(Block(calls=calls)) if calls else ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from predict.workload.rank.blocks import Beside, Calls
+from predict.workload.rank.blocks import Calls, OverlappedCommunication
 from sampling.arithmetic.composite import phase_of
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
@@ -57,7 +57,7 @@ class Work:
     """What a set of modules does in one phase."""
 
     calls: Calls
-    beside: tuple[Beside, ...]
+    overlapped: tuple[OverlappedCommunication, ...]
 
 
 def work_of(modules: Iterable[Module], phase: Phase) -> Work:
@@ -65,17 +65,17 @@ def work_of(modules: Iterable[Module], phase: Phase) -> Work:
     modules = tuple(modules)
     calls = tuple(call for module in modules for call in module.calls(phase))
     if phase == "backward_weight":
-        return Work(calls=calls, beside=())
-    found = (_beside(exchange, module, modules, phase) for module in modules for exchange in module.exchanges)
-    return Work(calls=calls, beside=tuple(one for one in found if one.communication))
+        return Work(calls=calls, overlapped=())
+    found = (_overlapped(exchange, module, modules, phase) for module in modules for exchange in module.exchanges)
+    return Work(calls=calls, overlapped=tuple(one for one in found if one.communication))
 
 
-def _beside(exchange: Exchange, own: Module, modules: Sequence[Module], phase: Phase) -> Beside:
+def _overlapped(exchange: Exchange, own: Module, modules: Sequence[Module], phase: Phase) -> OverlappedCommunication:
     forward = phase == "forward"
     share = exchange.forward_share if forward else exchange.backward_share
     hiding = [module for module in modules if module.name in exchange.hidden_by] if exchange.hidden_by else [own]
     work = tuple(call for module in hiding for call in module.calls(phase)) if share else ()
-    return Beside(
+    return OverlappedCommunication(
         heading=exchange.heading,
         communication=exchange.forward if forward else exchange.backward,
         work=work,

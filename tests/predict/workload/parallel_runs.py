@@ -71,8 +71,8 @@ def counted(blocks: Blocks) -> Iterator[tuple[Counted, float]]:
     for repeated in blocks:
         for call in repeated.block.calls:
             yield call, repeated.count
-        for beside in repeated.block.beside:
-            for call in beside.communication:
+        for overlapped in repeated.block.overlapped:
+            for call in overlapped.communication:
                 yield call, repeated.count
 
 
@@ -89,9 +89,9 @@ def collectives(blocks: Blocks, heading: str) -> list[tuple[str, int, float]]:
     """(name, bytes, how often) of what a block's communication under a heading does."""
     found = []
     for repeated in blocks:
-        for beside in repeated.block.beside:
-            if beside.heading == heading:
-                found += [_told(call, repeated.count) for call in beside.communication]
+        for overlapped in repeated.block.overlapped:
+            if overlapped.heading == heading:
+                found += [_told(call, repeated.count) for call in overlapped.communication]
     return found
 
 

@@ -178,7 +178,10 @@ def test_ranks_alone_exchange_nothing() -> None:
             rank.end.parameter_all_gather,
         ) == ((), (), (), ())
         assert [
-            each.block.beside for chunk in rank.chunks for each in chunk.forward + chunk.backward if each.block.beside
+            each.block.overlapped
+            for chunk in rank.chunks
+            for each in chunk.forward + chunk.backward
+            if each.block.overlapped
         ] == []
 
 

@@ -239,11 +239,11 @@ def _content(
 
 
 def _draw(step: StepEstimate, memory: MemoryEstimate, path: Path) -> None:
-    from predict.memory.over_time import memory_over_time
+    from predict.memory.memory_timeline import memory_timeline
     from predict.report.memory_plot import save_memory_plot
 
     try:
-        save_memory_plot(memory_over_time(step), memory, path)
+        save_memory_plot(memory_timeline(step), memory, path)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"--timeline: {path}: cannot be written: {reason}; give another path") from None

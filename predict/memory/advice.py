@@ -1,6 +1,6 @@
-"""The cheapest single change that makes a run fit, by its own step time: computed, not a rule of thumb.
+"""The cheapest single changes that make a run fit, each with its predicted step time.
 
-Each kind of change is tried in growing steps up to the first that fits; changes that the rules of a config refuse are none.
+Each kind of change is tried in growing steps up to the first that fits; what the rules of a config refuse is skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from predict.config import rules_parallel as config_rules_parallel  # noqa: F401
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.profiles import memory_profile_of
-from predict.memory.unit_activations import Source
 from predict.prices.price_list import PriceList
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
@@ -22,18 +21,17 @@ from predict.step.estimate import median_step_us
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.faults import config_error
 
-DOUBLINGS = (2, 4, 8, 16)
+FACTORS = (2, 4, 8, 16)
 SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """One change, the memory that the run then takes, and its step beside that of the run as it is (as a share, 0.1 for a
-    tenth longer; below 0 where the change makes it shorter)."""
+    """One change, and the memory and step time of the changed run."""
 
     kind: str
     settings: tuple[str, ...]
-    """As --set takes them."""
+    """Arguments of --set."""
     verdict: str
     point_bytes: float
     step_us: float
@@ -41,42 +39,35 @@ class Advice:
 
     @property
     def cost(self) -> float:
+        """Relative change of the step time: 0.1 where the step is 10 % longer, negative where it is shorter."""
         return self.step_us / self.step_us_before - 1
 
 
 Settings = Mapping[str, Any]
-"""`plan.tp` → value."""
+"""Values by config key, for example `plan.tp`."""
 
 
-def advise(
-    run: TrainingRun,
-    memory: MemoryEstimate,
-    prices: PriceList,
-    *,
-    activations: Source | None = None,
-) -> tuple[Advice, ...]:
-    """What makes an estimate's run fit, the cheapest first; nothing where it fits already, or where no one change will do.
+def advise(run: TrainingRun, memory: MemoryEstimate, prices: PriceList) -> tuple[Advice, ...]:
+    """The changes that make an estimated run fit, cheapest first; empty if it fits already or if no single change is enough.
 
-    Where none fits for certain, those that fit by their point are told of a run that does not even do that.
+    For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
     """
     if memory.verdict == "FITS":
         return ()
-    enough = ["FITS", "AT RISK"] if memory.verdict == "OOM" else ["FITS"]
-    tried = [list(_tries(run, steps, memory.safety_margin, activations)) for steps in _kinds(run).items()]
+    candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
     before = median_step_us(run, prices)
-    for verdict in enough:
+    for verdict in ("FITS", "AT RISK") if memory.verdict == "OOM" else ("FITS",):
         found = []
-        for of_kind in tried:
+        for of_kind in candidates:
             fitting = (each for each in of_kind if each.memory.verdict == verdict)
-            priced = (told for each in fitting if (told := _priced(each, prices, before)))
-            found += _best_of(priced)
+            found += _best_of(advice for each in fitting if (advice := _priced(each, prices, before)))
         if found:
             return tuple(sorted(found, key=lambda advice: advice.step_us))
     return ()
 
 
 def _best_of(advice: Iterator[Advice]) -> list[Advice]:
-    """The first step that will do; of schedules, which are no steps, the fastest."""
+    """The first, which is the smallest change; the fastest of several schedules, which have no order."""
     first = next(advice, None)
     if first is None:
         return []
@@ -84,40 +75,33 @@ def _best_of(advice: Iterator[Advice]) -> list[Advice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Try:
+class _Candidate:
     kind: str
     settings: Settings
-    run: TrainingRun
     memory: MemoryEstimate
 
 
-def _tries(
-    run: TrainingRun,
-    steps: tuple[str, list[Settings]],
-    safety_margin: float,
-    activations: Source | None,
-) -> Iterator[_Try]:
-    """The legal ones of a kind with the memory they take."""
-    kind, changes = steps
+def _candidates(run: TrainingRun, kind: str, changes: list[Settings], safety_margin: float) -> Iterator[_Candidate]:
+    """The changes that the rules allow, with the memory of the changed run."""
     for settings in changes:
         try:
-            made = changed(run, settings)
-            memory = memory_of(made, safety_margin=safety_margin, activations=activations)
+            memory = memory_of(changed(run, settings), safety_margin=safety_margin)
         except UserError:
             continue
-        yield _Try(kind=kind, settings=settings, run=made, memory=memory)
+        yield _Candidate(kind=kind, settings=settings, memory=memory)
 
 
-def _priced(found: _Try, prices: PriceList, before: float) -> Advice | None:
+def _priced(candidate: _Candidate, prices: PriceList, before: float) -> Advice | None:
+    memory = candidate.memory
     try:
-        step_us = median_step_us(found.run, prices)
+        step_us = median_step_us(memory.run, prices)
     except InfeasibleError:
         return None
     return Advice(
-        kind=found.kind,
-        settings=tuple(f"{key}={_written(value)}" for key, value in found.settings.items()),
-        verdict=found.memory.verdict,
-        point_bytes=found.memory.point_bytes,
+        kind=candidate.kind,
+        settings=tuple(f"{key}={_written(value)}" for key, value in candidate.settings.items()),
+        verdict=memory.verdict,
+        point_bytes=memory.point_bytes,
         step_us=step_us,
         step_us_before=before,
     )
@@ -128,7 +112,7 @@ def _written(value: Any) -> str:
 
 
 def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with other values of `plan` and `batch`. ConfigError, by the rules of a config, where they do not fit."""
+    """The run with other values of `plan` and `batch`. ConfigError where they break a rule of the config."""
     plan = {key.removeprefix("plan."): value for key, value in settings.items() if key.startswith("plan.")}
     batch = {key.removeprefix("batch."): value for key, value in settings.items() if key.startswith("batch.")}
     made = replace(run, plan=replace(run.plan, **plan), batch=replace(run.batch, **batch))
@@ -139,17 +123,17 @@ def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
 
 
 def _values(run: TrainingRun) -> dict[str, Any]:
-    """As the rules of a config name them."""
+    """The values of a run by the names that the rules of a config use."""
     found: dict[str, Any] = {"spec": run.model, "precision": run.precision}
-    for part in (run.model, run.plan, run.execution):
-        found |= {field.name: getattr(part, field.name) for field in fields(part)}
+    for section in (run.model, run.plan, run.execution):
+        found |= {field.name: getattr(section, field.name) for field in fields(section)}
     batch, cluster = run.batch, run.cluster
     found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
     return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}
 
 
 def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
-    """By kind of change, its steps, the smallest first."""
+    """The steps of each kind of change, the smallest first."""
     return {
         "recompute": _recompute(run.plan),
         "smaller microbatch": _microbatch(run.batch),
@@ -174,24 +158,22 @@ def _microbatch(batch: Batch) -> list[Settings]:
 
 
 def _tensor(run: TrainingRun) -> list[Settings]:
-    """More ranks of tp in place of replicas; sequence parallelism goes with it but in frameworks from before it."""
-    plan, steps = run.plan, []
+    """More tensor parallelism in place of replicas, with sequence parallelism where the framework offers it."""
+    plan = run.plan
     sequence = plan.sp or (plan.tp == 1 and memory_profile_of(run).sequence_parallelism)
-    for factor in DOUBLINGS:
-        tp = plan.tp * factor
-        if plan.dp % factor == 0 and tp <= run.cluster.gpus_per_node:
-            steps.append({"plan.tp": tp, "plan.sp": sequence, "plan.dp": plan.dp // factor})
-    return list(steps)
-
-
-def _pipeline(plan: Plan) -> list[Settings]:
     return [
-        {"plan.pp": plan.pp * factor, "plan.dp": plan.dp // factor} for factor in DOUBLINGS if plan.dp % factor == 0
+        {"plan.tp": plan.tp * factor, "plan.sp": sequence, "plan.dp": plan.dp // factor}
+        for factor in FACTORS
+        if plan.dp % factor == 0 and plan.tp * factor <= run.cluster.gpus_per_node
     ]
 
 
+def _pipeline(plan: Plan) -> list[Settings]:
+    return [{"plan.pp": plan.pp * factor, "plan.dp": plan.dp // factor} for factor in FACTORS if plan.dp % factor == 0]
+
+
 def _schedules(run: TrainingRun) -> list[Settings]:
-    """Orders that follow from the counts, as many chunks a rank as now or the two that they need."""
+    """Schedules whose order follows from the counts, with the run's chunks per rank, or else the one or two that they need."""
     plan = run.plan
     if plan.pp == 1:
         return []

@@ -1,54 +1,53 @@
-"""What lies on a device beside state and activations: buffers, the allocator's slack, the context; each with source and width.
+"""Memory beside state and activations, each figure with its source and width: buffers, the allocator's slack, the context.
 
-Three counters tell of a rank's memory: `allocated` (torch.cuda.max_memory_allocated: tensors), `reserved` (…max_memory_reserved:
+Three counters report a rank's memory: `allocated` (torch.cuda.max_memory_allocated: tensors), `reserved` (…max_memory_reserved:
 with the allocator's slack) and the device's own (nvidia-smi: with context and communication libraries).
 
-No buffers here: gradient buckets of Megatron-Core, which are views of the gradients; FSDP's gathered weights and unreduced
-gradients, which are part of an action's working set (`state`); tokens on their way to experts, part of a layer's (`activations`).
+Counted elsewhere: Megatron-Core's gradient buckets, which are views of the gradients; FSDP's gathered weights and unreduced
+gradients, part of an action's working set (`state`); tokens sent to experts, part of a layer's working set (`activations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from predict.memory.held import HeldChunk
 from predict.memory.linears import linear_shapes
 from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
+from predict.memory.units import ChunkUnits
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
-"""Mean of 37 Megatron-Core runs on B200 that state both (SimuMax, 1.03 to 1.09)."""
+"""Mean of 37 Megatron-Core runs on B200 that state both figures (SimuMax: 1.03 to 1.09)."""
 RESERVED_WIDTH = 0.042
-"""To the largest of them."""
-CONTEXT_BYTES = 0.6e9
-"""CUDA context with the kernels of torch and its libraries: stated, 0.3 to 0.9 GB by device and libraries; not measured here,
-hence the width."""
-CONTEXT_WIDTH = 0.3e9
+"""Distance from that mean to the largest of those runs."""
+CONTEXT_BYTES, CONTEXT_WIDTH = 0.6e9, 0.3e9
+"""CUDA context with the kernels of torch and its libraries: 0.3 to 0.9 GB by device and libraries; an assumption, not measured
+here, hence the width."""
 PROCESS_BYTES, PROCESS_WIDTH = 0.25e9, 0.1e9
-"""Resident memory of a CPU process that imported torch: 0.22 GB of torch 2.13 here, and what its libraries load later."""
+"""Resident memory of a CPU process after `import torch`: 0.22 GB measured with torch 2.13, and libraries that it loads later."""
 CHANNELS, CHANNEL_BYTES = 16, 2 * (4 + 0.6) * MIB
-"""NCCL: NCCL_BUFFSIZE is 4 MiB (its manual, 2.2x), and what the low-latency protocols add (src/include/device.h), a channel
-and direction; 16 channels of up to 32. Of each communicator."""
+"""Buffers of one NCCL communicator: 16 channels of up to 32, two directions; NCCL_BUFFSIZE is 4 MiB (NCCL 2.2x's manual), and
+the low-latency protocols add 0.6 (src/include/device.h)."""
 BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
-"""cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, else :4096:2:16:8)."""
+"""cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, otherwise :4096:2:16:8)."""
 P2P_IN_FLIGHT = 2
-"""Tensors on their way that no layer keeps: one in either direction (Megatron-Core's p2p_communication.py)."""
+"""Tensors in transfer between stages that no layer keeps: one in each direction (Megatron-Core, p2p_communication.py)."""
 
 
 def tensor_buffers(
-    run: TrainingRun, profile: MemoryProfile, held: Iterable[HeldChunk], state: StateBytes
+    run: TrainingRun, profile: MemoryProfile, chunks: Iterable[ChunkUnits], state: StateBytes
 ) -> tuple[Buffer, ...]:
-    """Those that torch's allocator counts, on one rank."""
-    found = [_dummy_gradients(run, profile, held), _ddp_buckets(run, state), _p2p(run), _blas(run)]
+    """The buffers of one rank that torch's allocator counts."""
+    found = [_dummy_gradients(run, profile, chunks), _ddp_buckets(run, state), _p2p(run), _blas(run)]
     return tuple(buffer for buffer in found if buffer.size_bytes)
 
 
 def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ...]:
-    """Those that only the device's own counter sees; on a CPU what a process takes."""
+    """The memory of one rank that only the device's own counter sees; on a CPU, that of the process."""
     if run.cluster.gpu.kind == "cpu":
         source = "resident memory after `import torch`"
         return (Buffer(name="process", size_bytes=PROCESS_BYTES, width_bytes=PROCESS_WIDTH, source=source),)
@@ -73,33 +72,25 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
 
 
 def reserved_share(run: TrainingRun, profile: MemoryProfile) -> float:
-    """Slack of the allocator over what is allocated: part of the device's buffers where those were told apart from tensors
-    alone, nothing on a CPU."""
+    """The allocator's slack over the allocated bytes; 0 on a CPU and where `device_overhead` includes it."""
     return 0.0 if run.cluster.gpu.kind == "cpu" or profile.device_overhead else RESERVED_OVER_ALLOCATED - 1
 
 
 def communicators_of(run: TrainingRun) -> int:
-    """Groups of more than one rank that a rank communicates in."""
+    """Process groups of more than one rank to which a rank belongs."""
     plan = run.plan
     replicas = plan.dp * plan.cp
-    stage = plan.tp * replicas
-    groups = [
-        plan.tp,
-        plan.pp,
-        plan.cp,
-        replicas,
-        plan.ep,
-        plan.etp,
-        stage // (plan.ep * plan.etp) if plan.ep * plan.etp > 1 else 1,
-    ]
+    experts = plan.ep * plan.etp
+    expert_replicas = plan.tp * replicas // experts if experts > 1 else 1
+    groups = (plan.tp, plan.pp, plan.cp, replicas, plan.ep, plan.etp, expert_replicas)
     return sum(ranks > 1 for ranks in groups)
 
 
-def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, held: Iterable[HeldChunk]) -> Buffer:
+def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, chunks: Iterable[ChunkUnits]) -> Buffer:
     size = 0.0
     if profile.dummy_gradients and run.execution.fuse_gradients:
         rank = RankShare(run=run)
-        kinds = {unit.kind for chunk in held for unit in chunk.units if unit.kind is not None}
+        kinds = {unit.kind for chunk in chunks for unit in chunk.units if unit.kind is not None}
         shapes = frozenset(shape for kind in kinds for shape in linear_shapes(rank, kind))
         size = float(weight_bytes(run) * sum(rows * columns for rows, columns in shapes))
     source = "Transformer Engine's module/base.py, get_dummy_wgrad: one a distinct shape, kept for good"
@@ -107,11 +98,10 @@ def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, held: Iterable[He
 
 
 def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:
-    """torch's DDP keeps its buckets beside the gradients unless `gradient_as_bucket_view` is set."""
+    """The buckets that torch's DDP keeps beside the gradients unless `gradient_as_bucket_view` is set."""
     size = state.gradients if run.execution.whole_layers and run.plan.dp > 1 else 0.0
-    return Buffer(
-        name="gradient buckets", size_bytes=size, width_bytes=0.0, source="torch.nn.parallel.DistributedDataParallel"
-    )
+    source = "torch.nn.parallel.DistributedDataParallel"
+    return Buffer(name="gradient buckets", size_bytes=size, width_bytes=0.0, source=source)
 
 
 def _p2p(run: TrainingRun) -> Buffer:

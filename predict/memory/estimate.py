@@ -1,28 +1,28 @@
-"""Whether a run fits: each pipeline rank's bytes by term, the worst of them, and the device's capacity.
+"""Whether a run fits: the bytes of each pipeline rank by term, the worst rank, and the device's capacity.
 
     peak of a rank = weights + optimizer + gradients so far + live activations + the action in progress + buffers
                      + the allocator's slack + context
 
-The live activations are those of the run's own schedule. Bytes are those of one GPU of the pipeline rank.
+The live activations are those of the run's own schedule. Bytes are per GPU of the pipeline rank.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from predict.memory.activations import Activations
 from predict.memory.buffers import RESERVED_WIDTH, device_buffers, reserved_share, tensor_buffers
-from predict.memory.chunk import ChunkBytes, ChunkCounter
-from predict.memory.held import HeldChunk, Unit, held_by_ranks, weights_of_rank
+from predict.memory.chunk_memory import ChunkCounter
 from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
-from predict.memory.rank import RankMemory, RankParts, When
+from predict.memory.rank_memory import PeakMoment, RankBaseline, RankMemory
 from predict.memory.state import state_of_rank, update_bytes
-from predict.memory.unit_activations import ActivationsOfUnits, Source, UnitActivations
+from predict.memory.units import Unit, chunks_of_ranks, weights_of_chunks
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 DRIVER_SHARE = 0.0052
-"""Of a GPU's memory that its driver keeps: 81,559 of 81,920 MiB are left on an H100, 183,359 of 184,320 on a B200 (nvidia-smi)."""
+"""Share of a GPU's memory that its driver keeps: nvidia-smi shows 81,559 of 81,920 MiB on an H100, 183,359 of 184,320 on a B200."""
 SAFETY_MARGIN = 0.05
-"""Of the point, for what the terms themselves miss."""
+"""Share of the expected peak by which the terms themselves may be off."""
 
 Verdict = Literal["FITS", "AT RISK", "OOM"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Of the run's pipeline ranks, `worst` decides. `point_bytes` is expected, `upper_bytes` with all that is uncertain."""
+    """The memory of a run's pipeline ranks in bytes per GPU; the worst rank decides."""
 
     run: TrainingRun
     profile: MemoryProfile
     ranks: tuple[RankMemory, ...]
     buffers: tuple[Buffer, ...]
-    """Of the worst rank, those of its device among them."""
-    units: tuple[tuple[Unit, int, UnitActivations], ...]
-    """Each distinct unit of the model with how many there are of it on all pipeline ranks."""
+    """Buffers of the worst rank, including those outside the allocator."""
+    units: tuple[tuple[Unit, int, Activations], ...]
+    """Each distinct unit of the model, and how many of it all pipeline ranks hold together."""
     capacity_bytes: float
     safety_margin: float = SAFETY_MARGIN
 
@@ -62,16 +62,17 @@ class MemoryEstimate:
 
     @property
     def point_bytes(self) -> float:
+        """The expected peak."""
         return self.worst.peak
 
     @property
     def upper_bytes(self) -> float:
-        """The point, its safety margin and the widths of buffers and slack, which are independent of each other."""
+        """The expected peak with its safety margin and the widths of buffers and slack, which are independent of each other."""
         return self.point_bytes + math.hypot(self.safety_margin * self.point_bytes, self.worst.width)
 
     @property
     def headroom_bytes(self) -> float:
-        """What is left beside the point; negative where it does not fit."""
+        """Capacity minus expected peak; negative where the run does not fit."""
         return self.capacity_bytes - self.point_bytes
 
     @property
@@ -80,124 +81,101 @@ class MemoryEstimate:
 
 
 def verdict_of(point_bytes: float, upper_bytes: float, capacity_bytes: float) -> Verdict:
-    """OOM where the point does not fit, AT RISK where only the upper bound does not."""
+    """OOM if the expected peak does not fit, AT RISK if only the upper bound does not."""
     if point_bytes > capacity_bytes:
         return "OOM"
     return "AT RISK" if upper_bytes > capacity_bytes else "FITS"
 
 
 def capacity_bytes(gpu: Gpu) -> float:
-    """What processes on one device, or on one rank's share of a CPU machine, can have."""
+    """Bytes available to the processes on one device, or on one rank's share of a CPU machine."""
     if gpu.kind == "cpu":
         return gpu.memory_gib * GIB * max(1, gpu.threads)
     return gpu.memory_gib * GIB * (1 - DRIVER_SHARE)
 
 
-def memory_of(
-    run: TrainingRun, *, safety_margin: float = SAFETY_MARGIN, activations: Source | None = None
-) -> MemoryEstimate:
-    """Without the time of anything: in closed form for 1F1B and GPipe, else by the order of the schedule; one that is solved
-    for its stage times is solved for equal ones. ConfigError for the schedule `best`, which only times can choose."""
+def memory_of(run: TrainingRun, *, safety_margin: float = SAFETY_MARGIN) -> MemoryEstimate:
+    """The memory of a run whose times are not known: in closed form for 1F1B and GPipe, otherwise by the schedule's order,
+    which a solved schedule takes for equal stage times. ConfigError for the schedule `best`, which only times can choose."""
     if run.plan.schedule == BEST:
         raise ConfigError(
             "plan.schedule: best is chosen by time; use memory_of_step of an estimate, or name a schedule"
         )
-    return Counting(run, activations).estimate(None, safety_margin)
+    return MemoryModel(run).estimate(None, safety_margin)
 
 
-def memory_of_step(
-    step: StepEstimate, *, safety_margin: float = SAFETY_MARGIN, activations: Source | None = None
-) -> MemoryEstimate:
-    """Of an estimated step: by its own timeline, with the times of the peaks."""
-    return Counting(step.run, activations).estimate(step.timeline, safety_margin)
+def memory_of_step(step: StepEstimate, *, safety_margin: float = SAFETY_MARGIN) -> MemoryEstimate:
+    """The memory of an estimated step, replayed over its own timeline, so that each peak has a time."""
+    return MemoryModel(step.run).estimate(step.timeline, safety_margin)
 
 
-class Counting:
-    """What the ranks of one run hold, before it is known when."""
+class MemoryModel:
+    """The units, chunks and buffers of a run's pipeline ranks, from which an order of actions makes peaks."""
 
-    def __init__(self, run: TrainingRun, source: Source | None) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self.run = run
         self.profile = memory_profile_of(run)
-        self.activations = ActivationsOfUnits(run, self.profile, source)
-        self.held = held_by_ranks(run)
-        counter = ChunkCounter(run, self.profile, self.activations)
-        known: dict[HeldChunk, ChunkBytes] = {}
-        for chunk in (chunk for of_rank in self.held for chunk in of_rank):
-            if chunk not in known:
-                known[chunk] = counter.of_chunk(chunk)
-        self.chunks = tuple(tuple(known[chunk] for chunk in of_rank) for of_rank in self.held)
-        self.on_device = device_buffers(run, self.profile)
+        self.units = chunks_of_ranks(run)
+        self.counter = ChunkCounter(run, self.profile)
+        distinct = {chunk: self.counter.chunk(chunk) for chunk in {chunk for rank in self.units for chunk in rank}}
+        self.chunks = tuple(tuple(distinct[chunk] for chunk in rank) for rank in self.units)
+        self._outside_allocator = device_buffers(run, self.profile)
 
     def estimate(self, timeline: Timeline | None, safety_margin: float) -> MemoryEstimate:
-        parts = [self.parts(rank) for rank in range(self.run.plan.pp)]
-        peaks = self.peaks(timeline)
-        ranks = tuple(of.at(peak, _when(peak, of.rank, timeline)) for of, peak in zip(parts, peaks, strict=True))
+        baselines = [self.baseline(rank) for rank in range(self.run.plan.pp)]
+        ranks = tuple(
+            baseline.at(peak, _moment(peak, baseline.rank, timeline))
+            for baseline, peak in zip(baselines, self._peaks(timeline), strict=True)
+        )
         worst = max(ranks, key=lambda rank: rank.peak)
+        counts = Counter(unit for rank in self.units for chunk in rank for unit in chunk.units)
         return MemoryEstimate(
             run=self.run,
             profile=self.profile,
             ranks=ranks,
-            buffers=(*parts[worst.rank].tensors, *self.on_device),
-            units=self._units(),
+            buffers=(*baselines[worst.rank].tensors, *self._outside_allocator),
+            units=tuple((unit, count, self.counter.unit(unit).activations) for unit, count in counts.items()),
             capacity_bytes=capacity_bytes(self.run.cluster.gpu),
             safety_margin=safety_margin,
         )
 
-    def parts(self, rank: int) -> RankParts:
-        run, profile, held = self.run, self.profile, self.held[rank]
-        state = state_of_rank(run, profile, held)
+    def baseline(self, rank: int) -> RankBaseline:
+        run, profile, chunks = self.run, self.profile, self.units[rank]
+        state = state_of_rank(run, profile, chunks)
         slack = reserved_share(run, profile)
-        return RankParts(
+        return RankBaseline(
             rank=rank,
-            layers=sum(chunk.layers for chunk in held),
-            elements=weights_of_rank(held).total,
+            layers=sum(chunk.layers for chunk in chunks),
+            elements=weights_of_chunks(chunks).total,
             state=state,
             resident_gradients=state.gradients if profile.gradient_buffers else 0.0,
             update_working=update_bytes(run, profile, state),
-            tensors=tensor_buffers(run, profile, held, state),
-            device=self.on_device,
+            tensors=tensor_buffers(run, profile, chunks, state),
+            device=self._outside_allocator,
             slack_share=slack,
             slack_width=RESERVED_WIDTH if slack else 0.0,
         )
 
-    def peaks(self, timeline: Timeline | None) -> list[Peak]:
-        plan, name = self.run.plan, self.run.plan.schedule
+    def _peaks(self, timeline: Timeline | None) -> list[Peak]:
+        plan, name, microbatches = self.run.plan, self.run.plan.schedule, self.run.microbatches
         if timeline is None and name in IN_CLOSED_FORM:
             return [
-                peak_in_closed_form(name, chunk, ranks=plan.pp, rank=rank, microbatches=self.run.microbatches)
+                peak_in_closed_form(name, chunk, ranks=plan.pp, rank=rank, microbatches=microbatches)
                 for rank, (chunk,) in enumerate(self.chunks)
             ]
-        schedule = registry.get(name)
         if timeline is not None:
             order = timeline.order
         else:
-            order = registry.order(
-                name,
-                ranks=plan.pp,
-                chunks=plan.vpp,
-                microbatches=self.run.microbatches,
-                memory_limit=plan.memory_limit or None,
-            )
-        return [
-            peak_of_order(row, chunks, schedule.released_by_b)
-            for row, chunks in zip(order.rows, self.chunks, strict=True)
-        ]
-
-    def _units(self) -> tuple[tuple[Unit, int, UnitActivations], ...]:
-        counts: dict[Unit, int] = {}
-        for unit in _all_units(self.held):
-            counts[unit] = counts.get(unit, 0) + 1
-        return tuple((unit, count, self.activations.of_unit(unit)) for unit, count in counts.items())
+            limit = plan.memory_limit or None
+            order = registry.order(name, ranks=plan.pp, chunks=plan.vpp, microbatches=microbatches, memory_limit=limit)
+        released = registry.get(name).released_by_b
+        return [peak_of_order(row, chunks, released) for row, chunks in zip(order.rows, self.chunks, strict=True)]
 
 
-def _all_units(held: Iterable[Iterable[HeldChunk]]) -> Iterable[Unit]:
-    return (unit for of_rank in held for chunk in of_rank for unit in chunk.units)
-
-
-def _when(peak: Peak, rank: int, timeline: Timeline | None) -> When:
+def _moment(peak: Peak, rank: int, timeline: Timeline | None) -> PeakMoment:
     if timeline is None:
-        return When(action=str(peak.action))
-    return When(
+        return PeakMoment(action=str(peak.action))
+    return PeakMoment(
         action=str(peak.action),
         start_us=float(timeline.start[rank][peak.index]),
         end_us=float(timeline.end[rank][peak.index]),

@@ -1,8 +1,8 @@
-"""When a rank holds the most: its actions replayed in the order of the schedule, whose timeline says when each runs.
+"""The peak of one rank: its actions replayed in the schedule's order.
 
 A microbatch's activations of a chunk live from its forward to its backward, as `predict.schedules.timeline.alive` counts them:
-where the backward is parted, to W but for the share that the schedule says B lets go. On top of that comes what the action in
-progress takes, and the gradients that were made so far. What is there from the start is no part of this.
+where the backward is split into B and W, until W, except the share that B releases according to the schedule. The working set
+of the action in progress and the gradients allocated so far are added. Memory that exists throughout the step is not included.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predict.memory.chunk import ChunkBytes, Instant
+from predict.memory.chunk_memory import ChunkMemory, Instant
 from predict.schedules.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Floats, Rows, W
 from predict.schedules.timeline import alive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Course:
-    """By action of a rank, the worst instant in it, and what is left after it; bytes."""
+class Trace:
+    """Bytes by action of a rank: at the action's own peak, and after it."""
 
     activations: Floats
     working: Floats
@@ -34,9 +34,9 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peak:
-    """`action` holds the most; None for the optimizer's step. `index` is its place among the rank's actions."""
+    """The action that holds the most; `index` is its place among the rank's actions."""
 
-    action: Action | None
+    action: Action
     index: int
     at: Instant
 
@@ -45,8 +45,8 @@ class Peak:
         return self.at.total
 
 
-def course(row: Rows, chunks: Sequence[ChunkBytes], released_by_b: float = 0.0) -> Course:
-    """The worst instants of every action of a rank, whose chunks these are."""
+def trace(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) -> Trace:
+    """The bytes of every action of a rank, in the rank's order `row`, from the memory of its chunks."""
     kind, chunk = row[:, KIND], row[:, CHUNK]
     kept = np.array([each.kept for each in chunks])
     after = alive(row, released_by_b, sizes=kept)
@@ -68,7 +68,7 @@ def course(row: Rows, chunks: Sequence[ChunkBytes], released_by_b: float = 0.0) 
     activations -= own * ((kind == B) | (kind == BW))
     gradients = gradients + np.array([each.first_backward.gradients for each in chunks])[chunk] * (first & (kind == BW))
     gradients += made * (first & (kind == W))
-    alone = Course(
+    alone = Trace(
         activations=activations,
         working=working,
         gradients=gradients,
@@ -78,8 +78,8 @@ def course(row: Rows, chunks: Sequence[ChunkBytes], released_by_b: float = 0.0) 
     return _with_pairs(row, alone)
 
 
-def _instants(chunks: Sequence[ChunkBytes]) -> dict[int, list[Instant]]:
-    """By kind of action. A W works on what is kept already."""
+def _instants(chunks: Sequence[ChunkMemory]) -> dict[int, list[Instant]]:
+    """The peak instants by kind of action. A W works on activations that are kept already."""
     late = [Instant(activations=0.0, working=each.backward_working) for each in chunks]
     backward = [each.backward for each in chunks]
     return {F: [each.forward for each in chunks], B: backward, BW: backward, W: late}
@@ -96,8 +96,8 @@ def _add(
     working += chosen * np.array([instant.working for instant in instants])[chunk]
 
 
-def _with_pairs(row: Rows, alone: Course) -> Course:
-    """A forward and the backward that runs beside it work at once, on the activations of both."""
+def _with_pairs(row: Rows, alone: Trace) -> Trace:
+    """A forward and the backward that runs beside it hold the activations and working sets of both."""
     pairs = np.flatnonzero(row[:, PAIRED] & (row[:, KIND] == F))
     if not len(pairs):
         return alone
@@ -109,27 +109,25 @@ def _with_pairs(row: Rows, alone: Course) -> Course:
     return replace(alone, activations=activations, working=working, gradients=gradients)
 
 
-def peak_of_course(row: Rows, of: Course) -> Peak:
-    index = int(np.argmax(of.total))
+def peak_of_order(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) -> Peak:
+    """The peak of a rank whose actions run in the order `row`."""
+    found = trace(row, chunks, released_by_b)
+    index = int(np.argmax(found.total))
     kind, microbatch, chunk, _ = row[index].tolist()
     at = Instant(
-        activations=float(of.activations[index]),
-        working=float(of.working[index]),
-        gradients=float(of.gradients[index]),
+        activations=float(found.activations[index]),
+        working=float(found.working[index]),
+        gradients=float(found.gradients[index]),
     )
     return Peak(action=Action(KINDS[kind], microbatch, chunk), index=index, at=at)
-
-
-def peak_of_order(row: Rows, chunks: Sequence[ChunkBytes], released_by_b: float = 0.0) -> Peak:
-    return peak_of_course(row, course(row, chunks, released_by_b))
 
 
 IN_CLOSED_FORM = ("1f1b", "afab")
 
 
-def peak_in_closed_form(schedule: str, chunk: ChunkBytes, *, ranks: int, rank: int, microbatches: int) -> Peak:
-    """As `peak_of_order`, for the schedules of which it is known how many microbatches are alive: min(m, p − r) in 1F1B
-    (Narayanan et al., arXiv 2006.09503), all of them in GPipe."""
+def peak_in_closed_form(schedule: str, chunk: ChunkMemory, *, ranks: int, rank: int, microbatches: int) -> Peak:
+    """`peak_of_order` for the schedules whose live microbatches have a closed form: min(m, p − r) in 1F1B (Narayanan et al.,
+    arXiv 2006.09503), all of them in GPipe."""
     live = microbatches if schedule == "afab" else min(microbatches, ranks - rank)
     others = (live - 1) * chunk.kept
     steady, later = chunk.gradients, microbatches > live
@@ -146,9 +144,5 @@ def peak_in_closed_form(schedule: str, chunk: ChunkBytes, *, ranks: int, rank: i
 
 
 def _at(instant: Instant, others: float, gradients: float, action: Action, index: int) -> Peak:
-    at = Instant(
-        activations=others + instant.activations,
-        working=instant.working,
-        gradients=gradients + instant.gradients,
-    )
+    at = replace(instant, activations=others + instant.activations, gradients=gradients + instant.gradients)
     return Peak(action=action, index=index, at=at)

@@ -8,7 +8,7 @@ from typing import Any
 
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
-from predict.memory.rank import RankMemory
+from predict.memory.rank_memory import RankMemory
 
 VERSION = 1
 TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predict.memory.estimate import GIB, MemoryEstimate
-from predict.memory.over_time import STACK, RankCourse
+from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
 from predict.report.units import duration
 from predict.schedules.files.order_files import require_suffix
 from sampling.files.disk import write_atomically
@@ -38,7 +38,7 @@ MOST_SPANS = 4000
 """Of one rank that are drawn one by one; of more, the highest of each stretch."""
 
 
-def save_memory_plot(courses: Sequence[RankCourse], memory: MemoryEstimate, path: Path) -> None:
+def save_memory_plot(courses: Sequence[RankTimeline], memory: MemoryEstimate, path: Path) -> None:
     """Draw to a .svg or .png file; UserError for another suffix."""
     require_suffix(path, SUFFIXES)
     from matplotlib import rc_context
@@ -52,7 +52,7 @@ def save_memory_plot(courses: Sequence[RankCourse], memory: MemoryEstimate, path
     write_atomically(path, content.getvalue())
 
 
-def _shown(courses: Sequence[RankCourse], worst: int) -> list[RankCourse]:
+def _shown(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
     """All ranks, or as many spread evenly over them, both ends and the worst among them."""
     if len(courses) <= MOST_PANELS:
         return list(courses)
@@ -60,7 +60,7 @@ def _shown(courses: Sequence[RankCourse], worst: int) -> list[RankCourse]:
     return [courses[rank] for rank in sorted(chosen)]
 
 
-def _figure(courses: Sequence[RankCourse], memory: MemoryEstimate, title: str) -> Figure:
+def _figure(courses: Sequence[RankTimeline], memory: MemoryEstimate, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     shown = _shown(courses, memory.worst.rank)
@@ -85,12 +85,12 @@ def _figure(courses: Sequence[RankCourse], memory: MemoryEstimate, title: str) -
     return figure
 
 
-def _panel(axes: Axes, each: RankCourse, memory: MemoryEstimate, highest: float, length: float) -> None:
+def _panel(axes: Axes, each: RankTimeline, memory: MemoryEstimate, highest: float, length: float) -> None:
     start, end, terms = _thinned(each)
     edges = np.stack([start, end], axis=1).ravel()
-    stacked = [np.repeat(terms[term] / GIB, 2) for term in STACK]
-    areas = axes.stackplot(edges, stacked, colors=[COLOURS[term] for term in STACK], linewidth=0)
-    for term, area in zip(STACK, areas, strict=True):
+    stacked = [np.repeat(terms[term] / GIB, 2) for term in STACKED_TERMS]
+    areas = axes.stackplot(edges, stacked, colors=[COLOURS[term] for term in STACKED_TERMS], linewidth=0)
+    for term, area in zip(STACKED_TERMS, areas, strict=True):
         area.set_gid(f"rank {each.rank} {term}")
     axes.set_xlim(0, length)
     axes.set_ylim(0, highest)
@@ -115,7 +115,7 @@ def _panel(axes: Axes, each: RankCourse, memory: MemoryEstimate, highest: float,
         axes.spines[side].set_visible(False)
 
 
-def _thinned(each: RankCourse) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+def _thinned(each: RankTimeline) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The spans, or of each stretch of them the one that holds the most."""
     spans = len(each.start_us)
     if spans <= MOST_SPANS:
@@ -132,11 +132,11 @@ def _legend(figure: Figure, height: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries: list[Patch | Line2D] = [Patch(facecolor=COLOURS[term]) for term in STACK]
+    entries: list[Patch | Line2D] = [Patch(facecolor=COLOURS[term]) for term in STACKED_TERMS]
     entries.append(Line2D([], [], color="#b3261e", linestyle=(0, (4, 2)), linewidth=1.0))
     figure.legend(
         entries,
-        [*STACK, "capacity"],
+        [*STACKED_TERMS, "capacity"],
         loc="lower left",
         bbox_to_anchor=(LEFT / WIDTH, 0.1 / height),
         ncols=len(entries),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from predict.anchor.restored_memory import Restored
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
-from predict.memory.rank import When
+from predict.memory.rank_memory import PeakMoment
 from predict.report.memory_json import TERMS
 from predict.report.units import duration
 
@@ -69,7 +69,7 @@ def restored_lines(restored: Restored, capacity_bytes: float) -> list[str]:
     ]
 
 
-def _when(when: When) -> str:
+def _when(when: PeakMoment) -> str:
     if when.start_us is None or when.end_us is None:
         return f"in {when.action}"
     return f"in {when.action}, from {duration(when.start_us)} to {duration(when.end_us)}"

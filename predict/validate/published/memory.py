@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from predict.memory.estimate import MemoryEstimate, memory_of
-from predict.memory.rank import RankMemory
+from predict.memory.rank_memory import RankMemory
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
 from regressors.progress import Progress

@@ -13,20 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.memory.activations import (
-    SHARED_BY_LAYERS,
+    ROTARY_TABLES,
     Activations,
-    embedding_activations,
-    head_activations,
-    joining_activations,
     layer_activations,
+    unit_activations,
 )
 from predict.memory.memory_profile import MemoryProfile
 from predict.memory.profiles import memory_profile_of, memory_profiles
+from predict.memory.units import Role, Unit
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.spec import ModelSpec
 from predict.workload.layers.expert_load import busiest_rank
 from predict.workload.rank.share import RankShare
-from predict.workload.rank.weights import padded_vocabulary
+from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import made, spec
 
@@ -49,15 +48,19 @@ def layer(
     return layer_activations(rank, kind, PROFILES[profile], recompute=recompute)
 
 
+def role_activations(role: Role, rank: RankShare, profile: MemoryProfile) -> Activations:
+    return unit_activations(rank, profile, Unit(role=role, weights=Weights()))
+
+
 def own(kept: Mapping[str, float]) -> float:
     """Without what all layers share."""
-    return sum(size for component, size in kept.items() if component not in SHARED_BY_LAYERS)
+    return sum(size for component, size in kept.items() if component != ROTARY_TABLES)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_sequence_parallelism_divides_norms_and_dropout(profile: str) -> None:
     whole, split = (
-        layer("gpt3-175b", DENSE, profile, seq_len=2048, plan__tp=4, plan__sp=sp, execution__dropout=True).kept
+        layer("gpt3-175b", DENSE, profile, seq_len=2048, plan__tp=4, plan__sp=sp, execution__dropout=True).components
         for sp in (False, True)
     )
     inputs = {"qkv", "mlp"} if PROFILES[profile].megatron else set()
@@ -73,7 +76,7 @@ def test_sequence_parallelism_divides_norms_and_dropout(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_tensor_parallelism_divides_attention_and_mlp_alone(profile: str) -> None:
-    whole, split = (layer("llama3-70b", DENSE, profile, plan__tp=tp).kept for tp in (1, 4))
+    whole, split = (layer("llama3-70b", DENSE, profile, plan__tp=tp).components for tp in (1, 4))
     entered = 2 * TOKENS * 8192
     assert split["norm"] == whole["norm"]
     assert split["qkv"] == whole["qkv"] == entered
@@ -86,7 +89,7 @@ def test_tensor_parallelism_divides_attention_and_mlp_alone(profile: str) -> Non
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("model", "kind"), KINDS)
 def test_context_parallelism_divides_all_that_grows_with_tokens(model: str, kind: LayerKind, profile: str) -> None:
-    whole, split = (layer(model, kind, profile, plan__cp=cp).total for cp in (1, 4))
+    whole, split = (layer(model, kind, profile, plan__cp=cp).kept_bytes for cp in (1, 4))
     # DeepSeek's router multiplies by an fp32 copy of its weight
     copy = 4 * 256 * 7168 if model == "deepseek-v3" and not PROFILES[profile].megatron else 0
     assert split - copy == pytest.approx((whole - copy) / 4, rel=0.005)
@@ -97,11 +100,11 @@ def test_expert_parallelism_moves_rows_but_leaves_as_many(profile: str) -> None:
     model = spec("qwen3-30b-a3b")
     experts = model.experts
     assert experts is not None
-    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=ep).kept for ep in (1, 8))
+    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=ep).components for ep in (1, 8))
     assert {**split, "permute": 0} == {**whole, "permute": 0}
-    # only how many rows each rank expert has
+    # only how many rows each local expert has
     assert whole["permute"] - split["permute"] in (0, 4 * 128 * 7 / 8)
-    skewed = layer(model, SPARSE, profile, plan__dp=8, plan__ep=8, execution__expert_load="power_law_1.0").kept
+    skewed = layer(model, SPARSE, profile, plan__dp=8, plan__ep=8, execution__expert_load="power_law_1.0").components
     load = busiest_rank("power_law_1.0", experts, 8)
     assert load > 1
     assert skewed["experts"] == pytest.approx(load * split["experts"])
@@ -113,7 +116,7 @@ def test_tensor_parallel_experts_hold_more_rows_of_narrower_experts(profile: str
     model = spec("qwen3-30b-a3b")
     experts = model.experts
     assert experts is not None
-    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=2, plan__etp=etp).kept for etp in (1, 2))
+    whole, split = (layer(model, SPARSE, profile, plan__dp=8, plan__ep=2, plan__etp=etp).components for etp in (1, 2))
     gathered = split["experts"] - whole["experts"]
     copies = 1 if PROFILES[profile].weighted_activation else 2
     assert gathered == copies * 2 * TOKENS * experts.topk * model.hidden
@@ -130,25 +133,28 @@ def test_pipeline_and_data_parallelism_divide_nothing_of_a_layer(profile: str) -
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile) -> None:
     model = spec("llama3-70b")
-    whole, split = (head_activations(rank_of(model, plan__tp=tp), profile) for tp in (1, 8))
+    whole, split = (role_activations("head", rank_of(model, plan__tp=tp), profile) for tp in (1, 8))
     vocab = padded_vocabulary(model.vocab, 1) if profile.megatron else model.vocab
     a_logit = profile.loss[2]
-    assert whole.kept["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
+    assert whole.components["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
     assert whole.forward_working_bytes == pytest.approx((a_logit.forward - a_logit.kept) * TOKENS * vocab, rel=1e-3)
-    assert split.kept["loss"] == pytest.approx(whole.kept["loss"] / 8, rel=1e-2)
+    assert split.components["loss"] == pytest.approx(whole.components["loss"] / 8, rel=1e-2)
     assert split.backward_working_bytes < whole.backward_working_bytes
-    embedding = embedding_activations(rank_of(model), profile)
-    assert embedding.total == 8 * TOKENS
-    assert joining_activations(rank_of("deepseek-v3"), profile).total < layer("deepseek-v3", SPARSE, profile.name).total
+    embedding = role_activations("embedding", rank_of(model), profile)
+    assert embedding.kept_bytes == 8 * TOKENS
+    assert (
+        role_activations("joining", rank_of("deepseek-v3"), profile).kept_bytes
+        < layer("deepseek-v3", SPARSE, profile.name).kept_bytes
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("model", "kind"), KINDS)
 def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kind: LayerKind, profile: str) -> None:
     none, full = (layer(model, kind, profile, recompute) for recompute in ("none", "full"))
-    assert own(full.kept) == 2 * TOKENS * spec(model).hidden
-    assert full.backward_working_bytes > own(none.kept) - own(full.kept)
-    assert full.total < none.total
+    assert own(full.components) == 2 * TOKENS * spec(model).hidden
+    assert full.backward_working_bytes > own(none.components) - own(full.components)
+    assert full.kept_bytes < none.kept_bytes
 
 
 def test_an_unknown_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +197,7 @@ def sized(size: Mapping[str, Any], recompute: str = "none", **changes: Any) -> f
     modules = {"modules": size["modules"]} if "modules" in size else {}
     return layer(
         of, kind, size["profile"], recompute, micro=size["micro"], seq_len=size["seq"], **settings, **modules
-    ).total
+    ).kept_bytes
 
 
 @settings(max_examples=40, deadline=None)

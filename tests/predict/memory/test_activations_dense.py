@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from predict.memory.activations import Activations, embedding_activations, head_activations, layer_activations
+from predict.memory.activations import Activations, layer_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
+from tests.predict.memory.test_activations import role_activations
 from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
@@ -74,7 +75,7 @@ def test_a_layer_keeps_every_byte_that_torch_saves(name: str, kernel: str, dtype
     mask = causal_mask(dtype) if kernel == "eager" else None
     counted = saved_bytes(lambda: layer(x, position_embeddings=positions, attention_mask=mask), [layer])
     attention = {"execution__attention": "unfused" if kernel == "eager" else "fa2"}
-    assert layer_of(spec, dtype, "eager", **attention).total == counted
+    assert layer_of(spec, dtype, "eager", **attention).kept_bytes == counted
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32])
@@ -86,7 +87,7 @@ def test_a_whole_checkpointed_layer_keeps_its_input_and_the_rotary_tables(dtype:
         return layer(x, position_embeddings=(cos, sin))
 
     counted = saved_bytes(lambda: checkpoint(forward, x, *positions, use_reentrant=False), [layer])
-    kept = layer_of(spec, dtype, "eager", "full").kept
+    kept = layer_of(spec, dtype, "eager", "full").components
     assert kept == {"residual": dtype.itemsize * TOKENS * HIDDEN, "rope": 2 * dtype.itemsize * SEQ * HEAD_DIM}
     assert sum(kept.values()) == counted
 
@@ -116,7 +117,7 @@ def test_a_checkpointed_module_keeps_its_input_alone(
         )
     counted = saved_bytes(lambda: layer(x, position_embeddings=positions), [layer])
     predicted = layer_of(spec, dtype, "eager", "selective", plan__recompute_modules=module)
-    assert predicted.total == counted
+    assert predicted.kept_bytes == counted
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32])
@@ -133,7 +134,7 @@ def test_gpt2_keeps_every_byte_that_torch_saves(kernel: str, dtype: torch.dtype)
     mask = causal_mask(dtype) if kernel == "eager" else None
     counted = saved_bytes(lambda: block(x, attention_mask=mask), [block])
     attention = {"execution__attention": "unfused" if kernel == "eager" else "fa2"}
-    predicted = layer_of(spec, dtype, "eager", **attention).total
+    predicted = layer_of(spec, dtype, "eager", **attention).kept_bytes
     # a CPU's norms keep their statistics in the input's dtype; transformers adds its mask, others fill with a bool one
     statistics = 2 * TOKENS * (8 - 2 * dtype.itemsize)
     assert predicted - statistics - (SEQ**2 if kernel == "eager" else 0) == counted
@@ -182,7 +183,7 @@ def test_an_unfused_gpt_layer_keeps_what_korthikanti_counts(dropout: float, reco
     core = partial(checkpoint, layer.core, use_reentrant=False) if recompute == "selective" else None
     counted = saved_bytes(lambda: layer(x, core), [layer])
     settings = {"execution__attention": "unfused", "execution__dropout": bool(dropout)}
-    predicted = layer_of(gpt_spec(), BF16, "eager", recompute, **settings).total
+    predicted = layer_of(gpt_spec(), BF16, "eager", recompute, **settings).kept_bytes
     assert predicted - 2 * TOKENS * (8 - 2 * BF16.itemsize) == counted
 
 
@@ -194,7 +195,7 @@ def test_torch_compile_keeps_as_much_as_the_compiled_profile() -> None:
         lambda x, cos, sin: layer(x, position_embeddings=(cos, sin)), backend="aot_eager_decomp_partition"
     )
     compiled(x, *positions)
-    assert layer_of(spec, BF16, "fsdp2-compile").total == saved_bytes(lambda: compiled(x, *positions), [layer])
+    assert layer_of(spec, BF16, "fsdp2-compile").kept_bytes == saved_bytes(lambda: compiled(x, *positions), [layer])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -205,7 +206,7 @@ def test_torch_compile_keeps_about_as_much_of_an_unfused_gpt_layer(dropout: floa
     compiled = torch.compile(layer, backend="aot_eager_decomp_partition")
     compiled(x)
     settings = {"execution__attention": "unfused", "execution__dropout": bool(dropout)}
-    predicted = layer_of(gpt_spec(), BF16, "fsdp2-compile", **settings).total
+    predicted = layer_of(gpt_spec(), BF16, "fsdp2-compile", **settings).kept_bytes
     assert predicted == pytest.approx(saved_bytes(lambda: compiled(x), [layer]), rel=0.01)
 
 
@@ -224,10 +225,10 @@ def test_a_whole_model_keeps_the_sum_of_its_units_with_the_rotary_tables_once(
     counted = saved_bytes(lambda: model(tokens, labels=tokens, use_cache=False), [model])
     rank = RankShare(run=run_of(spec, dtype, plan__recompute=recompute))
     layer = layer_activations(rank, DENSE, EAGER, recompute=recompute)
-    units = [embedding_activations(rank, EAGER), head_activations(rank, EAGER), *[layer] * 3]
+    units = [role_activations("embedding", rank, EAGER), role_activations("head", rank, EAGER), *[layer] * 3]
     # transformers hands the tables to its checkpoints inside a closure, which holds them unseen by the hooks
-    tables = (2 if recompute == "none" else 3) * layer.kept["rope"]
-    assert sum(unit.total for unit in units) - tables == counted
+    tables = (2 if recompute == "none" else 3) * layer.components["rope"]
+    assert sum(unit.kept_bytes for unit in units) - tables == counted
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32])
@@ -242,7 +243,7 @@ def test_peaks_of_forward_and_backward_are_near_what_torch_holds(kernel: str, dt
     attention = {"execution__attention": "unfused" if kernel == "eager" else "fa2"}
     predicted = layer_of(spec, dtype, "eager", **attention)
     # arguments are not the layer's own: the tables, and its input where the norm keeps it
-    own = predicted.total - predicted.kept["rope"] - (dtype is FP32) * dtype.itemsize * TOKENS * HIDDEN
+    own = predicted.kept_bytes - predicted.components["rope"] - (dtype is FP32) * dtype.itemsize * TOKENS * HIDDEN
     assert own + predicted.forward_working_bytes == pytest.approx(measured[0], rel=0.05)
     assert own + predicted.backward_working_bytes == pytest.approx(measured[1], rel=0.1)
 
@@ -279,6 +280,6 @@ def test_the_loss_holds_between_the_bytes_a_logit_of_its_table(dtype: torch.dtyp
         return F.cross_entropy(wide, targets)
 
     measured = peaks(loss, [x, targets, *head.parameters()], x)
-    predicted = head_activations(RankShare(run=run_of(spec, dtype)), EAGER)
-    assert predicted.total + predicted.forward_working_bytes == pytest.approx(measured[0], rel=0.05)
-    assert predicted.total + predicted.backward_working_bytes == pytest.approx(measured[1], rel=0.05)
+    predicted = role_activations("head", RankShare(run=run_of(spec, dtype)), EAGER)
+    assert predicted.kept_bytes + predicted.forward_working_bytes == pytest.approx(measured[0], rel=0.05)
+    assert predicted.kept_bytes + predicted.backward_working_bytes == pytest.approx(measured[1], rel=0.05)

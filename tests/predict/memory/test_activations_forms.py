@@ -22,7 +22,7 @@ PEER = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "memo
     [("megatron-te", 139_400), ("fsdp2-compile", 139_400), ("fsdp2", 168_072), ("eager", 200_840)],
 )
 def test_a_layer_of_llama_8b_keeps_the_known_bytes_a_token(profile: str, a_token: int) -> None:
-    assert own(layer("llama3-8b", DENSE, profile).kept) == a_token * TOKENS
+    assert own(layer("llama3-8b", DENSE, profile).components) == a_token * TOKENS
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_korthikanti_s_forms_hold_on_their_assumptions(plan: dict[str, Any], rec
     rows = seq * micro / (degree if "plan__sp" in plan else 1)
     statistics = 0 if recompute == "full" else 2 * 8 * rows
     expected = form(degree, 5 * model.heads * seq / model.hidden)
-    assert found.total - statistics == pytest.approx(seq * micro * model.hidden * expected, rel=1e-12)
+    assert found.kept_bytes - statistics == pytest.approx(seq * micro * model.hidden * expected, rel=1e-12)
 
 
 def test_transformer_engine_s_experts_and_latent_attention_keep_what_their_products_read() -> None:
     model = spec("deepseek-v3")
     experts, latent, hidden, heads = model.experts, model.latent, model.hidden, model.heads
     assert experts is not None and latent is not None
-    found = layer(model, SPARSE, "megatron-te").kept
+    found = layer(model, SPARSE, "megatron-te").components
     rows = TOKENS * experts.topk
     assert found["experts"] == 2 * rows * (hidden + 3 * experts.ffn)
     assert found["shared_experts"] == 2 * TOKENS * 3 * experts.shared_ffn
@@ -78,8 +78,8 @@ def test_megatron_core_frees_the_outputs_of_what_it_recomputes() -> None:
     assert experts is not None and latent is not None
 
     def freed(modules: str, kind: LayerKind = SPARSE, of: str = "deepseek-v3") -> float:
-        whole = layer(of, kind, "megatron-te").total
-        return (whole - layer(of, kind, "megatron-te", "selective", modules=modules).total) / TOKENS
+        whole = layer(of, kind, "megatron-te").kept_bytes
+        return (whole - layer(of, kind, "megatron-te", "selective", modules=modules).kept_bytes) / TOKENS
 
     assert freed("layernorm") == 2 * (2 * model.hidden + 4)
     assert freed("moe_act") == 2 * experts.topk * experts.ffn
@@ -94,7 +94,7 @@ def test_megatron_core_frees_the_outputs_of_what_it_recomputes() -> None:
 
 def test_fp8_products_of_transformer_engine_keep_a_byte_of_their_inputs() -> None:
     model = spec("llama3-70b")
-    wide, narrow = (layer(model, DENSE, "megatron-te", precision=precision).total for precision in ("bf16", "fp8"))
+    wide, narrow = (layer(model, DENSE, "megatron-te", precision=precision).kept_bytes for precision in ("bf16", "fp8"))
     assert (wide - narrow) / TOKENS == 2 * model.hidden + model.ffn - model.q_width
     assert layer(model, DENSE, "fsdp2", precision="fp8") == layer(model, DENSE, "fsdp2")
 
@@ -124,7 +124,7 @@ def test_a_peer_s_components_agree_but_for_named_differences(name: str) -> None:
     rank = rank_of(model, micro=row["mbs"], seq_len=row["seq"], **plan)
     found = layer_activations(
         rank, DENSE if model.experts is None else SPARSE, PROFILES["megatron-te"], recompute="none"
-    ).kept
+    ).components
     kind = "dense" if model.experts is None else "moe"
     theirs = {part: row[f"A_{kind}_transformer_layer.{part}"] for part in ("layer_norm", "self_attention", "mlp")}
     # they leave out the statistics of norms and attention
@@ -146,7 +146,8 @@ def test_parallel_branches_keep_the_stream_that_both_norms_read_once() -> None:
     model = spec("gpt-neox-20b")
     assert model.parallel_residual
     one, two = (
-        layer(of, DENSE, "eager", seq_len=2048).kept["norm"] for of in (model, replace(model, parallel_residual=False))
+        layer(of, DENSE, "eager", seq_len=2048).components["norm"]
+        for of in (model, replace(model, parallel_residual=False))
     )
     assert two - one == 2 * 2048 * model.hidden
 
@@ -154,4 +155,4 @@ def test_parallel_branches_keep_the_stream_that_both_norms_read_once() -> None:
 def test_a_norm_of_each_branch_keeps_two_inputs_more() -> None:
     model = spec("gemma3-27b")
     assert model.norms_a_layer == 4
-    assert layer(model, DENSE, "fsdp2").kept["norm"] == 4 * TOKENS * (2 * model.hidden + 4)
+    assert layer(model, DENSE, "fsdp2").components["norm"] == 4 * TOKENS * (2 * model.hidden + 4)

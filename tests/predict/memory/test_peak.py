@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.memory.chunk import ChunkBytes, ChunkCounter, Instant
-from predict.memory.estimate import Counting, memory_of, memory_of_step
-from predict.memory.held import HeldChunk, Unit, held_by_ranks
-from predict.memory.over_time import memory_over_time
+from predict.memory.chunk_memory import ChunkCounter, ChunkMemory, Instant, UnitMemory
+from predict.memory.estimate import MemoryModel, memory_of, memory_of_step
+from predict.memory.memory_timeline import memory_timeline
 from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
-from predict.memory.unit_activations import ActivationsOfUnits
+from predict.memory.units import ChunkUnits, chunks_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.order import Order
 from sampling.errors import ConfigError
-from tests.predict.memory.plain_activations import PLAIN
 from tests.predict.workload.parallel_runs import estimated, made
 
 SCHEDULES = [
@@ -65,7 +63,7 @@ class Replay:
     """One rank, a tensor at a time: what every unit of every microbatch keeps, by (microbatch, chunk)."""
 
     counter: ChunkCounter
-    chunks: tuple[HeldChunk, ...]
+    chunks: tuple[ChunkUnits, ...]
     released_by_b: float
     kept: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     gradients: dict[int, float] = field(default_factory=dict)
@@ -76,33 +74,36 @@ class Replay:
         self.peak = max(self.peak, alive + working)
 
     def forward(self, microbatch: int, chunk: int) -> None:
-        units = self.chunks[chunk].units
+        units = self.units(chunk)
         own = self.kept[microbatch, chunk] = []
         for place, unit in enumerate(units):
-            own.append(self.counter.activations(unit).kept_bytes)
-            ahead = self.counter.gathered(units[place + 1]) if place + 1 < len(units) else 0.0
-            self.note(self.counter.activations(unit).forward_working_bytes + self.counter.gathered(unit) + ahead)
+            own.append(unit.kept)
+            ahead = units[place + 1].gathered if place + 1 < len(units) else 0.0
+            self.note(unit.activations.forward_working_bytes + unit.gathered + ahead)
 
-    def working(self, units: tuple[Unit, ...], place: int) -> float:
+    def units(self, chunk: int) -> list[UnitMemory]:
+        return self.counter.units(self.chunks[chunk])
+
+    def working(self, units: list[UnitMemory], place: int) -> float:
         unit = units[place]
-        behind = self.counter.gathered(units[place - 1]) if place else 0.0
-        return self.counter.backward_working(unit) + self.counter.gathered(unit) + behind + self.counter.unreduced(unit)
+        behind = units[place - 1].gathered if place else 0.0
+        return unit.backward_working + unit.gathered + behind + unit.unreduced
 
     def backward(self, microbatch: int, chunk: int) -> None:
-        units, own = self.chunks[chunk].units, self.kept[microbatch, chunk]
+        units, own = self.units(chunk), self.kept[microbatch, chunk]
         first = chunk not in self.gradients
         self.gradients.setdefault(chunk, 0.0)
         for place in reversed(range(len(units))):
             if first:
-                self.gradients[chunk] += self.counter.gradients(units[place])
+                self.gradients[chunk] += units[place].gradients
             self.note(self.working(units, place))
             own.pop()
         del self.kept[microbatch, chunk]
 
     def parted(self, microbatch: int, chunk: int) -> float:
         """What the halves take beyond what is kept: as the whole backward, unit after unit."""
-        units, own = self.chunks[chunk].units, self.kept[microbatch, chunk]
-        whole = [self.counter.activations(unit).kept_bytes for unit in units]
+        units, own = self.units(chunk), self.kept[microbatch, chunk]
+        whole = [unit.kept for unit in units]
         most = max(sum(whole[: place + 1]) + self.working(units, place) for place in range(len(units))) - sum(whole)
         assert own
         return most
@@ -119,7 +120,7 @@ class Replay:
                 self.kept[microbatch, chunk] = [size * (1 - self.released_by_b) for size in own]
             else:
                 if chunk not in self.gradients:
-                    self.gradients[chunk] = sum(map(self.counter.gradients, self.chunks[chunk].units))
+                    self.gradients[chunk] = sum(unit.gradients for unit in self.units(chunk))
                 self.note(self.parted(microbatch, chunk))
                 del self.kept[microbatch, chunk]
         assert not self.kept
@@ -130,10 +131,10 @@ class Replay:
 @pytest.mark.parametrize(("schedule", "vpp", "microbatches"), SCHEDULES, ids=[name for name, _, _ in SCHEDULES])
 def test_the_peak_is_that_of_a_replay(schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]) -> None:
     run = run_of(schedule, vpp, microbatches, **framework)
-    counting, order = Counting(run, PLAIN), order_of(run)
-    counter = ChunkCounter(run, memory_profile_of(run), ActivationsOfUnits(run, memory_profile_of(run), PLAIN))
+    counting, order = MemoryModel(run), order_of(run)
+    counter = ChunkCounter(run, memory_profile_of(run))
     released = registry.get(schedule).released_by_b
-    for rank, chunks in enumerate(held_by_ranks(run)):
+    for rank, chunks in enumerate(chunks_of_ranks(run)):
         replayed = Replay(counter=counter, chunks=chunks, released_by_b=released).run(order, rank)
         assert peak_of_order(order.rows[rank], counting.chunks[rank], released).total == pytest.approx(replayed)
 
@@ -143,11 +144,11 @@ instants = st.builds(Instant, activations=sizes, working=sizes)
 
 
 @st.composite
-def chunk_bytes(draw: st.DrawFn) -> ChunkBytes:
+def chunk_bytes(draw: st.DrawFn) -> ChunkMemory:
     kept, gradients, made_so_far = draw(sizes), draw(sizes), draw(st.floats(0, 1))
     within = st.builds(Instant, activations=st.floats(0, kept) if kept else st.just(0.0), working=sizes)
     backward = draw(within)
-    return ChunkBytes(
+    return ChunkMemory(
         kept=kept,
         forward=draw(within),
         backward=backward,
@@ -164,7 +165,7 @@ def chunk_bytes(draw: st.DrawFn) -> ChunkBytes:
     microbatches=st.integers(1, 9),
 )
 def test_the_closed_form_is_the_replay_of_the_order(
-    chunk: ChunkBytes, schedule: str, ranks: int, microbatches: int
+    chunk: ChunkMemory, schedule: str, ranks: int, microbatches: int
 ) -> None:
     order = registry.order(schedule, ranks=ranks, chunks=1, microbatches=microbatches)
     for rank in range(ranks):
@@ -177,12 +178,12 @@ def test_the_closed_form_is_the_replay_of_the_order(
 def test_live_microbatches_are_those_of_1f1b() -> None:
     """min(m, p − r) and not a factor on all ranks."""
     run = run_of("1f1b", 1, 3)
-    layers = [rank.layers for rank in memory_of(run, activations=PLAIN).ranks]
+    layers = [rank.layers for rank in memory_of(run).ranks]
     (unit,) = {
-        unit for chunks in held_by_ranks(run) for chunk in chunks for unit in chunk.units if unit.role == "layer"
+        unit for chunks in chunks_of_ranks(run) for chunk in chunks for unit in chunk.units if unit.role == "layer"
     }
-    layer = ActivationsOfUnits(run, memory_profile_of(run), PLAIN).of_unit(unit).kept_bytes
-    live = [rank.activations / (layer * layers[rank.rank]) for rank in memory_of(run, activations=PLAIN).ranks]
+    layer = ChunkCounter(run, memory_profile_of(run)).unit(unit).kept
+    live = [rank.activations / (layer * layers[rank.rank]) for rank in memory_of(run).ranks]
     assert [round(each) for each in live[:3]] == [3, 3, 2]
 
 
@@ -190,15 +191,15 @@ def test_the_end_with_the_logits_can_be_the_fullest() -> None:
     """Few layers and a wide vocabulary: the last rank; many live microbatches: the first."""
     few = made("llama3-8b", layers=2, plan__pp=2, batch__global=8)
     many = made("llama3-8b", plan__pp=8, batch__global=16)
-    assert memory_of(few, activations=PLAIN).worst.rank == 1
-    assert memory_of(many, activations=PLAIN).worst.rank == 0
+    assert memory_of(few).worst.rank == 1
+    assert memory_of(many).worst.rank == 0
 
 
 def test_pairs_that_run_as_one_hold_the_working_sets_of_both() -> None:
     run = run_of("dualpipev", 2, 8)
-    counting, order = Counting(run, PLAIN), order_of(run)
-    counter = ChunkCounter(run, memory_profile_of(run), ActivationsOfUnits(run, memory_profile_of(run), PLAIN))
-    for rank, chunks in enumerate(held_by_ranks(run)):
+    counting, order = MemoryModel(run), order_of(run)
+    counter = ChunkCounter(run, memory_profile_of(run))
+    for rank, chunks in enumerate(chunks_of_ranks(run)):
         one_by_one = Replay(counter=counter, chunks=chunks, released_by_b=0.0).run(order, rank)
         assert peak_of_order(order.rows[rank], counting.chunks[rank]).total >= one_by_one * (1 - 1e-12)
 
@@ -206,7 +207,7 @@ def test_pairs_that_run_as_one_hold_the_working_sets_of_both() -> None:
 def test_two_chains_hold_two_stages_of_weights_a_rank() -> None:
     twice = run_of("dualpipe", 2, 8)
     once = run_of("1f1b", 1, 8)
-    elements = [sum(rank.elements for rank in memory_of(run, activations=PLAIN).ranks) for run in (once, twice)]
+    elements = [sum(rank.elements for rank in memory_of(run).ranks) for run in (once, twice)]
     assert elements[1] == 2 * elements[0]
 
 
@@ -216,8 +217,8 @@ def test_the_course_of_a_step_has_the_peak_at_its_highest(
     schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]
 ) -> None:
     step = estimated(run_of(schedule, vpp, microbatches, **framework))
-    memory = memory_of_step(step, activations=PLAIN)
-    for rank, course in zip(memory.ranks, memory_over_time(step, activations=PLAIN), strict=True):
+    memory = memory_of_step(step)
+    for rank, course in zip(memory.ranks, memory_timeline(step), strict=True):
         top = int(np.argmax(course.total))
         assert course.total[top] == pytest.approx(rank.peak)
         assert np.allclose(course.start_us[1:], course.end_us[:-1])
@@ -230,7 +231,7 @@ def test_the_course_of_a_step_has_the_peak_at_its_highest(
 def test_timed_and_untimed_estimates_agree() -> None:
     for schedule, vpp, microbatches in SCHEDULES:
         run = run_of(schedule, vpp, microbatches)
-        timed, untimed = memory_of_step(estimated(run), activations=PLAIN), memory_of(run, activations=PLAIN)
+        timed, untimed = memory_of_step(estimated(run)), memory_of(run)
         for one, other in zip(timed.ranks, untimed.ranks, strict=True):
             assert one.peak == pytest.approx(other.peak)
             assert one.when.action == other.when.action
@@ -239,13 +240,13 @@ def test_timed_and_untimed_estimates_agree() -> None:
 
 def test_best_needs_times() -> None:
     with pytest.raises(ConfigError, match=r"plan.schedule: best .* name a schedule"):
-        memory_of(run_of("best", 1, 8), activations=PLAIN)
+        memory_of(run_of("best", 1, 8))
 
 
 def test_gradients_that_are_made_in_the_backward_are_not_there_before() -> None:
     """One microbatch of plain torch: the peak of its activations meets no gradients, as Megatron's buffers would."""
-    lazy = memory_of(made("llama3-8b", execution__framework="torch", batch__global=1), activations=PLAIN).worst
-    buffered = memory_of(made("llama3-8b", batch__global=1), activations=PLAIN).worst
+    lazy = memory_of(made("llama3-8b", execution__framework="torch", batch__global=1)).worst
+    buffered = memory_of(made("llama3-8b", batch__global=1)).worst
     assert lazy.gradients < 2 * lazy.elements or lazy.when.action == "the optimizer's step"
     assert buffered.gradients == 4 * buffered.elements
 
@@ -253,6 +254,6 @@ def test_gradients_that_are_made_in_the_backward_are_not_there_before() -> None:
 def test_the_optimizers_step_is_the_peak_where_it_copies_gradients() -> None:
     """DeepSpeed's fp16 optimizer: fp32 copies of its share of the gradients, with few activations."""
     run = made("llama3-8b", execution__framework="megatron-deepspeed", precision="fp16", batch__seq_len=128)
-    worst = memory_of(run, activations=PLAIN).worst
+    worst = memory_of(run).worst
     assert worst.when.action == "the optimizer's step"
     assert (worst.activations, worst.working) == (0.0, 4 * worst.elements)

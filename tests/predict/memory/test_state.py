@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from predict.memory.estimate import memory_of
-from predict.memory.held import held_by_ranks, weights_of_rank
 from predict.memory.profiles import memory_profile_of
-from predict.memory.state import bytes_a_parameter, state_of_rank
+from predict.memory.state import bytes_per_parameter, state_of_rank
+from predict.memory.units import chunks_of_ranks, weights_of_chunks
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.hardware.cluster import CONFIGS
-from tests.predict.memory.plain_activations import PLAIN
 from tests.predict.workload.parallel_runs import made, spec
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
@@ -25,13 +24,13 @@ LARGE_VOCABULARY = {"plan__tp": 8, "plan__sp": True, "plan__pp": 8}
 
 def on_rank(run: TrainingRun, rank: int = 0) -> int:
     """Parameters that a rank computes with."""
-    return weights_of_rank(held_by_ranks(run)[rank]).total
+    return weights_of_chunks(chunks_of_ranks(run)[rank]).total
 
 
 def in_pipeline(run: TrainingRun) -> int:
     """Parameters of one replica without tensor parallelism: of all pipeline ranks, experts of all their ranks."""
-    held = [weights_of_rank(chunks) for chunks in held_by_ranks(run)]
-    return sum(each.dense + each.experts * run.plan.ep for each in held)
+    weights = [weights_of_chunks(chunks) for chunks in chunks_of_ranks(run)]
+    return sum(each.dense + each.experts * run.plan.ep for each in weights)
 
 
 def padding(run: TrainingRun) -> int:
@@ -79,9 +78,9 @@ def test_tensor_parallelism_divides_static_memory() -> None:
     """A peer shows 52.6 B parameters a rank for 405B on tp 8 · pp 8."""
     run = made("llama3.1-405b", **LARGE_VOCABULARY)
     assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
-    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
-    assert held.parameters == 2 * on_rank(run)
-    assert held.total == (2 + 4 + 12) * on_rank(run)
+    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    assert state.parameters == 2 * on_rank(run)
+    assert state.total == (2 + 4 + 12) * on_rank(run)
 
 
 def test_whole_replica_of_405b_is_the_model() -> None:
@@ -95,11 +94,11 @@ def test_whole_replica_of_405b_is_the_model() -> None:
 def test_fsdp_shards_all_of_the_state() -> None:
     """A peer shows 400 GiB a GPU for 70B on 64 GPUs: the optimizer alone was sharded."""
     run = made("llama3-70b", plan__dp=64, plan__zero=3, execution__framework="torchtitan", batch__global=64)
-    (rank,) = memory_of(run, activations=PLAIN).ranks
+    (rank,) = memory_of(run).ranks
     state = rank.parameters + rank.gradients + rank.optimizer
     assert state <= 16 * on_rank(run) / 64 * 1.001
-    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
-    assert held.total == pytest.approx(16 * on_rank(run) / 64)
+    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    assert state.total == pytest.approx(16 * on_rank(run) / 64)
 
 
 @pytest.mark.parametrize(
@@ -107,21 +106,21 @@ def test_fsdp_shards_all_of_the_state() -> None:
 )
 def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> None:
     run = made("llama3-8b", plan__dp=8, plan__zero=zero)
-    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
-    assert held.total == pytest.approx(bytes_each * on_rank(run))
+    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    assert state.total == pytest.approx(bytes_each * on_rank(run))
 
 
 def test_hybrid_sharding_divides_by_the_shard_group_alone() -> None:
     run = made("llama3-8b", plan__dp=16, plan__zero=1, plan__shard=8)
-    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
-    assert held.optimizer == pytest.approx(12 * on_rank(run) / 8)
+    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    assert state.optimizer == pytest.approx(12 * on_rank(run) / 8)
 
 
 def test_experts_shard_over_their_own_group() -> None:
     run = made("mixtral-8x7b", plan__dp=16, plan__ep=8, plan__zero=1)
-    weights = weights_of_rank(held_by_ranks(run)[0])
-    held = state_of_rank(run, memory_profile_of(run), held_by_ranks(run)[0])
-    assert held.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
+    weights = weights_of_chunks(chunks_of_ranks(run)[0])
+    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    assert state.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
 
 
 def test_shared_experts_have_their_own_width() -> None:
@@ -155,5 +154,5 @@ def test_bytes_a_parameter_follow_the_precision_and_the_framework(
     settings: dict[str, Any], expected: tuple[int, int, int, int]
 ) -> None:
     run = made("llama3-8b", **settings)
-    each = bytes_a_parameter(run, memory_profile_of(run))
+    each = bytes_per_parameter(run, memory_profile_of(run))
     assert (each.weights, each.gradients, each.optimizer, each.copies) == expected

@@ -17,7 +17,6 @@ from predict.memory.profiles import memory_profile_of
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
-from tests.predict.memory.plain_activations import PLAIN
 from tests.predict.workload.parallel_runs import made, spec
 
 
@@ -96,8 +95,8 @@ def test_accumulation_steps_count_the_size_of_a_microbatch() -> None:
     assert activations(few) == pytest.approx(2 * 8 * a_microbatch, rel=0.02)
 
 
-def test_whole_models_on_one_gpu_take_eighteen_bytes_a_parameter() -> None:
-    (rank,) = memory_of(made("llama3-8b"), activations=PLAIN).ranks
+def test_whole_models_on_one_gpu_take_eighteen_bytes_per_parameter() -> None:
+    (rank,) = memory_of(made("llama3-8b")).ranks
     assert rank.parameters + rank.gradients + rank.optimizer == 18 * rank.elements
 
 
@@ -236,7 +235,7 @@ def test_plain_torch_keeps_buckets_beside_its_gradients() -> None:
 
 def test_dummy_gradients_are_two_bytes_of_each_distinct_shape() -> None:
     """Transformer Engine's, on one of the B200 runs: queries, keys and values, output, the two of the MLP."""
-    memory = memory_of(made("llama3-70b", plan__pp=8), activations=PLAIN)
+    memory = memory_of(made("llama3-70b", plan__pp=8))
     (dummies,) = [buffer for buffer in memory.buffers if buffer.name == "dummy gradients"]
     assert dummies.size_bytes == 2 * 8192 * (8192 + 2 * 1024 + 8192 + 2 * 28672 + 28672)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from predict.memory.activations import head_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE
-from tests.predict.memory.test_activations import TOKENS, layer, own, rank_of
+from tests.predict.memory.test_activations import TOKENS, layer, own, rank_of, role_activations
 
 
 def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
-    assert own(layer("llama3-8b", DENSE, "liger").kept) == 139_400 * TOKENS
+    assert own(layer("llama3-8b", DENSE, "liger").components) == 139_400 * TOKENS
 
 
 def test_the_loss_keeps_targets_alone() -> None:
-    head = head_activations(rank_of("llama3-8b"), memory_profiles()["liger"])
-    assert head.kept["loss"] == 8 * TOKENS + 4
+    head = role_activations("head", rank_of("llama3-8b"), memory_profiles()["liger"])
+    assert head.components["loss"] == 8 * TOKENS + 4

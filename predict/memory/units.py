@@ -1,4 +1,4 @@
-"""What each pipeline rank of a run holds: the units of its chunks (embedding, layers, head) with their weights."""
+"""The units of each pipeline rank's chunks (embedding, layers, head), with the weights that one GPU holds of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Role = Literal["embedding", "layer", "joining", "head"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """A part of a chunk that is computed, and gathered by FSDP, in one piece. `kind` is that of a layer."""
+    """A piece of a chunk that is computed, and gathered by FSDP, as a whole."""
 
     role: Role
     weights: Weights
     kind: LayerKind | None = None
+    """The kind of a layer; None for the other roles."""
     recompute: str = "none"
 
     @property
@@ -31,8 +32,8 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldChunk:
-    """Units in the order in which a microbatch's forward passes them."""
+class ChunkUnits:
+    """The units of a chunk in the order of a microbatch's forward."""
 
     units: tuple[Unit, ...]
 
@@ -41,13 +42,13 @@ class HeldChunk:
         return sum(unit.role == "layer" for unit in self.units)
 
 
-def held_by_ranks(run: TrainingRun) -> tuple[tuple[HeldChunk, ...], ...]:
-    """By pipeline rank and chunk. The run's schedule is a named one, not `best`."""
+def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
+    """The chunks of each pipeline rank. The run's schedule is a named one, not `best`."""
     of_kind = {kind: _layer(run, kind) for kind in dict.fromkeys(run.model.kinds())}
     return tuple(tuple(_chunk(run, stage, of_kind) for stage in stages) for stages in stages_of_ranks(run))
 
 
-def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> HeldChunk:
+def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> ChunkUnits:
     units = [_embedding(run)] if stage.first else []
     recompute = run.plan.recompute
     for place, kind in enumerate(stage.kinds):
@@ -58,7 +59,7 @@ def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) ->
     if stage.last:
         units.append(_head(run, shares_embedding=stage.shared_table))
         units += _further_tokens(run)
-    return HeldChunk(units=tuple(units))
+    return ChunkUnits(units=tuple(units))
 
 
 def _layer(run: TrainingRun, kind: LayerKind) -> Weights:
@@ -82,7 +83,7 @@ def _head(run: TrainingRun, *, shares_embedding: bool) -> Unit:
 
 
 def _further_tokens(run: TrainingRun) -> list[Unit]:
-    """Multi-token prediction: for each further token a joining product, a layer, and the head once more."""
+    """Multi-token prediction: for each further token a joining product, a layer and another pass through the head."""
     model, plan = run.model, run.plan
     kind = model.mtp_kind
     one = [
@@ -93,6 +94,6 @@ def _further_tokens(run: TrainingRun) -> list[Unit]:
     return one * model.mtp_layers
 
 
-def weights_of_rank(chunks: tuple[HeldChunk, ...]) -> Weights:
-    """All that a rank holds."""
+def weights_of_chunks(chunks: tuple[ChunkUnits, ...]) -> Weights:
+    """All weights of a rank, whose chunks these are."""
     return sum((unit.weights for chunk in chunks for unit in chunk.units), Weights())

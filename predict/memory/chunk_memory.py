@@ -1,0 +1,132 @@
+"""Memory of one microbatch in one chunk: what its forward keeps, and the peaks of its forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from predict.memory.activations import Activations, unit_activations
+from predict.memory.memory_profile import MemoryProfile
+from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
+from predict.memory.units import ChunkUnits, Unit
+from predict.run.training_run import TrainingRun
+from predict.workload.rank.groups import groups_of
+from predict.workload.rank.share import RankShare
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instant:
+    """Bytes that a chunk holds of a microbatch at one point of an action. `gradients` are those made in the action so far."""
+
+    activations: float
+    working: float
+    gradients: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.working + self.gradients
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkMemory:
+    """Bytes kept between forward and backward, and the peak instant of each action.
+
+    `first_backward` is the backward that allocates the gradients, where each step allocates them anew; `gradients` are all
+    that it allocates.
+    """
+
+    kept: float
+    forward: Instant
+    backward: Instant
+    first_backward: Instant
+    gradients: float
+
+    @property
+    def backward_working(self) -> float:
+        return self.backward.total - self.kept
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnitMemory:
+    """Bytes of one unit: what its actions take, and the gradients that its first backward allocates."""
+
+    activations: Activations
+    kept: float
+    backward_working: float
+    gathered: float
+    unreduced: float
+    gradients: float
+
+
+class ChunkCounter:
+    """Counts the chunks of a run; each distinct unit is counted once."""
+
+    def __init__(self, run: TrainingRun, profile: MemoryProfile) -> None:
+        self._run, self._profile = run, profile
+        self._local, self._groups = RankShare(run=run), groups_of(run)
+        self._units: dict[Unit, UnitMemory] = {}
+
+    def unit(self, unit: Unit) -> UnitMemory:
+        if unit not in self._units:
+            self._units[unit] = self._count(unit)
+        return self._units[unit]
+
+    def chunk(self, chunk: ChunkUnits) -> ChunkMemory:
+        units = self.units(chunk)
+        forward, backward, first = _peaks(units)
+        return ChunkMemory(
+            kept=sum(unit.kept for unit in units),
+            forward=forward,
+            backward=backward,
+            first_backward=first,
+            gradients=sum(unit.gradients for unit in units),
+        )
+
+    def units(self, chunk: ChunkUnits) -> list[UnitMemory]:
+        """The units of a chunk, of which the first layer alone keeps the rotary tables that all of them use."""
+        found, layers = [], 0
+        for each in chunk.units:
+            memory = self.unit(each)
+            layers += each.role == "layer"
+            if each.role == "layer" and layers > 1:
+                memory = replace(memory, kept=memory.activations.without_rotary_tables().kept_bytes)
+            found.append(memory)
+        return found
+
+    def _count(self, unit: Unit) -> UnitMemory:
+        run, profile, groups = self._run, self._profile, self._groups
+        activations = unit_activations(self._local, profile, unit)
+        gradients = 0.0 if profile.gradient_buffers else state_of_unit(run, profile, unit, groups).gradients
+        return UnitMemory(
+            activations=activations,
+            kept=activations.kept_bytes,
+            # the backward of the loss, or that of the product before it
+            backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
+            gathered=gathered_bytes(run, unit, groups),
+            unreduced=unreduced_bytes(run, profile, unit, groups),
+            gradients=gradients,
+        )
+
+
+def _peaks(units: Sequence[UnitMemory]) -> tuple[Instant, Instant, Instant]:
+    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one."""
+    forwards, backwards, firsts = [], [], []
+    made = sum(unit.gradients for unit in units)
+    kept = 0.0
+    next_gathered = [*(later.gathered for _, later in pairwise(units)), 0.0]
+    previous_gathered = [0.0, *(earlier.gathered for earlier, _ in pairwise(units))]
+    for unit, ahead, behind in zip(units, next_gathered, previous_gathered, strict=True):
+        kept += unit.kept
+        working = unit.activations.forward_working_bytes + unit.gathered + ahead
+        forwards.append(Instant(activations=kept, working=working))
+        working = unit.backward_working + unit.gathered + behind + unit.unreduced
+        backwards.append(Instant(activations=kept, working=working))
+        # gradients of this unit and of the later ones, whose backwards came before
+        firsts.append(Instant(activations=kept, working=working, gradients=made))
+        made -= unit.gradients
+    return _largest(forwards), _largest(backwards), _largest(firsts)
+
+
+def _largest(instants: Sequence[Instant]) -> Instant:
+    return max(instants, key=lambda instant: instant.total, default=Instant(activations=0.0, working=0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from predict.model.family import Family, Number
+from predict.model.families.family import Family, Number
 from sampling.files.faults import Fault, divisors, join, near_multiples, shown
 from sampling.files.keys import Scalar
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from predict.model.derived_fields import decide_by_numbers, derive
-from predict.model.families import FAMILIES, OTHER_NAMES, UNMODELLED
-from predict.model.family import DENSE_LAYERS, LAYER_TYPES, Family
+from predict.model.families import FAMILIES
+from predict.model.families.family import DENSE_LAYERS, LAYER_TYPES, Family
+from predict.model.families.unmodelled import OTHER_NAMES, UNMODELLED
 from predict.model.layer_types import read_layers
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
+from predict.model.parts.part import part_class
 from predict.model.refusals import REFUSED_KEYS, is_neutral, refused
 from predict.model.spec import ModelSpec
 from sampling.files.documents import read_json
@@ -151,7 +153,7 @@ def _fields(sound: Mapping[str, Scalar], family: Family, given: Mapping[Any, Any
 
 def _tell_layers_apart(fields: Mapping[str, Scalar], family: Family) -> bool:
     """Whether everything is sound that says how many layers there are and which of them differ."""
-    needs = [field for field, key in family.keys.items() if field.startswith("layout.") and not key.nullable]
+    needs = [field for field, key in family.keys.items() if field.startswith("pattern.") and not key.nullable]
     return all(field in fields for field in ("layers", *needs))
 
 
@@ -211,7 +213,8 @@ def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
 
 
 def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """The parts of a ModelSpec that only some families have."""
+    """The parts of a ModelSpec that only some families have. A prefix of fields that is none of the first three is the name of
+    a part with a file of its own."""
     parts: dict[str, Any] = {}
     if family.has("latent"):
         parts["latent"] = LatentAttention(**{"q_rank": 0} | _of("latent", fields))
@@ -219,6 +222,9 @@ def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
         parts["linear"] = LinearAttention(**_of("linear", fields))
     if family.has("experts"):
         parts["experts"] = _experts(_of("experts", fields), fields)
+    prefixes = dict.fromkeys(name.partition(".")[0] for name in fields if "." in name)
+    further = [name for name in prefixes if name not in ("pattern", *parts)]
+    parts["further"] = tuple(part_class(name)(**_of(name, fields)) for name in further)
     return parts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.model.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family
+from predict.model.families.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family
 from predict.model.layer_kinds import DENSE, LayerKind
 from sampling.files.faults import Fault, did_you_mean, shown
 
@@ -31,7 +31,7 @@ def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> Lay
         return LayerReading(kinds=(), window=0, faults=[*faults, *more])
     mixers = named or _mixers_of_pattern(family, fields, layers, window)
     kinds = tuple(
-        LayerKind(mixer=mixer, sparse=family.layout.sparse(index, fields) and index not in dense)
+        LayerKind(mixer=mixer, sparse=family.pattern.sparse(index, fields) and index not in dense)
         for index, mixer in enumerate(mixers)
     )
     slides = any(kind.mixer == "sliding" for kind in kinds)
@@ -40,22 +40,25 @@ def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> Lay
 
 def _window(fields: Fields) -> int:
     """Keys a query sees in the layers that slide; 0 where none may."""
-    return int(fields.get("layout.window", 0)) if fields.get("layout.windowed", True) else 0
+    return int(fields.get("pattern.window", 0)) if fields.get("pattern.windowed", True) else 0
 
 
 def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int) -> list[str]:
-    layout = family.layout
-    if layout.mixer == "sliding" and not window:
+    pattern = family.pattern
+    if pattern.mixer == "sliding" and not window:
         return ["full"] * layers
-    return ["full" if layout.full(index, fields) else layout.mixer for index in range(layers)]
+    return ["full" if pattern.full(index, fields) else pattern.mixer for index in range(layers)]
 
 
 def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window: int) -> tuple[list[str], list[Fault]]:
     """The mixer of each layer where their types are named, else none."""
     types = given.get(LAYER_TYPES)
-    if types is None or not family.layout.typed:
+    if types is None or not family.pattern.typed:
         return [], []
-    allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", family.layout.mixer)}
+    own = family.pattern.mixer
+    allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
+    if own not in allowed.values():
+        allowed[own] = own
     either = f"one of {', '.join(allowed)}"
     if not isinstance(types, list):
         return [], [
@@ -72,7 +75,7 @@ def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window:
         return [], [Fault(path=LAYER_TYPES, problem=f"{problem} for the architecture's own pattern")]
     mixers = [allowed[name] for name in types]
     if "sliding" in mixers and not window:
-        switch = " and use_sliding_window to true" if "layout.windowed" in family.keys else ""
+        switch = " and use_sliding_window to true" if "pattern.windowed" in family.keys else ""
         problem = f"names sliding_attention, but no window is set; set sliding_window{switch}, or name {FULL_ATTENTION}"
         return [], [Fault(path=LAYER_TYPES, problem=problem)]
     return mixers, []
@@ -81,7 +84,7 @@ def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window:
 def _dense_layers(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[frozenset[int], list[Fault]]:
     """Indices of layers that the config calls dense."""
     indices = given.get(DENSE_LAYERS)
-    if indices is None or not family.layout.dense_named:
+    if indices is None or not family.pattern.dense_named:
         return frozenset(), []
     wanted = f"give indices of layers, each from 0 to {layers - 1}"
     if not isinstance(indices, list):

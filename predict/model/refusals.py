@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.model.families import FAMILIES
-from predict.model.family import FULL_ATTENTION, LAYER_TYPES, Family
+from predict.model.families.family import FULL_ATTENTION, LAYER_TYPES, Family
 from sampling.files.faults import Fault, shown
 
 
@@ -171,6 +171,6 @@ def _advice(refusal: Refusal, values: Mapping[str, Any]) -> str:
 def _mixed_layers(kinds: Any) -> Iterator[Fault]:
     others = [kind for kind in kinds if kind != FULL_ATTENTION] if isinstance(kinds, list) else []
     if others:
-        having = ", ".join(name for name, family in FAMILIES.items() if family.layout.typed)
+        having = ", ".join(name for name, family in FAMILIES.items() if family.pattern.typed)
         problem = f"{shown(others[0])}: only layers of {FULL_ATTENTION} are modelled here; remove it, or set model_type"
         yield Fault(path=LAYER_TYPES, problem=f"{problem} to one of {having}")

@@ -1,7 +1,7 @@
 """What an architecture is described by: the keys of its `config.json`, and which of its layers differ.
 
 A field that a key sets is one of ModelSpec, or of a part of it (`experts.topk`), or of how its layers are laid out
-(`layout.interval`).
+(`pattern.interval`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Choice = Callable[[int, Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class LayerPattern:
     """Which layers differ from full attention with a dense MLP."""
 
     mixer: str = "full"
@@ -63,7 +63,7 @@ class Family:
     """Field (or `activation`) → the key that sets it."""
     fixed: Mapping[str, Scalar]
     """Fields that no key sets."""
-    layout: Layout = field(default_factory=Layout)
+    pattern: LayerPattern = field(default_factory=LayerPattern)
     rotary: Number | None = None
     """The rotated share of a head's width; None where it is always the whole head."""
     caps: Mapping[str, Number] = field(default_factory=dict)
@@ -82,9 +82,9 @@ class Family:
         yield from self.neutral
         for number in (*self.caps.values(), *filter(None, [self.rotary])):
             yield from number.names
-        if self.layout.typed:
+        if self.pattern.typed:
             yield LAYER_TYPES
-        if self.layout.dense_named:
+        if self.pattern.dense_named:
             yield DENSE_LAYERS
 
     def has(self, part: str) -> bool:
@@ -131,20 +131,20 @@ def always(index: int, fields: Mapping[str, Any]) -> bool:
 
 
 def last_of_interval(index: int, fields: Mapping[str, Any]) -> bool:
-    return (index + 1) % int(fields["layout.interval"]) == 0
+    return (index + 1) % int(fields["pattern.interval"]) == 0
 
 
 def before_windows(index: int, fields: Mapping[str, Any]) -> bool:
-    return index < int(fields["layout.full_before"])
+    return index < int(fields["pattern.full_before"])
 
 
 def second_or_beyond_windows(index: int, fields: Mapping[str, Any]) -> bool:
-    return index % 2 == 1 or index >= int(fields["layout.full_from"])
+    return index % 2 == 1 or index >= int(fields["pattern.full_from"])
 
 
 def last_of_step(index: int, fields: Mapping[str, Any]) -> bool:
-    return (index + 1) % int(fields["layout.step"]) == 0
+    return (index + 1) % int(fields["pattern.step"]) == 0
 
 
 def after_dense(index: int, fields: Mapping[str, Any]) -> bool:
-    return index >= int(fields["layout.dense_before"])
+    return index >= int(fields["pattern.dense_before"])

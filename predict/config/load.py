@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from predict.config import rules_parallel as config_rules_parallel  # noqa: F401
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.json_schema import json_schema
 from predict.config.overrides import OPTION, Override, parse_overrides
@@ -82,7 +81,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     if OPTION not in (draft.sources.get("plan.schedule"), draft.sources.get("plan")):
         checked["plan"] |= _order_file(checked["plan"].get("schedule"), path)
     checked["precision"] = _precision(draft)
-    of_model = dict(model.values) | ({"spec": model.spec} if model.spec else {})
+    of_model = dict(model.values) | ({"model": model.spec} if model.spec else {})
     draft.faults.extend(broken_rules({**of_model, **_flat(checked)}))
     if draft.faults or model.spec is None:
         raise config_error(draft.faults, draft.sources)
@@ -112,7 +111,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
     precision, wrong = check({"precision": sections.get("precision")}, [PRECISION])
     checked["precision"] = dict(precision)
     of_model = {field.name: getattr(model, field.name) for field in fields(model)}
-    faults += [*wrong, *broken_rules({**of_model, "spec": model, **_flat(checked)})]
+    faults += [*wrong, *broken_rules({**of_model, "model": model, **_flat(checked)})]
     if faults:
         raise config_error(faults, {"": name})
     return _run(name, model, checked)

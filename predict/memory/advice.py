@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from predict.config import rules_parallel as config_rules_parallel  # noqa: F401
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.profiles import memory_profile_of
@@ -124,7 +123,7 @@ def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
 
 def _values(run: TrainingRun) -> dict[str, Any]:
     """The values of a run by the names that the rules of a config use."""
-    found: dict[str, Any] = {"spec": run.model, "precision": run.precision}
+    found: dict[str, Any] = {"model": run.model, "precision": run.precision}
     for section in (run.model, run.plan, run.execution):
         found |= {field.name: getattr(section, field.name) for field in fields(section)}
     batch, cluster = run.batch, run.cluster

@@ -197,7 +197,7 @@ PRECISION_KNOBS = [
     Knob(key="precision", before="tf32", after="fp32", grows=True, metric=all_work, base={}),
 ]
 UNTURNED: Mapping[str, str] = {
-    "cluster__nodes": "follows from the plan: the degrees of parallelism multiply to its ranks (test_rules_parallel)",
+    "cluster__nodes": "follows from the plan: the degrees of parallelism multiply to its ranks (test_rules)",
     "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",
     "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
     "cluster__cores": "of a CPU alone (test_config_hardware)",

@@ -1,0 +1,87 @@
+"""Rules of pipeline stages: how layers are split among them, and which schedule runs them."""
+
+from __future__ import annotations
+
+from predict.config.rules.rule import Problems, rule
+from predict.run.plan import BEST, Plan
+from predict.run.stage_layout import split_layers
+from sampling.errors import ConfigError
+
+SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
+
+
+@rule("plan.vpp")
+def vpp_needs_pp(vpp: int, pp: int) -> Problems:
+    if vpp > 1 and pp == 1:
+        yield f"{vpp} needs plan.pp above 1; set plan.vpp to 1"
+
+
+@rule("plan.pp")
+def every_rank_has_a_layer(pp: int, layers: int) -> Problems:
+    if layers < pp:
+        yield f"{pp} makes {pp} stages of {layers} layers; set it to {layers} or less"
+
+
+@rule("plan.vpp")
+def every_stage_has_a_layer(
+    vpp: int, pp: int, layers: int, schedule: str, count_embedding: int, count_loss: int
+) -> Problems:
+    stages = _fewest_stages(schedule, pp, vpp)
+    if pp <= layers and layers + count_embedding + count_loss < stages:
+        yield f"{vpp} × plan.pp = {pp} makes {stages} stages of {layers} layers; set pp · vpp to {layers} or less"
+
+
+def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
+    """Stages of one copy of the model (DualPipe's two chunks of a rank belong to two copies). For `best`, those of the
+    schedule with the fewest among all that run `vpp` chunks per rank, whatever the microbatches."""
+    from predict.schedules import registry
+
+    names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
+    depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
+    return min(depths, default=pp * vpp)
+
+
+@rule("plan.layout")
+def layers_are_split_in_one_way(
+    layout: str, first_stage_layers: int, last_stage_layers: int, count_embedding: int, count_loss: int
+) -> Problems:
+    ways = [bool(layout), bool(first_stage_layers or last_stage_layers), bool(count_embedding or count_loss)]
+    if sum(ways) > 1:
+        yield (
+            "plan.layout, plan.first_stage_layers / last_stage_layers and plan.count_embedding / count_loss each split the "
+            "layers in their own way; keep one of them"
+        )
+
+
+@rule("plan.layout", "layers", "pp", "vpp", "schedule", *SPLITTING)
+def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
+    from predict.schedules import registry
+
+    if schedule == BEST or schedule not in registry.names():
+        return
+    chosen = dict(zip(SPLITTING, splitting, strict=True))
+    try:
+        split_layers(layers, registry.get(schedule).placement(pp, vpp).depth, Plan(pp=pp, vpp=vpp, **chosen))  # type: ignore[arg-type]
+    except ConfigError as error:
+        yield str(error).removeprefix("plan.layout: ")
+
+
+@rule("plan.schedule")
+def schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problems:
+    from predict.schedules import registry
+
+    microbatches = max(1, global_ // (micro * dp))
+    if schedule == BEST:
+        if not registry.fitting(pp, vpp, microbatches):
+            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
+        return
+    try:
+        wanted = registry.get(schedule)
+    except ConfigError as error:
+        yield str(error)
+        return
+    if reason := wanted.refusal(pp, vpp, microbatches):
+        others = registry.fitting_in_words(pp, vpp, microbatches)
+        fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
+        fix = f"set plan.vpp to {fitting[0]}, or" if fitting else "change these counts or"
+        yield f"{schedule} {reason}; {fix} take another schedule{others}"

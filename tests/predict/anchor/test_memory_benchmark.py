@@ -21,6 +21,7 @@ from predict.measure.live_tensors import LiveTensors, storage_bytes
 from predict.measure.plain import dump_run, load_run
 from predict.run.plan import Batch, Plan
 from sampling.errors import UserError
+from tests.needs import needs_gpu
 from tests.predict.anchor.memory_runs import CPU, DENSE, MIXED, MODELS, artifact_of, counted, run
 
 
@@ -210,9 +211,6 @@ def test_a_tensor_parallel_rank_holds_its_share() -> None:
     assert found["bytes"]["parameters"] == (alone["bytes"]["parameters"] - norms) / 2 + norms
     assert found["parameters"] * 4 == found["bytes"]["parameters"]
     assert alone["bytes"]["saved"] / 2 < found["bytes"]["saved"] < alone["bytes"]["saved"]
-
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @needs_gpu

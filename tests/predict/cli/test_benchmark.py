@@ -17,6 +17,7 @@ from predict.measure.benchmark import layer_benchmark
 from predict.measure.benchmark.layer_benchmark import benchmark_layers
 from sampling.hardware.this_device import detect_hardware
 from sampling.timing.timer import TimerSettings
+from tests.needs import needs_gpu
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
 MODEL = {
@@ -214,7 +215,7 @@ def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     assert "backward" in benchmark.times["full_dense"]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU at hand to time whole layers on")
+@needs_gpu
 def test_layers_are_timed_on_a_gpu(tmp_path: Path) -> None:
     machine = {"hardware": detect_hardware(), "nodes": 1, "gpus_per_node": 4, "profile": "nowhere"}
     path = config(tmp_path, cluster=machine, precision="bf16")

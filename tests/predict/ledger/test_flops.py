@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,14 @@ from predict.ledger.flops import attention_flops_per_token, model_flops_per_toke
 from predict.model.families import FAMILIES
 from predict.model.spec import ModelSpec
 from sampling.hardware.cluster import CONFIGS
+from tests.needs import SHARED, needs_table
 
-ORACLES = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "flops"
+ORACLES = SHARED / "oracles" / "flops"
 MODELS = CONFIGS / "models"
 
 
 def _oracle(name: str) -> Any:
-    path = ORACLES / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    return json.loads(path.read_text())
+    return json.loads((ORACLES / name).read_text())
 
 
 def _shipped(name: str) -> ModelSpec:
@@ -45,6 +42,7 @@ def _is_of_text_we_read(case: dict[str, Any]) -> bool:
     return config["model_type"] in FAMILIES and "WRONG" not in case["name"] and "vision_config" not in config
 
 
+@needs_table("oracles/flops")
 def test_verl_counts_the_same() -> None:
     compared = []
     for case in _oracle("verl.json")["cases"]:
@@ -58,6 +56,7 @@ def test_verl_counts_the_same() -> None:
     assert " ".join(sorted(set(compared))) == expected
 
 
+@needs_table("oracles/flops")
 def test_qwen3_5_counts_the_same_beside_its_recurrence() -> None:
     spec = _shipped("qwen3.5-35b-a3b")
     oracle = _oracle("qwen35.json")

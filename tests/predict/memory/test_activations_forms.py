@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from predict.memory.activations import layer_activations
 from predict.model.layer_kinds import DENSE, LayerKind
+from tests.needs import SHARED, needs_table
 from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, own, rank_of
 from tests.predict.workload.parallel_runs import spec
 
-PEER = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "memory" / "components.json"
+PEER_COMPONENTS = "oracles/memory/components.json"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,7 @@ def test_a_layer_of_llama_8b_keeps_the_known_bytes_a_token(profile: str, a_token
         ({}, "selective", lambda t, squares: 34),
         ({}, "full", lambda t, squares: 2),
     ],
+    ids=("no parallelism", "tp", "tp and sp", "tp, sp, selective", "selective", "full"),
 )
 def test_korthikanti_s_forms_hold_on_their_assumptions(plan: dict[str, Any], recompute: str, form: Any) -> None:
     """arXiv 2205.05198, equations 1 to 4 and table 2: 16-bit, dropout, no statistics of norms."""
@@ -100,7 +101,7 @@ def test_fp8_products_of_transformer_engine_keep_a_byte_of_their_inputs() -> Non
 
 
 def peer_rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(PEER.read_text()) if PEER.is_file() else []
+    rows: list[dict[str, Any]] = json.loads((SHARED / PEER_COMPONENTS).read_text())
     return [row for row in rows if row["recompute"] == "none" and row["nnodes"] == 1]
 
 
@@ -115,7 +116,7 @@ SAME_FORM = {
 no form that its numbers tell."""
 
 
-@pytest.mark.skipif(not PEER.is_file(), reason="the shared folder is not beside the repository")
+@needs_table(PEER_COMPONENTS)
 @pytest.mark.parametrize("name", SAME_FORM)
 def test_a_peer_s_components_agree_but_for_named_differences(name: str) -> None:
     row = next(row for row in peer_rows() if row["config"].startswith(f"{name}-"))

@@ -22,6 +22,7 @@ from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.hardware.cluster import load_cluster
+from tests.needs import SHARED, needs_table
 
 SPARSE = LayerKind(sparse=True)
 MIXTRAL_8X22B = ModelSpec(
@@ -182,13 +183,11 @@ def test_a_block_of_layers_is_recomputed_in_each_virtual_stage() -> None:
     assert found.activation_bytes == found.base_activation_bytes * 4 * 1.375 + layer.activation_bytes + sbh
 
 
-def oracle(config: str, nodes: int = 1) -> dict[str, Any]:
-    from pathlib import Path
+PEER_COMPONENTS = "oracles/memory/components.json"
 
-    path = Path(__file__).parents[4] / "shared" / "oracles" / "memory" / "components.json"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    rows: list[dict[str, Any]] = json.loads(path.read_text())
+
+def oracle(config: str, nodes: int = 1) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = json.loads((SHARED / PEER_COMPONENTS).read_text())
     return next(
         row
         for row in rows
@@ -204,6 +203,7 @@ PEER_RUNS = {
 }
 
 
+@needs_table(PEER_COMPONENTS)
 @pytest.mark.parametrize("config", PEER_RUNS)
 def test_the_peers_parameters_are_ours_to_the_last(config: str) -> None:
     """It has the seed's code; its vocabulary is 100,352 but for DeepSeek's."""
@@ -219,6 +219,7 @@ def test_the_peers_parameters_are_ours_to_the_last(config: str) -> None:
             assert part.parameters == row[f"P_{layer.name}.{name}"], name
 
 
+@needs_table(PEER_COMPONENTS)
 @pytest.mark.parametrize("config", [name for name in PEER_RUNS if not name.startswith("deepseek")])
 def test_the_peers_activations_are_ours_but_for_the_experts(config: str) -> None:
     """Its later code keeps a mixture's output once and not topk times, leaves the router out of a layer's sum, and applies

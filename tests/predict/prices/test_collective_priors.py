@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
@@ -17,8 +16,8 @@ from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster, Link, load_cluster
+from tests.needs import SHARED, needs_table
 
-SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 TABLES = SHARED / "data" / "aiconfigurator"
 PEER = SHARED / "oracles" / "collectives_peer_model.json"
 PUBLISHED: dict[str, type[Collective]] = {
@@ -237,7 +236,7 @@ def published(system: str, version: str) -> list[tuple[Collective, float]]:
     ]
 
 
-@pytest.mark.skipif(not TABLES.is_dir(), reason=f"no public tables: {TABLES} is missing")
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize(("system", "name", "version", "latency_us", "middle", "most"), PUBLIC)
 def test_public_tables_are_met(
     system: str, name: str, version: str, latency_us: float, middle: float, most: float
@@ -255,7 +254,7 @@ def test_public_tables_are_met(
         assert median(of_kind) < 0.12
 
 
-@pytest.mark.skipif(not PEER.is_file(), reason=f"no stored outputs: {PEER} is missing")
+@needs_table("oracles/collectives_peer_model.json")
 @pytest.mark.parametrize("name", ["allreduce", "allgather", "reduce_scatter"])
 def test_a_peers_large_messages_are_agreed_with(name: str) -> None:
     """Only large ones: it charges 200 µs for any all-reduce or all-to-all and 3 µs for any gathering, where 8 GPUs take

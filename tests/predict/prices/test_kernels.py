@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,11 +27,12 @@ from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
+from tests.needs import SHARED, needs_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLIC = Path(__file__).resolve().parents[3].parent / "shared/data"
+PUBLIC = SHARED / "data"
 GPUS = [name for name in known_hardware() if name != "cpu"]
 CATALOGUE = {"a100_sxm": "a100-80gb", "h100_sxm": "h100-sxm", "h200_sxm": "h200"}
 RANGES = Ranges(
@@ -215,12 +215,9 @@ def test_the_speed_of_light_takes_the_kernels_of_a_gpu_and_not_of_a_cpu() -> Non
 
 
 def public_table(name: str) -> pd.DataFrame:
-    path = PUBLIC / name
-    if not path.exists():
-        pytest.skip(f"public samples missing: {path}")
     import pandas as pd
 
-    return pd.read_parquet(path)
+    return pd.read_parquet(PUBLIC / name)
 
 
 def errors(rows: pd.DataFrame, call: Callable[[Any], Operator], phase: Phase, gpu: Gpu) -> tuple[float, float, float]:
@@ -232,6 +229,7 @@ def errors(rows: pd.DataFrame, call: Callable[[Any], Operator], phase: Phase, gp
     return float(np.median(np.abs(off))), float(np.median(off)), within
 
 
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("system", CATALOGUE)
 # serving kernels quantise their input themselves, which training stacks do elsewhere: the prior is faster by that
 @pytest.mark.parametrize(
@@ -245,8 +243,7 @@ def test_public_products(system: str, dtype: str, ours: str, allowed: float, lea
         ours if ours == "bf16" or system != "a100_sxm" else "bf16"
     )
     rows = rows[(rows.dtype == dtype) & (sizes.min(axis=1) >= 512) & possible]
-    if rows.empty:
-        pytest.skip(f"{system} has no {dtype}")
+    assert rows.empty == (system == "a100_sxm" and dtype == "fp8")  # an A100 has no FP8
     for _, source in rows.groupby("framework"):
         error, bias, within = errors(
             source,
@@ -259,6 +256,7 @@ def test_public_products(system: str, dtype: str, ours: str, allowed: float, lea
         assert within > least_within
 
 
+@needs_table("data/estimate-train-time")
 @pytest.mark.parametrize("gpu", ["A100", "GH200"])
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_public_linear_layers_in_both_directions(gpu: str, phase: Phase) -> None:
@@ -276,6 +274,7 @@ def test_public_linear_layers_in_both_directions(gpu: str, phase: Phase) -> None
     assert within > 0.9
 
 
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("system", CATALOGUE)
 def test_public_attention(system: str) -> None:
     rows = public_table(f"aiconfigurator/{system}_attention.parquet")
@@ -302,6 +301,7 @@ def test_public_attention(system: str) -> None:
         assert within > 0.75
 
 
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("system", CATALOGUE)
 def test_public_experts(system: str) -> None:
     rows = public_table(f"aiconfigurator/{system}_moe.parquet")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ import pytest
 from predict.schedules import registry
 from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
 from predict.schedules.order import CODE, Order, Placement, loop, opposite_chains, v_shape
+from tests.needs import SHARED, needs_table
+from tests.predict.schedules.test_zero_bubble_paper import bubble_of
 
-PIPELINE = Path(__file__).resolve().parents[3].parent / "shared" / "oracles" / "pipeline"
+PIPELINE = SHARED / "oracles" / "pipeline"
 SOURCES = ("torch", "rules", "zero_bubble_authors", "deepseek")
 NAMES = {
     "gpipe": "afab",
@@ -38,7 +39,7 @@ NAMES = {
 table has that repaired."""
 V_SHAPED = {"zbv", "zbv_greedy_full", "v_half", "v_min", "v_1f1b", "dualpipev"}
 
-pytestmark = pytest.mark.skipif(not PIPELINE.is_dir(), reason=f"no stored tables: {PIPELINE} is missing")
+pytestmark = needs_table("oracles/pipeline")
 
 
 @cache
@@ -160,30 +161,11 @@ def test_solved_orders_are_never_slower_than_the_stored_ones() -> None:
                 assert makespan(built_order(key, times), times) <= stored * (1 + 1e-9), (key, name)
 
 
-def test_bubble_rates_of_the_zero_bubble_paper() -> None:
-    """Of the makespan for 1F1B, interleaved and H1, of the longest span for H2 and auto, as the paper has them."""
+def test_bubble_rates_with_the_papers_times_are_exact() -> None:
     rows = load("iclr24.json")["rows"]
     assert rows
     for row in rows:
-        ranks, microbatches = row["ranks"], row["microbatches"]
-        kinds = ("forward", "backward_input", "backward_weight")
-        whole = ChunkTimes(**{kind: row[f"{kind}_us"] for kind in kinds}, p2p=row["p2p_us"])
+        counts = (row["ranks"], row["microbatches"], row["layers"])
+        profiled_us = (row["forward_us"], row["backward_input_us"], row["backward_weight_us"], row["p2p_us"])
         for name, exact in row["exact_bubble"].items():
-            times, chunks = whole, 1
-            if name == "interleaved-1f1b":
-                chunks = row["layers"] // ranks
-                times = ChunkTimes(**{kind: row[f"{kind}_us"] / chunks for kind in kinds}, p2p=row["p2p_us"])
-            if name.startswith("zb-auto"):
-                limit = int(name[-2]) * ranks
-                order = registry.order(
-                    "zb-auto", ranks=ranks, chunks=1, microbatches=microbatches, times=times, memory_limit=limit
-                )
-            else:
-                order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
-            timeline = simulate(order, times)
-            of_span = name == "zb-h2" or name.startswith("zb-auto")
-            bubble = timeline.span_bubble_fraction if of_span else timeline.bubble_fraction
-            assert bubble == pytest.approx(exact, abs=1e-9), (name, ranks, microbatches)
-            # The paper's simulator lets only the first microbatch of a group wait for the wrap-around.
-            allowed = 4e-3 if name == "interleaved-1f1b" else 1e-4
-            assert bubble == pytest.approx(row["published_bubble"][name], abs=allowed), (name, ranks, microbatches)
+            assert bubble_of(name, counts, profiled_us) == pytest.approx(exact, abs=1e-9), (name, counts)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,7 @@ from regressors.models.candidates import (
     fit_candidates,
 )
 from sampling.call import Call
+from tests.needs import SHARED, needs_table
 from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
 
 HYBRIDS = [*BLENDED, "hybrid-blend"]
@@ -85,12 +84,11 @@ def test_fits_are_deterministic() -> None:
     assert first.tobytes() == second.tobytes()
 
 
+@needs_table("data/aiconfigurator")
 def test_public_h100_products_extrapolate_better_than_raw_trees() -> None:
-    path = Path(__file__).resolve().parents[3].parent / "shared/data/aiconfigurator/h100_sxm_gemm.parquet"
-    if not path.exists():
-        pytest.skip(f"public samples missing: {path}")
     import pandas as pd
 
+    path = SHARED / "data/aiconfigurator/h100_sxm_gemm.parquet"
     table = pd.read_parquet(path, filters=[("version", "==", "0.24.0"), ("framework", "==", "vllm")])
     table = table[table.dtype.isin(["bfloat16", "bf16", "float16"])].sample(200, random_state=0)
     rows = [(Product(m=int(r.m), n=int(r.n), k=int(r.k)), float(r.time_us)) for r in table.itertuples()]

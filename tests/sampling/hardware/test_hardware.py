@@ -17,8 +17,9 @@ from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
+from tests.needs import SHARED, needs_table
 
-PEERS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "aiconfigurator" / "hardware_specs.csv"
+PEERS = SHARED / "data" / "aiconfigurator" / "hardware_specs.csv"
 """A published table of the same devices; it lies beside the repository where it is there at all."""
 MEMORY_GB = {
     "a100-40gb": 40,
@@ -133,7 +134,7 @@ PEER_NAMES |= {"b300_sxm": "b300", "gb200": "gb200", "l40s": "l40s"}
 PEER_PEAKS = {"bfloat16_tc_flops": "bf16", "fp8_tc_flops": "fp8", "fp4_tc_flops": "fp4"}
 
 
-@pytest.mark.skipif(not PEERS.is_file(), reason="the published table is not here")
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("peer", PEER_NAMES)
 def test_figures_agree_with_a_published_table(peer: str) -> None:
     with PEERS.open() as file:

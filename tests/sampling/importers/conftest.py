@@ -1,4 +1,4 @@
-"""Where the published files lie that some tests read; those tests skip where they are missing."""
+"""Where the published files lie that some tests read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-PUBLISHED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
+from tests.needs import SHARED
 
 
 @pytest.fixture(scope="session")
 def published() -> Path:
-    if not PUBLISHED.is_dir():
-        pytest.skip(f"{PUBLISHED} is missing")
-    return PUBLISHED
+    return SHARED / "data"

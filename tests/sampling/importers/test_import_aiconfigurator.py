@@ -21,6 +21,7 @@ from sampling.importers.table import Request, Table
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
+from tests.needs import needs_table
 
 TREE = "aiconfigurator_core/systems/data/h100_sxm"
 GEMM = {"gemm_dtype": "bfloat16", "m": 4096, "n": 4096, "k": 4096, "kernel_source": "linear", "latency": 0.25}
@@ -174,6 +175,7 @@ def test_versions_are_ordered_as_releases_are() -> None:
     assert sorted(shuffled, key=version_key) == ordered
 
 
+@needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("system", ["a100_sxm", "h100_sxm"])
 def test_the_gate_keeps_what_is_published(published: Path, system: str) -> None:
     for table in read(Request(path=published / "aiconfigurator", system=system)):

@@ -17,6 +17,7 @@ from sampling.importers.gate import judge
 from sampling.importers.table import Request, Table
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import AdamW
+from tests.needs import needs_table
 
 
 def write(folder: Path, name: str, text: str, kind: str = "operator") -> Path:
@@ -96,6 +97,7 @@ def test_a_folder_without_its_tables_and_an_unknown_system_are_errors(tmp_path: 
         read(Request(path=tmp_path, system="gh200"))
 
 
+@needs_table("data/estimate-train-time")
 def test_published_corrupt_tables_are_quarantined_and_the_others_kept(published: Path) -> None:
     tables = read(Request(path=published / "estimate-train-time" / "original"))
     bad = {(table.hardware, table.name) for table in tables if table.rows and quarantined(table) > 0.05}

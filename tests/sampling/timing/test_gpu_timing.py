@@ -22,9 +22,10 @@ from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives.agreement import LoneRank
 from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product
+from tests.needs import needs_gpu
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs_gpu
 
 SETTINGS = TimerSettings(burst_repeats=7, most_batches=2, sustained_seconds=0.2, seconds=0.02)
 RANGES = Ranges(

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from regressors.accuracy.report import as_text
-from regressors.progress import progress_display
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
+from sampling.progress import progress_display
 from sampling.store.profiles import DATA, home_of, samples_directory
 
 

@@ -16,9 +16,9 @@ from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.donor import Donors, no_donor
 from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
-from regressors.progress import Progress
 from sampling.errors import ConfigError
 from sampling.files.disk import write_atomically
+from sampling.progress import Progress
 from sampling.store.manifest import read_manifest
 
 NOTE = """\

@@ -130,7 +130,7 @@ def _one_batch(options: argparse.Namespace) -> None:
 def _calls(options: argparse.Namespace) -> None:
     from predict.config.load import load
     from predict.workload.decompose import requests_of_runs
-    from sampling.choosing.requests import calls_file_content
+    from sampling.choosing.calls_file import calls_file_content
 
     runs = [load(config) for config in options.configs]
     hardware = sorted({run.cluster.gpu.name for run in runs})

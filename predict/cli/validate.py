@@ -137,7 +137,7 @@ def _validate_memory(options: argparse.Namespace) -> None:
         )
     from predict.validate.published.memory import as_json, judge_memory
     from predict.validate.published.row import read_rows
-    from regressors.progress import progress_display
+    from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
     with progress_display("counting") as progress:

@@ -15,10 +15,10 @@ from regressors.accuracy.transfer import transfers
 from regressors.accuracy.units import Unit, own_units, published_units
 from regressors.dataset.splits import SPLITS, hold_outs
 from regressors.features.arrays import Mask
-from regressors.progress import Progress, progress_display
 from sampling.call import Call
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
+from sampling.progress import Progress, progress_display
 
 TITLE = "Accuracy of the time models"
 NOTE = """\

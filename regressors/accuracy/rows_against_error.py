@@ -22,12 +22,12 @@ from regressors.active.choice import Timed, Untimed, batch_rows, fill_space, nex
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Floats
 from regressors.models.candidates import BLEND, fit_candidate
-from regressors.progress import progress_display
 from sampling.errors import SamplesError, UserError
 from sampling.importers import aiconfigurator
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of, timed_once
 from sampling.importers.table import Request, Table
+from sampling.progress import progress_display
 
 VERSION = 1
 TABLES = {"gemm": "gemm", "context_attention": "attention", "moe": "moe"}

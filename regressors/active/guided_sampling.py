@@ -6,7 +6,6 @@ then a space-filling share, then batch after batch of those on which models of t
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -21,14 +20,15 @@ from regressors.features.arrays import Floats
 from regressors.features.pricing import Priced, price
 from regressors.features.schema import schema_of
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
-from sampling.__main__ import parser as sampling_parser
-from sampling.__main__ import run, told
+from sampling.__main__ import exit_code_of, run
 from sampling.call import Call, Request
-from sampling.choosing.requests import missing
+from sampling.choosing.tasks import SamplingTask, missing
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.ranks.job import RunJob
 from sampling.ranks.rank import rank_from
-from sampling.session.session import Outcome, RunJob, Tell, Wanted, sample
+from sampling.session.options import session_parser
+from sampling.session.run_tasks import Outcome, run_tasks
 from sampling.store.manifest import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -47,7 +47,8 @@ SETUP_S = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    parser = session_parser("python -m regressors.active.guided_sampling", str(__doc__), models=POOL_MODELS)
+    options = parser.parse_args(arguments)
 
     def session() -> int:
         if rank_from(os.environ) is not None:
@@ -55,64 +56,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "guided sampling runs on one machine, and this process is one rank of several; run `python -m sampling` "
                 "on every rank instead"
             )
-        return run(options, None, take=guided)
+        return run(options, strategy=guided)
 
-    return told(session)
-
-
-def parser() -> argparse.ArgumentParser:
-    commands = sampling_parser()
-    commands.prog = "python -m regressors.active.guided_sampling"
-    commands.description = __doc__
-    commands.set_defaults(models=POOL_MODELS)
-    return commands
+    return exit_code_of(session)
 
 
 def guided(
-    directory: Path,
-    manifest: Manifest,
-    wanted: Sequence[Wanted],
-    *,
-    budget_s: float,
-    tell: Tell,
-    run_job: RunJob | None = None,
+    directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
 ) -> Outcome:
-    """As `sampling.session.session.sample`, but of what fills the space, what teaches most; the calls of named runs come first as ever.
+    """The strategy of `sampling.session.run_tasks` that times the calls of named runs first, then the most informative shapes.
 
-    Only of these the outcome says how many were not reached.
+    The outcome counts only calls of named runs as not reached: the other tasks are pools to choose from.
     """
     end = time.monotonic() + budget_s
 
-    def take(entries: Sequence[Wanted], until: float) -> Outcome:
+    def time_until(chosen: Sequence[SamplingTask], until: float) -> Outcome:
         left_s = max(0.0, until - time.monotonic())
-        return sample(directory, manifest, entries, budget_s=left_s, tell=tell, run_job=run_job)
+        return run_tasks(directory, manifest, chosen, budget_s=left_s, run_job=run_job)
 
-    named = [entry for entry in wanted if not entry.fills]
-    spaces = [entry for entry in wanted if entry.fills]
-    needed = [request for entry in named for request in entry.requests]
-    take(named, end)
-    for place, entry in enumerate(spaces):
+    named = [task for task in tasks if not task.fills_space]
+    pools = [task for task in tasks if task.fills_space]
+    needed = [request for task in named for request in task.requests]
+    time_until(named, end)
+    for index, pool in enumerate(pools):
         now = time.monotonic()
-        share_end = now + (end - now) / (len(spaces) - place)
-        _fill(directory, manifest, entry, needed, until=share_end, take=take)
-    # a pool is there to choose from, not to be timed as a whole
-    return take(named, time.monotonic())
+        share_end = now + (end - now) / (len(pools) - index)
+        _sample_pool(directory, manifest, pool, needed, until=share_end, time_until=time_until)
+    return time_until(named, time.monotonic())
 
 
-def _fill(
+def _sample_pool(
     directory: Path,
     manifest: Manifest,
-    entry: Wanted,
+    pool: SamplingTask,
     needed: Sequence[Request],
     *,
     until: float,
-    take: Callable[[Sequence[Wanted], float], Outcome],
+    time_until: Callable[[Sequence[SamplingTask], float], Outcome],
 ) -> None:
-    """Batch after batch until the time is over; what was tried in vain is not tried again."""
+    """Time batch after batch of a pool until the time is over; calls that left no row are not tried again."""
     cluster = load_cluster(
         hardware=manifest.hardware,
-        nodes=entry.nodes,
-        gpus_per_node=entry.busy_ranks,
+        nodes=pool.nodes,
+        gpus_per_node=pool.busy_ranks,
         profile=manifest.profile,
         cores=manifest.device.get("cores"),
     )
@@ -121,16 +107,16 @@ def _fill(
         rows = [row for row in iterate_samples(read_samples(directory)) if not row.quarantine]
         lacking = [
             request
-            for request in missing(entry.requests, rows, entry.busy_ranks, entry.visits)
+            for request in missing(pool.requests, rows, pool.busy_ranks, pool.visits)
             if request.call not in tried
         ]
-        own = [row for row in rows if row.busy_ranks == entry.busy_ranks and row.threads == cluster.threads]
+        own = [row for row in rows if row.busy_ranks == pool.busy_ranks and row.threads == cluster.threads]
         batch = first_batch(own, lacking) if not tried else []
         batch = batch or next_batch(own, lacking, needed, cluster)
         if not batch:
             return
         tried.update(request.call for request in batch)
-        take([replace(entry, requests=batch, fills=False)], until)
+        time_until([replace(pool, requests=batch, fills_space=False)], until)
 
 
 def first_batch(rows: Sequence[Sample], lacking: Sequence[Request]) -> list[Request]:

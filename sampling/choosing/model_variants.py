@@ -1,15 +1,16 @@
-"""What models have beside plain dense layers, drawn space-filling: mixtures, other attention, other precisions."""
+"""Calls that plain dense layers do not make: mixtures of experts, other attention, other precisions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sampling.arithmetic.expert_rows import BALANCED, POWER_LAW
 from sampling.call import Call
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
+from sampling.choosing.ranges import VariantRanges
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
@@ -18,42 +19,26 @@ from sampling.operators.streaming import Dropout, Stream
 from sampling.operators.unfused_attention import UnfusedAttention
 
 DIMENSIONS = 6
-"""Of the unit cube: experts, topk, width of an expert, skew, head size, window."""
+"""Dimensions of the unit cube: experts, topk, width of an expert, skew, head size, window."""
 LATENT = (192, 128)
-"""Sizes of a key's and a value's head in multi-head latent attention (DeepSeek-V3, arXiv 2412.19437, section 4.2)."""
+"""Head sizes of keys and values in multi-head latent attention (DeepSeek-V3, arXiv 2412.19437, section 4.2)."""
 SCORES_BYTES = 2**33
-"""The largest scores that unfused attention is drawn with: beyond, nobody runs it."""
+"""Largest score matrix that unfused attention is drawn with; nobody runs it on more."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VarietyRanges:
-    """The box. `skews` are A of the power laws by which tokens fall on experts; a query sees `windows` keys; `kernels` are
-    attention's by name and `dtypes` a product's. `compiled` has torch.compile run some.
-    """
-
-    experts: tuple[int, int]
-    topk: tuple[int, int]
-    skews: tuple[float, ...]
-    windows: tuple[int, int]
-    head_dims: tuple[int, ...]
-    kernels: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    compiled: bool = False
-
-
-def variety_of(layer: DenseLayer, point: Sequence[float], index: int, ranges: VarietyRanges) -> tuple[Call, ...]:
-    """The calls at a point of the unit cube, of models as large as `layer`; `index` says whose turn a kernel is."""
+def variant_calls(layer: DenseLayer, point: Sequence[float], index: int, ranges: VariantRanges) -> tuple[Call, ...]:
+    """The calls at a point of the unit cube, for models as large as `layer`; kernels take turns by `index`."""
     mixture = _mixture(layer, point, index, ranges)
-    calls: list[Call] = [mixture, *_parts_of(mixture), *_attentions(layer, point, index, ranges)]
+    calls: list[Call] = [mixture, *_operators_of(mixture), *_attentions(layer, point, index, ranges)]
     calls += _unfused(layer, ranges.compiled)
-    calls += _passes(layer)
-    calls += [_product(layer, dtype) for dtype in ranges.dtypes]
+    calls += _memory_passes(layer)
+    calls += [_gemm(layer, dtype) for dtype in ranges.dtypes]
     if ranges.compiled:
         calls += [replace(layer, compiled=True), replace(mixture, compiled=True)]
     return tuple(dict.fromkeys(calls))
 
 
-def _mixture(layer: DenseLayer, point: Sequence[float], index: int, ranges: VarietyRanges) -> MoELayer:
+def _mixture(layer: DenseLayer, point: Sequence[float], index: int, ranges: VariantRanges) -> MoELayer:
     experts = 2 ** round(_log_between(ranges.experts, point[0]))
     topk = min(experts, round(2 ** _log_between(ranges.topk, point[1])))
     # all experts of a token together are about as wide as the dense layer's MLP, or half of it
@@ -79,15 +64,15 @@ def _mixture(layer: DenseLayer, point: Sequence[float], index: int, ranges: Vari
     )
 
 
-def _parts_of(mixture: MoELayer) -> Iterator[Call]:
-    """The calls that dense layers lack, and the products that experts are made of."""
+def _operators_of(mixture: MoELayer) -> Iterator[Call]:
+    """The calls that dense layers lack, and the GEMMs that experts are made of."""
     for call, _ in mixture.mixture_calls():
         yield call
         if isinstance(call, ExpertMLP):
-            yield from (part.call for part in call.parts("forward"))
+            yield from (operator.call for operator in call.parts("forward"))
 
 
-def _attentions(layer: DenseLayer, point: Sequence[float], index: int, ranges: VarietyRanges) -> Iterator[Call]:
+def _attentions(layer: DenseLayer, point: Sequence[float], index: int, ranges: VariantRanges) -> Iterator[Call]:
     head_dim = ranges.head_dims[int(point[4] * len(ranges.head_dims))]
     heads = max(2, round(layer.hidden / head_dim / 2) * 2)
     shape = Attention(
@@ -101,7 +86,7 @@ def _attentions(layer: DenseLayer, point: Sequence[float], index: int, ranges: V
     )
     yield shape
     # a window of more than half the sequence hides little
-    low, high = (min(end, layer.seq_len // 2) for end in ranges.windows)
+    low, high = (min(size, layer.seq_len // 2) for size in ranges.windows)
     yield replace(shape, window=round(2 ** _log_between((low, high), point[5])))
     if ranges.kernels:
         yield replace(shape, kernel=ranges.kernels[index % len(ranges.kernels)])
@@ -119,7 +104,7 @@ def _attentions(layer: DenseLayer, point: Sequence[float], index: int, ranges: V
 
 
 def _unfused(layer: DenseLayer, compiled: bool) -> Iterator[Call]:
-    """Both ways of its softmax where there is a compiler, and their parts."""
+    """Attention with a plain and, where there is a compiler, a fused softmax, and the operators of each."""
     rows = max(1, min(layer.batch, int(SCORES_BYTES / (layer.item_bytes * layer.heads * layer.seq_len**2))))
     for fused_softmax in (False, True)[: 1 + compiled]:
         whole = UnfusedAttention(
@@ -131,20 +116,20 @@ def _unfused(layer: DenseLayer, compiled: bool) -> Iterator[Call]:
             fused_softmax=fused_softmax,
         )
         yield whole
-        yield from (part.call for part in whole.parts("forward"))
+        yield from (operator.call for operator in whole.parts("forward"))
 
 
-def _passes(layer: DenseLayer) -> Iterator[Call]:
-    """What training streams through memory beside the layers' own work."""
+def _memory_passes(layer: DenseLayer) -> Iterator[Call]:
+    """Passes over memory that training makes besides the layers' own work."""
     yield Dropout(dtype=layer.dtype, count=layer.batch * layer.seq_len * layer.hidden)
     yield Stream(dtype=layer.dtype, size_bytes=2 * layer.item_bytes * layer.hidden * layer.ffn)
 
 
-def _product(layer: DenseLayer, dtype: str) -> Gemm:
+def _gemm(layer: DenseLayer, dtype: str) -> Gemm:
     return Gemm(dtype=dtype, m=layer.batch * layer.seq_len, n=layer.ffn, k=layer.hidden)
 
 
-def _log_between(box: tuple[int, int], share: float) -> float:
-    """log2 of the point that lies `share` of the way through the box on a log scale."""
-    low, high = (math.log2(end) for end in box)
+def _log_between(low_high: Sequence[int], share: float) -> float:
+    """log2 of the size that lies `share` of the way from low to high on a log scale."""
+    low, high = (math.log2(size) for size in low_high)
     return low + (high - low) * share

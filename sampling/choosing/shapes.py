@@ -1,14 +1,14 @@
-"""Which shapes to time: whole models drawn space-filling in log space, and the calls that such models make.
+"""Which shapes to time: whole models drawn evenly over log space, and the calls that such models make.
 
-Drawing models instead of bare operator sizes keeps every operator on shapes that training really runs, and gives each
-layer cell the operators it is made of.
+Whole models instead of bare operator sizes keep every operator on shapes that training really runs, and each layer cell
+is timed with the operators it is made of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sampling.arithmetic.operator import LayerSize, Operator
@@ -20,75 +20,49 @@ from sampling.cells.layer import DenseLayer
 from sampling.cells.overlap import Overlap
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.cells.sharded_adamw import ShardedAdamW
-from sampling.choosing.model_variants import DIMENSIONS, VarietyRanges, variety_of
+from sampling.choosing.model_variants import DIMENSIONS, variant_calls
+from sampling.choosing.ranges import ShapeRanges
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
 from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.vocabulary import Embedding
 
-GIVEN_SEED = 20
-VARIETY_SEED = 21
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ranges:
-    """What `configs/sampling/<kind>.yml` says: the box models are drawn from, and the precision.
-
-    `variety` is the box of what models have beside dense layers (see `VarietyRanges`), and by `every` of which models.
-    """
-
-    dtype: str
-    tokens: tuple[int, int]
-    seq_len: tuple[int, int]
-    hidden: tuple[int, int]
-    head_dims: tuple[int, ...]
-    ffn_ratio: tuple[float, float]
-    vocab: tuple[int, int]
-    layers: tuple[int, int]
-    message_bytes: tuple[int, int]
-    variety: Mapping[str, Any] = field(default_factory=dict)
+MODELS_SEED = 20
+VARIANTS_SEED = 21
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnModel:
-    """One point of the space: a model's shape and the microbatch it runs with."""
+    """One drawn point: a model's shape and the microbatch it runs with."""
 
     layer: DenseLayer
     vocab: int
     layers: int
     message_bytes: int
-    variety: tuple[Call, ...] = ()
+    variants: tuple[Call, ...] = ()
     """Calls that no dense model makes."""
 
 
-def draw_models(ranges: Ranges, count: int) -> list[DrawnModel]:
+def draw_models(ranges: ShapeRanges, count: int) -> list[DrawnModel]:
     """`count` models from a scrambled Sobol sequence (Owen 1997), so that any prefix fills the space evenly."""
     from scipy.stats import qmc
 
     power = max(1, (count - 1).bit_length())
-    points = qmc.Sobol(d=9, scramble=True, seed=GIVEN_SEED).random_base2(power)
+    points = qmc.Sobol(d=9, scramble=True, seed=MODELS_SEED).random_base2(power)
     models = [_model_at(point.tolist(), ranges) for point in points[:count]]
-    if not ranges.variety:
+    if not ranges.variants:
         return models
+    every = ranges.variants.every
     # a sequence of its own, so that a new dimension leaves the models as they are
-    others = qmc.Sobol(d=DIMENSIONS, scramble=True, seed=VARIETY_SEED).random_base2(power)
-    every, box = _variety_box(ranges.variety)
+    others = qmc.Sobol(d=DIMENSIONS, scramble=True, seed=VARIANTS_SEED).random_base2(power)
     return [
         model
         if (index + 1) % every
-        else replace(model, variety=variety_of(model.layer, other.tolist(), index // every, box))
+        else replace(model, variants=variant_calls(model.layer, other.tolist(), index // every, ranges.variants))
         for index, (model, other) in enumerate(zip(models, others[:count], strict=True))
     ]
 
 
-def _variety_box(values: Mapping[str, Any]) -> tuple[int, VarietyRanges]:
-    """Raises TypeError for a key that is not one."""
-    box: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "every"
-    }
-    return int(values.get("every", 1)), VarietyRanges(**box)
-
-
-def _model_at(point: list[float], ranges: Ranges) -> DrawnModel:
+def _model_at(point: list[float], ranges: ShapeRanges) -> DrawnModel:
     tokens = _between(ranges.tokens, point[0])
     seq_len = _round_to(min(_between(ranges.seq_len, point[1]), tokens), 16)
     head_dim = ranges.head_dims[int(point[2] * len(ranges.head_dims))]
@@ -123,9 +97,9 @@ def _model_at(point: list[float], ranges: Ranges) -> DrawnModel:
     )
 
 
-def _between(box: tuple[int, int], share: float) -> int:
-    """The point that lies `share` of the way through the box on a log scale."""
-    low, high = box
+def _between(low_high: Sequence[int], share: float) -> int:
+    """The size that lies `share` of the way from low to high on a log scale."""
+    low, high = low_high
     return round(low * math.exp(math.log(high / low) * share))
 
 
@@ -133,7 +107,7 @@ def _round_to(value: float, multiple: int) -> int:
     return max(multiple, round(value / multiple) * multiple)
 
 
-def calls_of(model: DrawnModel, ranks: int, *, with_parts: bool) -> Iterator[Call]:
+def calls_of(model: DrawnModel, ranks: int, *, with_operators: bool) -> Iterator[Call]:
     """The cells a model makes on `ranks` ranks of one node, then (on request) the operators they are made of."""
     layer = model.layer
     shape: dict[str, Any] = {
@@ -151,21 +125,21 @@ def calls_of(model: DrawnModel, ranks: int, *, with_parts: bool) -> Iterator[Cal
     yield from cells
     if ranks > 1:
         yield from group_calls_of(model, ranks)
-    if with_parts:
+    if with_operators:
         seen = set()
-        for part in (part for cell in cells for part in cell.parts("forward")):
-            if part.call not in seen:
-                seen.add(part.call)
-                yield part.call
+        for operator in (operator for cell in cells for operator in cell.parts("forward")):
+            if operator.call not in seen:
+                seen.add(operator.call)
+                yield operator.call
         size = LayerSize(**{size.name: getattr(layer, size.name) for size in fields(LayerSize)})
         for kind in registry().values():
             if issubclass(kind, Operator):
                 yield from kind.sampled_with(size)
-    yield from model.variety
+    yield from model.variants
 
 
 def group_calls_of(model: DrawnModel, ranks: int) -> Iterator[Call]:
-    """The calls that span the ranks: tensor-parallel cells, gradient reduction, pipeline hand-over, collectives."""
+    """The calls that span the ranks: tensor-parallel cells, gradient reduction, pipeline send and receive, collectives."""
     layer = model.layer
     fields: dict[str, Any] = layer.fields()
     shape: dict[str, Any] = {

@@ -18,7 +18,7 @@ from sampling.hardware.cluster import Cluster, hardware_facts, load_cluster
 from sampling.importers.fill import fill, gaps, references
 from sampling.importers.gate import judge
 from sampling.importers.table import Row, Table
-from sampling.session.session import sole_session
+from sampling.session.profile import profile_lock
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples, write_table
@@ -59,7 +59,7 @@ def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> li
     UserError for a full disk; SamplesError where the profile is another device's, or holds rows that were sampled. What is
     there stays until its replacement is whole.
     """
-    with sole_session(directory), naming_the_disk(directory):
+    with profile_lock(directory), naming_the_disk(directory):
         manifest = _manifest(directory, tables[0].hardware)
         outcomes = [_outcome(table, _session(manifest, table)) for table in tables]
         _refuse_useless(outcomes)

@@ -1,7 +1,8 @@
-"""What the orchestrator hands to the workers: calls to time, where to keep the rows, and for how long."""
+"""A job: the calls that ranks are to time, where to keep the rows, and for how long."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,19 @@ class Job:
     requests: list[tuple[str, dict[str, Any], list[Phase]]]
     nodes: int = 1
     group: tuple[int, int] | None = None
-    """Ranks, and ranks a node, of the groups that its cells run on, all groups at once; None for all ranks as one group."""
+    """Ranks, and ranks per node, of the groups that its cells run on, all groups at once; None for all ranks as one group."""
 
     @property
     def machine(self) -> Machine:
         return Machine(nodes=self.nodes, gpus_per_node=self.ranks_per_node)
+
+    @property
+    def label(self) -> str:
+        """The ranks of the job in words."""
+        per_node = f"{self.ranks_per_node} rank{'s' if self.ranks_per_node > 1 else ''}"
+        on_nodes = f"{per_node} on each of {self.nodes} nodes" if self.nodes > 1 else per_node
+        return f"{on_nodes}, {self.group[0]} at a time" if self.group else on_nodes
+
+
+RunJob = Callable[[Job, Callable[[], None]], None]
+"""Has ranks time a job and returns when they are done; meanwhile it calls the function from time to time."""

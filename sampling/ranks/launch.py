@@ -20,7 +20,7 @@ from sampling.ranks.environment import rank_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 TAIL_LINES = 15
-WATCH_S = 0.3
+POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -37,11 +37,11 @@ def launch(
     processes: int,
     threads: int,
     timeout_s: float,
-    watch: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
 
-    `watch` is called every WATCH_S seconds meanwhile. Raises UserError, which begins with `name`, with the first failed
+    `meanwhile` is called every POLL_S seconds. Raises UserError, which begins with `name`, with the first failed
     rank's last lines, or when `timeout_s` have passed. However it ends, an interrupt included, no rank outlives it.
     """
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
@@ -57,7 +57,7 @@ def launch(
                 command, env=environment(threads), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                exit_code = _wait(agent, timeout_s, watch)
+                exit_code = _wait(agent, timeout_s, meanwhile)
             except subprocess.TimeoutExpired:
                 stop(agent)
                 raise UserError(f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}") from None
@@ -67,12 +67,12 @@ def launch(
             raise UserError(f"{name}: a rank failed{failure(logs)}")
 
 
-def _wait(agent: subprocess.Popen[bytes], timeout_s: float, watch: Callable[[], None]) -> int:
+def _wait(agent: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[[], None]) -> int:
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        watch()
+        meanwhile()
         try:
-            return agent.wait(WATCH_S)
+            return agent.wait(POLL_S)
         except subprocess.TimeoutExpired:
             continue
     raise subprocess.TimeoutExpired(agent.args, timeout_s)

@@ -32,7 +32,7 @@ from sampling.hardware.machine import Machine
 from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import Watch
-from sampling.ranks.messages import leave_note
+from sampling.ranks.messages import leave_message
 from sampling.ranks.rank import Rank, rank_from
 from sampling.store.journal import append_to_journal
 from sampling.store.sample import Sample
@@ -44,10 +44,10 @@ from sampling.torch_work.collectives.agreement import Agreement, LoneRank
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 
 
-def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] = lambda: None) -> None:
+def run_job(job: Job, rank: Rank, store: Store | None, row_kept: Callable[[], None] = lambda: None) -> None:
     """Time the job's requests if this rank is among those that the job wants; `store` is the job's own, None on one rank.
 
-    Rank 0 writes the journal, and calls `told` after every row.
+    Rank 0 writes the journal, and calls `row_kept` after every row.
     """
     if rank.node >= job.nodes or rank.local_rank >= job.ranks_per_node:
         return
@@ -66,11 +66,11 @@ def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] 
         if member == 0:
             with naming_the_disk(Path(job.directory) / "journal.jsonl"):
                 append_to_journal(Path(job.directory), sample)
-            told()
+            row_kept()
 
-    def note(text: str) -> None:
+    def say(text: str) -> None:
         if rank.rank == 0:
-            leave_note(Path(job.directory), text)
+            leave_message(Path(job.directory), text)
 
     with _ranks(job, member, store, cluster) as ranks:
         time_requests(
@@ -82,7 +82,7 @@ def run_job(job: Job, rank: Rank, store: Store | None, told: Callable[[], None] 
             deadline_s=time.monotonic() + job.budget_s,
             settings=TimerSettings(**job.timer),
             keep=keep,
-            note=note,
+            say=say,
         )
         ranks.barrier()
 

@@ -16,7 +16,6 @@ from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import Watch
 from sampling.ranks.rank import Rank, host
 from sampling.ranks.worker import meeting_point, run_job, watched
-from sampling.session.session import Tell, progress_of
 
 NEVER = timedelta(days=30)
 """The watch over the ranks, not a time limit, ends a wait for a rank that is gone."""
@@ -33,11 +32,10 @@ class World:
         self._watch = watch
         self._jobs = 0
 
-    def __call__(self, job: Job, tell: Tell) -> None:
-        now = progress_of(job)
+    def __call__(self, job: Job, meanwhile: Callable[[], None]) -> None:
         self._order({"job": asdict(job)})
         try:
-            run_job(job, self._rank, PrefixStore(f"job-{self._jobs}", self._store), lambda: tell(now()))
+            run_job(job, self._rank, PrefixStore(f"job-{self._jobs}", self._store), meanwhile)
         except (UserError, KeyboardInterrupt) as error:
             # the others wait inside the job for this rank, and would for a new order in vain
             self.broken = True

@@ -55,11 +55,11 @@ class Instrument(Protocol):
 class Bench:
     """A workload's phase on its instrument, and the ranks that time it.
 
-    `unguarded` is the workload as it was built: a capture that fails is no failure of the call.
+    `as_built` is the workload as it was built: a capture that fails is no failure of the call.
     """
 
     workload: Workload
-    unguarded: Workload
+    as_built: Workload
     phase: Phase
     instrument: Instrument
     ranks: Ranks
@@ -135,7 +135,7 @@ def _burst(bench: Bench, typical_us: float) -> Timing:
 
 
 def _with_launch(bench: Bench, burst: Timing) -> Timing:
-    replayed_us = bench.instrument.replayed(bench.unguarded, bench.phase)
+    replayed_us = bench.instrument.replayed(bench.as_built, bench.phase)
     if replayed_us is None:
         return burst
     return replace(burst, launch_us=max(0.0, burst.median_us - replayed_us / bench.done_per_run))

@@ -1,64 +1,43 @@
-"""Calls that cannot be timed here are left out with a note, on all ranks or on none."""
+"""Calls that cannot be timed here are skipped with a message, on all ranks or on none."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sampling.call import Call, Phase
-from sampling.errors import ConfigError, SkippedError, UserError
+from sampling.errors import ConfigError, SkippedError
 from sampling.hardware.cluster import Cluster
-from sampling.ranks.rank import rank_from
 from sampling.timing.call_memory import MEMORY_SHARE, fits
 from sampling.timing.timer import Ranks
 from sampling.torch_work.workload_protocols import Rotates, Workload
 
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"
-"""In the words of torch's allocator for the CPU, which has no error of its own."""
+"""What torch's allocator for the CPU says, which has no error class of its own."""
 
 
 @dataclass(slots=True)
-class Notes:
-    """Why calls were left out: each reason is told once, and at the end how often."""
+class SkippedCalls:
+    """Counts skipped calls by reason, and says each reason when it first occurs."""
 
-    tell: Callable[[str], None]
+    say: Callable[[str], None]
     counts: Counter[str] = field(default_factory=Counter)
-
-    said: set[str] = field(default_factory=set)
-
-    def say(self, text: str) -> None:
-        """Something worth knowing about a call that is timed; each text once."""
-        if text not in self.said:
-            self.said.add(text)
-            self.tell(text)
 
     def add(self, reason: str) -> None:
         if not self.counts[reason]:
-            self.tell(f"left out: {reason}")
+            self.say(f"left out: {reason}")
         self.counts[reason] += 1
 
-    def close(self) -> None:
+    def summarize(self) -> None:
         if self.counts:
             each = "; ".join(f"{count} × {reason}" for reason, count in self.counts.items())
-            self.tell(f"{self.counts.total()} calls left out in all: {each}")
-
-
-def tell_on_stderr(text: str) -> None:
-    """From the first rank alone: all have the same to say."""
-    try:
-        rank = rank_from(os.environ)
-    except UserError:
-        rank = None
-    if rank is None or rank.rank == 0:
-        print(text, file=sys.stderr)
+            self.say(f"{self.counts.total()} calls left out in all: {each}")
 
 
 def refusal(call: Call, cluster: Cluster) -> str:
-    """Why the call cannot run on such a device, by its fields alone; '' if it may."""
+    """Why the call cannot run on the device, judged by its fields alone; '' if it may."""
     try:
         for phase in call.PHASES:
             call.terms(phase, cluster)
@@ -70,10 +49,10 @@ def refusal(call: Call, cluster: Cluster) -> str:
 
 
 def failure(error: Exception, *, spans_ranks: bool) -> str:
-    """The note in place of an error that only this call has; '' for one that must end the session.
+    """The reason to skip a call that failed with `error`; '' for an error that must end the session.
 
-    What torch cannot do with a shape or a dtype it says as a RuntimeError; one of a communication, or of the device itself
-    (torch.AcceleratorError), is nothing to go on after.
+    torch raises a RuntimeError for a shape or dtype that it does not support. After an error of communication, or of the
+    device itself (torch.AcceleratorError), nothing more can be timed.
     """
     import torch
 
@@ -87,16 +66,16 @@ def failure(error: Exception, *, spans_ranks: bool) -> str:
 
 
 def agreed(reason: str, ranks: Ranks) -> str:
-    """The reason if any rank has one; a rank that has none of its own says so."""
+    """The reason to skip the call if any rank has one, on every rank; '' if none has."""
     if ranks.largest(float(bool(reason))) == 0:
         return ""
     return reason or "another rank could not"
 
 
-class Guarded:
-    """A workload that stops doing anything once it failed, so that this rank keeps step with the others until all agree.
+class NoOpAfterFailure:
+    """A workload that does nothing after its first failure, so that this rank keeps step with the others until all agree.
 
-    A call that spans ranks cannot: the others wait inside it for what this rank will not send, and the error ends the job.
+    If the call spans ranks, the error ends the job instead: the others would wait inside the call for this rank.
     """
 
     def __init__(self, workload: Workload, *, spans_ranks: bool) -> None:

@@ -12,7 +12,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
 from sampling.store.sample import Sample
-from sampling.timing.failures import Guarded, Notes, agreed, failure, refusal, tell_on_stderr
+from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
@@ -35,48 +35,48 @@ def time_requests(
     deadline_s: float,
     settings: TimerSettings,
     keep: Callable[[Sample], None],
-    note: Callable[[str], None] = tell_on_stderr,
-) -> int:
-    """Time `requests` in order, handing each row to `keep`; returns how many requests were begun.
+    say: Callable[[str], None],
+) -> None:
+    """Time `requests` in order and hand each row to `keep`.
 
     `deadline_s` is on `time.monotonic`; no request is begun after it (all ranks agree on that). A call that the device
-    lacks the memory, the precision or the software for has no row, and `note` is told why.
+    lacks the memory, the precision or the software for has no row; `say` gets the reason.
     """
-    notes = Notes(note)
-    bench = _Bench(device=device, cluster=cluster, ranks=ranks, session=session, settings=settings, notes=notes)
-    begun = 0
+    skipped = SkippedCalls(say)
+    timer = _CallTimer(
+        device=device, cluster=cluster, ranks=ranks, session=session, settings=settings, say=say, skipped=skipped
+    )
     for request in requests:
         if ranks.largest(time.monotonic() - deadline_s) > 0:
             break
-        begun += 1
-        for sample in bench.time(request):
+        for sample in timer.time(request):
             keep(sample)
-    notes.close()
-    return begun
+    skipped.summarize()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Bench:
-    """A rank's device and all that stays the same from one call to the next."""
+class _CallTimer:
+    """Times calls on a rank's device."""
 
     device: torch.device
     cluster: Cluster
     ranks: Ranks
     session: int
     settings: TimerSettings
-    notes: Notes
+    say: Callable[[str], None]
+    skipped: SkippedCalls
 
     def time(self, request: Request) -> list[Sample]:
-        """The rows of a request; of one that fails, those of the phases before."""
+        """The rows of a request; if it fails, the rows of the phases before."""
         samples: list[Sample] = []
         reason = refusal(request.call, self.cluster) or self._time_phases(request, samples)
         if reason:
-            self.notes.add(reason)
+            self.skipped.add(reason)
             _free_memory()
         return samples
 
     def _time_phases(self, request: Request, samples: list[Sample]) -> str:
-        """Add the rows to `samples`; why the rest of them is lacking, or ''."""
+        """Add the rows to `samples`; the reason if some could not be timed, or ''."""
         call, reason, workload = request.call, "", None
         try:
             workload = build(call, self.device)
@@ -88,11 +88,11 @@ class _Bench:
             return self._about(call, reason)
         assert workload is not None
         if isinstance(workload, Noted) and workload.note:
-            self.notes.say(f"{call.NAME}: {workload.note}")
-        guarded = Guarded(workload, spans_ranks=call.group_size > 1)
+            self.say(f"{call.NAME}: {workload.note}")
+        tolerant = NoOpAfterFailure(workload, spans_ranks=call.group_size > 1)
         for phase in request.phases:
-            timings = self._timings(call, workload, guarded, phase)
-            if reason := agreed(guarded.reason, self.ranks):
+            timings = self._timings(call, workload, tolerant, phase)
+            if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)
             samples += [self._sample(call, phase, timing) for timing in timings]
         return ""
@@ -101,8 +101,8 @@ class _Bench:
     def _about(call: Call, reason: str) -> str:
         return reason if reason.startswith(call.NAME) else f"{call.NAME}: {reason}"
 
-    def _timings(self, call: Call, workload: Workload, guarded: Guarded, phase: Phase) -> list[Timing]:
-        """One of a CPU or a workload with a clock of its own, one in each state of a device."""
+    def _timings(self, call: Call, workload: Workload, tolerant: NoOpAfterFailure, phase: Phase) -> list[Timing]:
+        """One timing on a CPU or of a workload with a clock of its own, else one in each state of the device."""
         together = call.group_size > 1
         # ranks outside the call's group have no such workload, and go the same way
         self_timed = self.ranks.largest(float(isinstance(workload, SelfTimed))) > 0
@@ -110,8 +110,8 @@ class _Bench:
             from sampling.timing.device_states import Bench, time_states
 
             bench = Bench(
-                workload=guarded,
-                unguarded=workload,
+                workload=tolerant,
+                as_built=workload,
                 phase=phase,
                 instrument=self._gpu_clock(),
                 ranks=self.ranks,
@@ -124,7 +124,7 @@ class _Bench:
         on_cpu = self.device.type == "cpu"
         chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_clock().isolated
         timing = time_phase(
-            guarded,
+            tolerant,
             phase,
             stopwatch=workload.stopwatch if isinstance(workload, SelfTimed) else chosen,
             ranks=self.ranks,
@@ -158,7 +158,7 @@ class _Bench:
 
 @cache
 def gpu_clock(device: torch.device, cache_bytes: float) -> GpuClock:
-    """One for all calls: it holds the buffer that flushes the cache."""
+    """The clock of all calls: it holds the buffer that flushes the cache."""
     from sampling.timing.gpu_clock import GpuClock
 
     return GpuClock(device, cache_bytes)

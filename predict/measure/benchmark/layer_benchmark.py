@@ -28,7 +28,7 @@ from sampling.errors import SamplesError, UserError
 from sampling.hardware.this_device import identify, provenance
 from sampling.ranks.job import Job
 from sampling.ranks.launch import launch
-from sampling.ranks.messages import take_notes
+from sampling.ranks.messages import take_messages
 from sampling.store.sample import Sample, sample_from_row
 from sampling.timing.timer import TimerSettings
 
@@ -111,7 +111,7 @@ def _time(
         )
         journal = directory / "journal.jsonl"
         rows = journal.read_text().splitlines() if journal.is_file() else []
-        return [sample_from_row(json.loads(row)) for row in rows], take_notes(directory)
+        return [sample_from_row(json.loads(row)) for row in rows], take_messages(directory)
 
 
 def _times(

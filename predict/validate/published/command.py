@@ -12,9 +12,9 @@ from predict.prices.calibration import Calibration, calibration_json, read_calib
 from predict.validate.published.calibrate import fit
 from predict.validate.published.judge import Verdict, judge
 from predict.validate.published.row import read_rows
-from regressors.progress import progress_display
 from sampling.errors import UserError
 from sampling.files.disk import write_atomically
+from sampling.progress import progress_display
 from sampling.store.profiles import DATA
 
 PAPERS = DATA / "published" / "papers.csv"

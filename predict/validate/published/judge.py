@@ -14,8 +14,8 @@ from predict.step.estimate import StepEstimate, estimate
 from predict.step.interval import Interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
-from regressors.progress import Progress
 from sampling.errors import InfeasibleError
+from sampling.progress import Progress
 
 VERSION = 1
 PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"

@@ -13,7 +13,7 @@ from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.rank_memory import RankMemory
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
-from regressors.progress import Progress
+from sampling.progress import Progress
 
 VERSION = 1
 GIB, GB = 2**30, 1e9

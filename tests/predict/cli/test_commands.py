@@ -105,7 +105,7 @@ def test_bad_input_is_exit_code_2_with_its_place(
 
 
 def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from sampling.choosing.requests import read_calls_file
+    from sampling.choosing.calls_file import read_calls_file
 
     path = tmp_path / "calls.json"
     path.write_text(printed(capsys, "calls", DEMO))

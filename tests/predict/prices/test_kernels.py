@@ -15,7 +15,8 @@ from predict.prices.kernels import operator_us
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.catalogue import registry
-from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 PUBLIC = SHARED / "data"
 GPUS = [name for name in known_hardware() if name != "cpu"]
 CATALOGUE = {"a100_sxm": "a100-80gb", "h100_sxm": "h100-sxm", "h200_sxm": "h200"}
-RANGES = Ranges(
+RANGES = ShapeRanges(
     dtype="bf16",
     tokens=(1024, 8192),
     seq_len=(512, 4096),
@@ -45,14 +46,14 @@ RANGES = Ranges(
     vocab=(32000, 64000),
     layers=(2, 4),
     message_bytes=(1024, 4096),
-    variety={
-        "every": 2,
-        "experts": [8, 64],
-        "topk": [2, 4],
-        "skews": [0, 1.2],
-        "windows": [128, 256],
-        "head_dims": [128],
-    },
+    variants=VariantRanges(
+        every=2,
+        experts=(8, 64),
+        topk=(2, 4),
+        skews=(0, 1.2),
+        windows=(128, 256),
+        head_dims=(128,),
+    ),
 )
 
 
@@ -69,7 +70,7 @@ def from_scratch(kind: type[Call]) -> Call:
 
 
 def example_of_each() -> list[Operator]:
-    drawn = {call.NAME: call for model in draw_models(RANGES, 4) for call in calls_of(model, 2, with_parts=True)}
+    drawn = {call.NAME: call for model in draw_models(RANGES, 4) for call in calls_of(model, 2, with_operators=True)}
     kinds = [kind for kind in registry().values() if issubclass(kind, Operator)]
     calls = [drawn.get(kind.NAME) or from_scratch(kind) for kind in kinds]
     return [call for call in calls if isinstance(call, Operator)]

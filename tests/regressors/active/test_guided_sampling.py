@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,12 @@ from regressors.active import guided_sampling
 from regressors.active.guided_sampling import guided, main, next_batch, shared_out
 from sampling.call import Request
 from sampling.catalogue import make_call
+from sampling.choosing.tasks import SamplingTask
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import RMSNorm
 from sampling.ranks.job import Job
-from sampling.session.session import Outcome, Progress, Tell, Wanted
+from sampling.session.run_tasks import Outcome
 from sampling.store.journal import append_to_journal
 from sampling.store.manifest import Manifest
 from sampling.store.sample import Sample
@@ -51,7 +52,7 @@ class Stopwatchless:
         self.calls_a_job = calls_a_job
         self.jobs: list[list[Request]] = []
 
-    def __call__(self, job: Job, tell: Tell) -> None:
+    def __call__(self, job: Job, meanwhile: Callable[[], None]) -> None:
         requests = [
             Request(call=make_call(name, fields), phases=tuple(phases)) for name, fields, phases in job.requests
         ]
@@ -69,16 +70,12 @@ def pool(count: int) -> list[Request]:
     return [Request(call=call, phases=("forward",)) for call in calls]
 
 
-def silent(progress: Progress) -> None:
-    pass
-
-
 def session(directory: Path, ranks: Stopwatchless, requests: list[Request], named: list[Request]) -> Outcome:
-    wanted = [
-        Wanted(busy_ranks=1, requests=named, visits=2),
-        Wanted(busy_ranks=1, requests=requests, visits=1, fills=True),
+    tasks = [
+        SamplingTask(busy_ranks=1, requests=named, visits=2),
+        SamplingTask(busy_ranks=1, requests=requests, visits=1, fills_space=True),
     ]
-    return guided(directory, MANIFEST, wanted, budget_s=60, tell=silent, run_job=ranks)
+    return guided(directory, MANIFEST, tasks, budget_s=60, run_job=ranks)
 
 
 def test_named_calls_come_first_then_some_of_each_kind_then_batches(tmp_path: Path) -> None:
@@ -111,11 +108,11 @@ def test_a_second_session_goes_on_where_the_first_was_cut_off(tmp_path: Path) ->
 
 def test_a_budget_that_is_over_times_nothing(tmp_path: Path) -> None:
     ranks = Stopwatchless()
-    wanted = [
-        Wanted(busy_ranks=1, requests=pool(5), visits=1),
-        Wanted(busy_ranks=1, requests=pool(9), visits=1, fills=True),
+    tasks = [
+        SamplingTask(busy_ranks=1, requests=pool(5), visits=1),
+        SamplingTask(busy_ranks=1, requests=pool(9), visits=1, fills_space=True),
     ]
-    outcome = guided(tmp_path, MANIFEST, wanted, budget_s=0, tell=silent, run_job=ranks)
+    outcome = guided(tmp_path, MANIFEST, tasks, budget_s=0, run_job=ranks)
     assert not ranks.jobs
     assert outcome.not_reached == 10
 

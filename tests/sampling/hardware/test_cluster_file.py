@@ -8,10 +8,10 @@ import pytest
 
 from sampling.__main__ import main
 from sampling.errors import ConfigError
-from sampling.hardware import this_device as device
 from sampling.hardware.cluster import CONFIGS, known_hardware
 from sampling.hardware.cluster_file import read_cluster_file
 from sampling.hardware.machine import Machine
+from sampling.session import site
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
 GOOD = "{hardware: cpu, nodes: 1, gpus_per_node: 2, profile: test}"
@@ -63,8 +63,8 @@ def test_more_ranks_than_the_machine_can_run_are_refused(tmp_path: Path, capsys:
 def test_a_cluster_file_of_other_gpus_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device, "most_ranks", lambda hardware: 8)
-    monkeypatch.setattr(device, "detect_hardware", lambda: "a100-80gb")
+    monkeypatch.setattr(site, "most_ranks", lambda hardware: 8)
+    monkeypatch.setattr(site, "detect_hardware", lambda: "a100-80gb")
     cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
     assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2
     assert "this machine has 'a100-80gb'" in capsys.readouterr().err

@@ -18,8 +18,9 @@ from sampling.catalogue import make_call, registry
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
-from sampling.choosing.requests import phases_worth_timing
-from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.shapes import calls_of, draw_models
+from sampling.choosing.tasks import phases_worth_timing
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
@@ -31,7 +32,7 @@ from sampling.torch_work.cells.layer import make_layer
 from sampling.torch_work.module_workload import ModuleWorkload
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
-RANGES = Ranges(
+RANGES = ShapeRanges(
     dtype="fp32",
     tokens=(32, 64),
     seq_len=(16, 32),
@@ -41,18 +42,18 @@ RANGES = Ranges(
     vocab=(128, 256),
     layers=(2, 2),
     message_bytes=(1024, 4096),
-    variety={
-        "every": 2,
-        "experts": [4, 8],
-        "topk": [1, 2],
-        "skews": [0, 1.2],
-        "windows": [4, 8],
-        "head_dims": [16],
-        "compiled": True,
-    },
+    variants=VariantRanges(
+        every=2,
+        experts=(4, 8),
+        topk=(1, 2),
+        skews=(0, 1.2),
+        windows=(4, 8),
+        head_dims=(16,),
+        compiled=True,
+    ),
 )
 CALLS = sorted(
-    {call for model in draw_models(RANGES, 4) for call in calls_of(model, 2, with_parts=True)},
+    {call for model in draw_models(RANGES, 4) for call in calls_of(model, 2, with_operators=True)},
     key=lambda call: (call.NAME, repr(call)),
 )
 OPERATORS = [

@@ -17,7 +17,7 @@ from sampling.ranks.world import World, as_rank
 
 def lead(world: World) -> int:
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        world(Job(**job), lambda progress: None)
+        world(Job(**job), lambda: None)
     Path(sys.argv[1]).with_name("provenance.json").write_text(json.dumps(world.provenance()))
     return 0
 

@@ -21,8 +21,9 @@ from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.ranks.environment import rank_environment
 from sampling.ranks.launch import ROOT, launch
+from sampling.ranks.local import run_on_local_ranks
 from sampling.ranks.worker import ALONE, run_job
-from sampling.session.session import open_profile, run_in_own_processes
+from sampling.session.profile import open_profile
 from sampling.store.manifest import Manifest, write_manifest
 from sampling.store.tables import iterate_samples, read_samples
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
@@ -36,7 +37,7 @@ BESIDE = Overlap(dtype="fp32", m=64, n=64, k=64, collective="all_reduce", size_b
 def test_compute_and_communication_are_timed_alone_and_beside_each_other(tmp_path: Path) -> None:
     pair = SendRecv(size_bytes=4096, ranks=2, ranks_per_node=2)
     alone = (REDUCE, pair, BESIDE.compute)
-    run_in_own_processes(job_of(tmp_path, 2, *alone, BESIDE), lambda progress: None)
+    run_on_local_ranks(job_of(tmp_path, 2, *alone, BESIDE), lambda: None)
     rows = {(sample.call, sample.phase): sample.time_us for sample in kept(tmp_path)}
     assert rows.keys() == {(call, phase) for call in (*alone, BESIDE) for phase in call.PHASES}
     assert all(time_us > 0 for time_us in rows.values())
@@ -91,6 +92,6 @@ def test_rows_that_a_full_disk_keeps_out_of_the_tables_stay_in_the_journal(
 
     with monkeypatch.context() as patch, pytest.raises(UserError, match=r"cannot be written \(No space left") as told:
         patch.setattr(pandas.DataFrame, "to_parquet", full)
-        open_profile(tmp_path, profile="test", hardware="cpu", fresh=False)
+        open_profile(tmp_path, profile="test", hardware="cpu")
     assert str(tmp_path) in str(told.value)
     assert len(kept(tmp_path)) == 4

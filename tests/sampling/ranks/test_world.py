@@ -78,7 +78,7 @@ def test_the_command_runs_as_it_is_under_srun(tmp_path: Path) -> None:
     directory = tmp_path / "samples" / "test"
     assert across in {row.call for row in kept(directory)}
     session = read_manifest(directory).sessions[0]
-    assert session["network"]["nodes"] == 2
+    assert session["communication"]["nodes"] == 2
 
 
 def start_task(task: int, port: int, folder: Path) -> subprocess.Popen[str]:

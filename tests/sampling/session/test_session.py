@@ -13,7 +13,7 @@ import torch
 from sampling.__main__ import main
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
-from sampling.session.session import sole_session
+from sampling.session.profile import open_profile, profile_lock
 from sampling.store.journal import append_to_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
@@ -105,16 +105,14 @@ def test_calls_of_more_ranks_than_cores_are_refused(tmp_path: Path, capsys: pyte
 
 def test_a_second_session_of_a_profile_is_turned_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "1", "--fresh"]
-    with sole_session(tmp_path / "samples" / "test"):
+    with profile_lock(tmp_path / "samples" / "test"):
         assert main(arguments) == 2
     assert "another session is sampling" in capsys.readouterr().err
-    with sole_session(tmp_path / "samples" / "test"):  # the lock went with its holder
+    with profile_lock(tmp_path / "samples" / "test"):  # the lock went with its holder
         pass
 
 
 def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path) -> None:
-    from sampling.session.session import open_profile
-
     directory = tmp_path / "samples" / "test"
     write_manifest(directory, Manifest(profile="test", hardware="cpu", device=identify("cpu")))
     sample = Sample(
@@ -130,7 +128,7 @@ def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path
         session=0,
     )
     append_to_journal(directory, sample)
-    manifest = open_profile(directory, profile="test", hardware="cpu", fresh=False)
+    manifest = open_profile(directory, profile="test", hardware="cpu")
     assert stored(tmp_path) == [sample]
     assert len(manifest.sessions) == 1
 

@@ -80,7 +80,7 @@ class Device:
 def bench(device: Device, **changes: object) -> Bench:
     values = Bench(
         workload=Workpiece(),
-        unguarded=Workpiece(),
+        as_built=Workpiece(),
         phase="forward",
         instrument=device,
         ranks=LoneRank(),

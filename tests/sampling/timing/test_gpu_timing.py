@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from sampling.call import Call, Request
-from sampling.choosing.requests import phases_worth_timing
-from sampling.choosing.shapes import Ranges, draw_models
+from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.shapes import draw_models
+from sampling.choosing.tasks import phases_worth_timing
 from sampling.errors import SamplesError, SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import detect_hardware
@@ -28,7 +29,7 @@ from tests.sampling.cells.layer_shapes import MOE_LAYER
 pytestmark = needs_gpu
 
 SETTINGS = TimerSettings(burst_repeats=7, most_batches=2, sustained_seconds=0.2, seconds=0.02)
-RANGES = Ranges(
+RANGES = ShapeRanges(
     dtype="bf16",
     tokens=(512, 1024),
     seq_len=(256, 512),
@@ -38,16 +39,16 @@ RANGES = Ranges(
     vocab=(1024, 2048),
     layers=(1, 1),
     message_bytes=(1024, 4096),
-    variety={
-        "experts": [8, 16],
-        "topk": [1, 4],
-        "skews": [0, 1.2],
-        "windows": [64, 128],
-        "head_dims": [64, 128],
-        "kernels": ["flash", "efficient"],
-        "dtypes": ["fp16", "fp8", "tf32"],
-        "compiled": True,
-    },
+    variants=VariantRanges(
+        experts=(8, 16),
+        topk=(1, 4),
+        skews=(0, 1.2),
+        windows=(64, 128),
+        head_dims=(64, 128),
+        kernels=("flash", "efficient"),
+        dtypes=("fp16", "fp8", "tf32"),
+        compiled=True,
+    ),
 )
 
 
@@ -77,7 +78,7 @@ def timed(call: Call, device: torch.device, cluster: Cluster) -> tuple[list[Samp
         deadline_s=time.monotonic() + 600,
         settings=SETTINGS,
         keep=rows.append,
-        note=notes.append,
+        say=notes.append,
     )
     return rows, notes
 
@@ -116,7 +117,7 @@ def test_experts_have_grouped_kernels(device: torch.device) -> None:
     assert grouped_product(device, "bf16", 512, 256) is not by_loop
 
 
-@pytest.mark.parametrize("call", draw_models(RANGES, 2)[0].variety, ids=lambda call: call.NAME)
+@pytest.mark.parametrize("call", draw_models(RANGES, 2)[0].variants, ids=lambda call: call.NAME)
 def test_every_drawn_call_runs_or_says_why(call: Call, device: torch.device) -> None:
     try:
         workload = build(call, device)

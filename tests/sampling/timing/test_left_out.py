@@ -89,7 +89,7 @@ def timed(calls: list[Gemm], cluster: Cluster, ranks: LoneRank | None = None) ->
         deadline_s=time.monotonic() + 60,
         settings=SETTINGS,
         keep=rows.append,
-        note=notes.append,
+        say=notes.append,
     )
     return rows, notes
 

@@ -9,23 +9,24 @@ import pytest
 from sampling.call import Call, Request
 from sampling.cells.overlap import Overlap
 from sampling.cells.sharded_adamw import ShardedAdamW
-from sampling.choosing.session_plan import CollectiveGrid, Plan, collective_grid, plan_for
+from sampling.choosing.collective_sweep import collective_sweep
+from sampling.choosing.task_placement import PlacedTasks, place_tasks
+from sampling.choosing.tasks import SamplingTask
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import Placement, groups_of, placement_of
 from sampling.hardware.machine import Machine
 from sampling.operators.gemm import Gemm
-from sampling.session.session import Wanted
 
 NODES = Machine(nodes=2, gpus_per_node=8)
-GRID = list(collective_grid(NODES, (2**10, 2**32), CollectiveGrid(sizes=12)))
+GRID = list(collective_sweep(NODES, (2**10, 2**32), 12))
 GEMM = Gemm(dtype="fp32", m=8, n=8, k=8)
 CELL = ShardedAdamW(dtype="fp32", parameters=64, tensors=1, dp=16, group_nodes=2)
 
 
-def plan(*calls: Call, machine: Machine = NODES, memory_gib: float = 80.0) -> Plan:
+def placed(*calls: Call, machine: Machine = NODES, memory_gib: float = 80.0) -> PlacedTasks:
     ranks = machine.gpus_per_node
-    wanted = Wanted(busy_ranks=ranks, requests=[Request(call=call, phases=call.PHASES) for call in calls], visits=1)
-    return plan_for(machine, [wanted], lambda ranks: memory_gib * 2**30)
+    task = SamplingTask(busy_ranks=ranks, requests=[Request(call=call, phases=call.PHASES) for call in calls], visits=1)
+    return place_tasks(machine, [task], lambda ranks: memory_gib * 2**30)
 
 
 def test_the_grid_spans_all_sizes_and_placements_and_nothing_twice() -> None:
@@ -48,7 +49,7 @@ def test_calls_are_put_on_the_nodes_and_groups_that_they_need() -> None:
     spread = replace(pair, ranks_per_node=1)
     half = replace(CELL, dp=4, group_nodes=1)
     strided = replace(CELL, dp=4)
-    jobs = plan(GEMM, pair, spread, half, strided, CELL).wanted
+    jobs = placed(GEMM, pair, spread, half, strided, CELL).tasks
     assert [(job.nodes, job.group, [request.call for request in job.requests]) for job in jobs] == [
         (1, None, [GEMM, pair]),
         (2, None, [spread, CELL]),
@@ -68,9 +69,9 @@ def test_calls_are_put_on_the_nodes_and_groups_that_they_need() -> None:
     ],
 )
 def test_groups_that_the_cluster_cannot_form_are_left_out_and_counted(call: Call) -> None:
-    found = plan(call, GEMM)
+    found = placed(call, GEMM)
     assert found.misplaced == 1
-    assert [request.call for job in found.wanted for request in job.requests] == [GEMM]
+    assert [request.call for job in found.tasks for request in job.requests] == [GEMM]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,13 @@ def test_groups_that_the_cluster_cannot_form_are_left_out_and_counted(call: Call
     ],
 )
 def test_calls_that_span_nodes_cannot_be_timed_on_one(call: Call, ranks: int, fits: bool) -> None:
-    found = plan(call, machine=Machine(nodes=1, gpus_per_node=ranks))
-    assert (len(found.wanted), found.misplaced) == ((1, 0) if fits else (0, 1))
+    found = placed(call, machine=Machine(nodes=1, gpus_per_node=ranks))
+    assert (len(found.tasks), found.misplaced) == ((1, 0) if fits else (0, 1))
 
 
 def test_buffers_larger_than_their_share_of_memory_are_left_out_and_counted() -> None:
     large = AllToAll(size_bytes=2**32, ranks=8, ranks_per_node=8)
     beside = Overlap(dtype="bf16", m=1, n=1, k=1, collective="all_to_all", size_bytes=2**32, ranks=8, ranks_per_node=8)
     assert large.buffer_bytes() == beside.buffer_bytes() == 2 * 2**32
-    assert plan(large, beside, GEMM, memory_gib=16).too_large == 2
-    assert plan(large, beside, GEMM, memory_gib=24).too_large == 0
+    assert placed(large, beside, GEMM, memory_gib=16).too_large == 2
+    assert placed(large, beside, GEMM, memory_gib=24).too_large == 0

@@ -1,24 +1,22 @@
-"""What a session asks for: draws, calls files, and what is left out because it is there."""
+"""Shapes that a session draws, and the rows of them that it still lacks."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from sampling.call import Request
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
-from sampling.choosing.requests import calls_file_content, missing, read_calls_file, space_filling
-from sampling.choosing.shapes import Ranges, draw_models
-from sampling.errors import ConfigError
+from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.shapes import draw_models
+from sampling.choosing.tasks import missing, requests_of_models
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
 
-RANGES = Ranges(
+RANGES = ShapeRanges(
     dtype="fp32",
     tokens=(64, 1024),
     seq_len=(32, 512),
@@ -65,7 +63,7 @@ def test_draws_fill_every_octave_of_the_hidden_size() -> None:
 
 
 def test_cells_come_with_their_operators_for_every_second_model() -> None:
-    names = [request.call.NAME for request in space_filling(draw_models(RANGES, 2), 1)]
+    names = [request.call.NAME for request in requests_of_models(draw_models(RANGES, 2), 1)]
     assert names.count("dense_layer") == names.count("output_head") == 2
     second = names[names.index("gemm") :]
     assert "gemm" not in second[second.index("dense_layer") :]
@@ -73,13 +71,13 @@ def test_cells_come_with_their_operators_for_every_second_model() -> None:
 
 def test_cells_that_span_ranks_are_asked_for_on_two_ranks_only() -> None:
     models = draw_models(RANGES, 1)
-    alone, together = ({request.call.group_size for request in space_filling(models, ranks)} for ranks in (1, 2))
+    alone, together = ({request.call.group_size for request in requests_of_models(models, ranks)} for ranks in (1, 2))
     assert alone == {1}
     assert together == {1, 2}
 
 
 def test_backwards_that_span_ranks_are_not_split() -> None:
-    for request in space_filling(draw_models(RANGES, 1), 2):
+    for request in requests_of_models(draw_models(RANGES, 1), 2):
         if isinstance(request.call, DenseLayer):
             assert ("backward_weight" in request.phases) == (request.call.tp == 1)
 
@@ -97,30 +95,32 @@ def test_a_visit_is_counted_by_its_burst_alone() -> None:
     assert missing([request], both, 2, visits=2) == [request]
 
 
-VARIETY = {
-    "every": 4,
-    "experts": [8, 256],
-    "topk": [1, 8],
-    "skews": [0, 1.2],
-    "windows": [256, 4096],
-    "head_dims": [64, 128, 256],
-    "kernels": ["flash", "math"],
-    "dtypes": ["fp8"],
-    "compiled": True,
-}
+VARIANTS = VariantRanges(
+    every=4,
+    experts=(8, 256),
+    topk=(1, 8),
+    skews=(0, 1.2),
+    windows=(256, 4096),
+    head_dims=(64, 128, 256),
+    kernels=("flash", "math"),
+    dtypes=("fp8",),
+    compiled=True,
+)
 
 
-def test_varieties_leave_the_models_as_they_are_and_come_after_them() -> None:
-    models = draw_models(replace(RANGES, variety=VARIETY), 16)
-    assert [replace(model, variety=()) for model in models] == draw_models(RANGES, 16)
-    assert [bool(model.variety) for model in models] == [(index + 1) % 4 == 0 for index in range(16)]
-    calls = [request.call for request in space_filling(models[:4], 1)]
-    assert calls[-len(models[3].variety) :] == list(models[3].variety)
+def test_variants_leave_the_models_as_they_are_and_come_after_them() -> None:
+    models = draw_models(replace(RANGES, variants=VARIANTS), 16)
+    assert [replace(model, variants=()) for model in models] == draw_models(RANGES, 16)
+    assert [bool(model.variants) for model in models] == [(index + 1) % 4 == 0 for index in range(16)]
+    calls = [request.call for request in requests_of_models(models[:4], 1)]
+    assert calls[-len(models[3].variants) :] == list(models[3].variants)
 
 
-def test_varieties_stay_in_their_box() -> None:
+def test_variants_stay_in_their_box() -> None:
     calls = [
-        call for model in draw_models(replace(RANGES, variety={**VARIETY, "every": 1}), 32) for call in model.variety
+        call
+        for model in draw_models(replace(RANGES, variants=replace(VARIANTS, every=1)), 32)
+        for call in model.variants
     ]
     mixtures = [call for call in calls if isinstance(call, MoELayer)]
     assert {call.experts for call in mixtures} == {8, 16, 32, 64, 128, 256}
@@ -135,7 +135,7 @@ def test_varieties_stay_in_their_box() -> None:
 
 
 def test_a_compiled_layer_has_no_halves_to_time() -> None:
-    for request in space_filling(draw_models(replace(RANGES, variety=VARIETY), 4), 1):
+    for request in requests_of_models(draw_models(replace(RANGES, variants=VARIANTS), 4), 1):
         if request.call.fields().get("compiled"):
             assert request.phases == ("forward", "backward", "backward_accumulate")
 
@@ -151,59 +151,3 @@ def test_visits_of_one_call_lie_a_round_of_all_calls_apart() -> None:
 def test_a_quarantined_row_or_one_of_another_layout_answers_nothing(other: Sample) -> None:
     request = Request(call=GEMM, phases=("forward",))
     assert missing([request], [other], 2, visits=1) == [request]
-
-
-def test_a_calls_file_comes_back_as_it_went_out(tmp_path: Path) -> None:
-    requests = {1: [Request(call=GEMM, phases=("forward",))], 2: [Request(call=GEMM, phases=("backward",))]}
-    path = tmp_path / "calls.json"
-    path.write_text(json.dumps(calls_file_content(requests, "abacus")))
-    assert read_calls_file(path, "abacus") == requests
-
-
-def test_calls_of_other_hardware_are_refused_with_both_names(tmp_path: Path) -> None:
-    path = tmp_path / "calls.json"
-    path.write_text(json.dumps(calls_file_content({1: [Request(call=GEMM, phases=("forward",))]}, "abacus")))
-    with pytest.raises(ConfigError, match=r"calls\.json: hardware: .*'abacus'.*'slide rule'.*--hardware"):
-        read_calls_file(path, "slide rule")
-
-
-ENTRY = {"ranks_per_node": 1, "call": "gemm", "fields": GEMM.fields(), "phases": ["forward"]}
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        3,
-        {},
-        {key: value for key, value in ENTRY.items() if key != "fields"},
-        ENTRY | {"fields": 3},
-        ENTRY | {"fields": {"dtype": "fp32", "m": "many", "n": 1, "k": 1}},
-        ENTRY | {"call": "gem"},
-        ENTRY | {"call": ["gemm"]},
-        ENTRY | {"phases": ["sideways"]},
-        ENTRY | {"phases": 3},
-        ENTRY | {"ranks_per_node": "two"},
-        ENTRY | {"ranks_per_node": 0},
-    ],
-)
-def test_an_entry_that_is_no_call_is_named_by_its_place(tmp_path: Path, entry: object) -> None:
-    path = tmp_path / "calls.json"
-    path.write_text(json.dumps({"version": 2, "hardware": "abacus", "calls": [ENTRY, entry]}))
-    with pytest.raises(ConfigError, match=r"(?s)calls\.json: calls\[1\][.:].*predict calls"):
-        read_calls_file(path, "abacus")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b'{"version": 0}', b'{"version": 2}', b'{"version": 2, "calls": 3}', b"\xff\xfe"],
-)
-def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "calls.json"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"calls\.json.*predict calls"):
-        read_calls_file(path, "abacus")
-
-
-def test_a_missing_calls_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
-        read_calls_file(tmp_path / "none.json", "abacus")

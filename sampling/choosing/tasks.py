@@ -1,0 +1,108 @@
+"""What a session times, in order of importance: calls that named runs need, then calls that fill the space of shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sampling.call import Call, Phase, Request
+from sampling.choosing.calls_file import read_calls_file
+from sampling.choosing.collective_sweep import collective_sweep
+from sampling.choosing.ranges import ShapeRanges
+from sampling.choosing.shapes import DrawnModel, calls_of, draw_models
+from sampling.collectives.topology import Placement
+from sampling.errors import ConfigError
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.machine import Machine
+from sampling.store.sample import Sample
+
+VISITS_OF_NAMED = 3
+"""Moments at which a call that a named run needs is timed: a shared machine drifts by 5–15 % over minutes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingTask:
+    """Requests to time with `busy_ranks` ranks on each of `nodes`, each at `visits` moments of the session."""
+
+    busy_ranks: int
+    requests: Sequence[Request]
+    visits: int
+    nodes: int = 1
+    group: Placement | None = None
+    """Placement of the groups that cells run on, where it is not all ranks together."""
+    fills_space: bool = False
+    """Whether the task takes an even share of the budget that the others leave."""
+
+
+def tasks_of_runs(calls: Path, hardware: str, gpus_per_node: int) -> Iterator[SamplingTask]:
+    """One task per number of ranks per node in a calls file; ConfigError where a node here has fewer ranks."""
+    for ranks, requests in sorted(read_calls_file(calls, hardware_facts(hardware).name).items()):
+        if ranks > gpus_per_node:
+            raise ConfigError(
+                f"{calls}: needs {ranks} ranks on one node, and this machine can run {gpus_per_node}; sample on a machine as "
+                "large as the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
+            )
+        yield SamplingTask(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED)
+
+
+def space_filling_tasks(
+    ranges: ShapeRanges, models: int, machine: Machine, rank_counts: Sequence[int]
+) -> Iterator[SamplingTask]:
+    """The operators and cells of `models` drawn models, at each number of busy ranks per node; then the collectives."""
+    drawn = draw_models(ranges, models)
+    for ranks in rank_counts:
+        requests = list(requests_of_models(drawn, ranks))
+        yield SamplingTask(busy_ranks=ranks, requests=requests, visits=1, fills_space=True)
+    machine = replace(machine, gpus_per_node=rank_counts[-1])
+    if ranges.collectives and machine.ranks > 1:
+        calls = collective_sweep(machine, ranges.message_bytes, ranges.collectives.sizes)
+        yield SamplingTask(
+            busy_ranks=machine.gpus_per_node,
+            requests=[Request(call=call, phases=call.PHASES) for call in calls],
+            visits=1,
+            nodes=machine.nodes,
+            fills_space=True,
+        )
+
+
+def requests_of_models(models: Iterable[DrawnModel], ranks: int) -> Iterator[Request]:
+    """Every cell of every model, and the operators they are made of for every second model, since cells carry a step."""
+    for index, model in enumerate(models):
+        for call in calls_of(model, ranks, with_operators=index % 2 == 0):
+            yield Request(call=call, phases=phases_worth_timing(call))
+
+
+def phases_worth_timing(call: Call) -> tuple[Phase, ...]:
+    """All phases, except the two halves of a backward that spans ranks or is compiled.
+
+    Schedules that split the backward run on whole layers, and a compiled backward is a single piece.
+    """
+    if call.group_size == 1 and not call.fields().get("compiled"):
+        return call.PHASES
+    return tuple(phase for phase in call.PHASES if phase not in ("backward_input", "backward_weight"))
+
+
+def missing(requests: Iterable[Request], kept: Iterable[Sample], ranks: int, visits: int) -> list[Request]:
+    """The requests still to be timed until every phase has `visits` good rows taken with `ranks` busy ranks.
+
+    All calls are timed one time before any is timed again, so that the rows of one call lie apart in time and a slow spell
+    of the machine does not fall on all of them.
+    """
+    have = Counter(
+        (sample.call, sample.phase)
+        for sample in kept
+        # one visit times both states of a device
+        if sample.busy_ranks == ranks and not sample.quarantine and sample.state == "burst"
+    )
+    wanted: dict[Call, dict[Phase, None]] = {}
+    for request in requests:
+        wanted.setdefault(request.call, {}).update(dict.fromkeys(request.phases))
+    lacking = []
+    for visit in range(visits):
+        for call, phases in wanted.items():
+            unanswered = tuple(phase for phase in phases if have[call, phase] <= visit)
+            if unanswered:
+                lacking.append(Request(call=call, phases=unanswered))
+    return lacking

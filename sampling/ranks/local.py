@@ -1,0 +1,34 @@
+"""Runs a job in ranks of its own on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from sampling.hardware.cluster import hardware_facts
+from sampling.ranks.job import Job
+from sampling.ranks.launch import launch
+
+GRACE_S = 90.0
+"""Time past its budget that a worker may take to start, finish its last call and end, before it counts as hung."""
+
+
+def run_on_local_ranks(job: Job, meanwhile: Callable[[], None]) -> None:
+    """Start `sampling.ranks.worker` on `job.ranks_per_node` processes and wait for them; UserError if one fails."""
+    cores = job.cores or os.cpu_count() or 1
+    threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware).kind == "cpu" else 0
+    with tempfile.TemporaryDirectory() as scratch:
+        job_file = Path(scratch) / "job.json"
+        job_file.write_text(json.dumps(asdict(job)))
+        launch(
+            ["-m", "sampling.ranks.worker", str(job_file)],
+            name=f"sampling on {job.label} (rows kept so far stay; run again to go on)",
+            processes=job.ranks_per_node,
+            threads=threads,
+            timeout_s=job.budget_s + GRACE_S,
+            meanwhile=meanwhile,
+        )

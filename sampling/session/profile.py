@@ -1,0 +1,87 @@
+"""A profile while a session samples into it: held by one session, with a manifest that ends in that session."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sampling.errors import SamplesError, UserError
+from sampling.files.disk import naming_the_disk
+from sampling.hardware.this_device import identify, provenance
+from sampling.store.journal import fold_journal
+from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.timing.timer import TimerSettings
+
+
+@contextmanager
+def profile_lock(directory: Path) -> Iterator[None]:
+    """Lock a profile's directory, which is made if need be; UserError while another session holds it."""
+    with naming_the_disk(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{directory}: another session is sampling into it; wait for it to end, or use another --profile (PROFILE=…)"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def open_profile(
+    directory: Path,
+    *,
+    profile: str,
+    hardware: str,
+    fresh: bool = False,
+    communication: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The profile's manifest with a new session at its end; rows of an interrupted session are folded in first.
+
+    `communication` is the provenance of collectives: nodes, library, and the variables that steer it. Raises SamplesError
+    if the rows there come from another machine; with `fresh` they are set aside instead.
+    """
+    device = identify(hardware)
+    if fresh:
+        _set_aside(directory)
+    if (directory / "manifest.json").exists():
+        manifest = read_manifest(directory)
+        if (manifest.hardware, manifest.device) != (hardware, device):
+            raise SamplesError(
+                f"{directory}: its rows are from {manifest.hardware}, {manifest.device}; this session is on {hardware}, "
+                f"{device}; sample under another name (PROFILE=…), or start the profile anew with FRESH=1 or --fresh (the "
+                "old rows are set aside, not lost)"
+            )
+        with naming_the_disk(directory):
+            fold_journal(directory)
+    else:
+        manifest = Manifest(profile=profile, hardware=hardware, device=device)
+    session = {"id": len(manifest.sessions), "date": time.strftime("%Y-%m-%d"), **provenance()}
+    session |= {"timer": asdict(TimerSettings()), "communication": dict(communication or {})}
+    manifest = replace(manifest, sessions=[*manifest.sessions, session])
+    with naming_the_disk(directory / "manifest.json"):
+        write_manifest(directory, manifest)
+    return manifest
+
+
+def _set_aside(directory: Path) -> None:
+    """Move the contents of a profile into a directory beside it; its own stays, since this session holds the lock on it.
+
+    The manifest goes last, so that rows are never without the machine they are from.
+    """
+    if not directory.is_dir():
+        return
+    contents = sorted(directory.iterdir(), key=lambda path: path.name == "manifest.json")
+    aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
+    for path in contents:
+        aside.mkdir(exist_ok=True)
+        path.rename(aside / path.name)

@@ -1,0 +1,87 @@
+"""The tasks of a session, one job after the other: rows go to the journal as they are timed, then into the tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sampling.call import Request
+from sampling.choosing.tasks import SamplingTask, missing
+from sampling.files.disk import naming_the_disk
+from sampling.progress import progress_display
+from sampling.ranks.job import Job, RunJob
+from sampling.ranks.messages import take_messages
+from sampling.store.journal import fold_journal, journal_length
+from sampling.store.manifest import Manifest
+from sampling.store.tables import iterate_samples, read_samples
+from sampling.timing.timer import TimerSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """Rows kept in this session, how many of them are quarantined, and phases that the budget did not reach."""
+
+    kept: int
+    quarantined: int
+    not_reached: int
+
+
+class Strategy(Protocol):
+    """How a session spends its budget on tasks; `run_tasks` times them in their order."""
+
+    def __call__(
+        self, directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
+    ) -> Outcome: ...
+
+
+def run_tasks(
+    directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
+) -> Outcome:
+    """Time the rows of `tasks` that the store lacks, in order, within `budget_s`.
+
+    Each task runs as one job. Time that it leaves goes to the next one; tasks that fill the space share it evenly.
+    """
+    end = time.monotonic() + budget_s
+    not_reached = 0
+    for index, task in enumerate(tasks):
+        rows = iterate_samples(read_samples(directory))
+        lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
+        phases = sum(len(request.phases) for request in lacking)
+        left_s = end - time.monotonic()
+        if not lacking or left_s <= 0:
+            not_reached += phases
+            continue
+        share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s
+        job = _job(directory, manifest, task, lacking, share_s)
+        try:
+            with progress_display(f"sampling, {job.label}", share_s) as show:
+                run_job(job, lambda show=show, phases=phases: show(journal_length(directory), phases, ""))  # type: ignore[misc]
+        finally:
+            # rows stay in the journal until they are in the tables, so that a full disk loses none
+            with naming_the_disk(directory):
+                not_reached += phases - fold_journal(directory)
+            for message in take_messages(directory):
+                print(message, file=sys.stderr)
+    session = len(manifest.sessions) - 1
+    own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
+    return Outcome(kept=len(own), quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached))
+
+
+def _job(directory: Path, manifest: Manifest, task: SamplingTask, requests: Sequence[Request], budget_s: float) -> Job:
+    return Job(
+        directory=str(directory),
+        profile=manifest.profile,
+        hardware=manifest.hardware,
+        cores=manifest.device.get("cores"),
+        ranks_per_node=task.busy_ranks,
+        session=len(manifest.sessions) - 1,
+        budget_s=budget_s,
+        timer=asdict(TimerSettings()),
+        requests=[(request.call.NAME, request.call.fields(), list(request.phases)) for request in requests],
+        nodes=task.nodes,
+        group=(task.group.ranks, task.group.ranks_per_node) if task.group else None,
+    )

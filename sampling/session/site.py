@@ -1,0 +1,74 @@
+"""Where a session takes place: the device, the ranks that are there, and the profile that its rows are kept under."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import ConfigError
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.cluster_file import ClusterFile, read_cluster_file
+from sampling.hardware.machine import Machine
+from sampling.hardware.this_device import detect_hardware, identify, most_ranks, ranks_of_machine
+
+if TYPE_CHECKING:
+    from sampling.ranks.world import World
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """`machine` has all ranks that there are; `rank_counts` are the numbers of busy ranks per node to sample with."""
+
+    profile: str
+    hardware: str
+    machine: Machine
+    rank_counts: Sequence[int]
+
+
+def find_site(options: argparse.Namespace, world: World | None) -> Site:
+    """The site of the options and the cluster file; ConfigError if the ranks that are there differ from it."""
+    cluster = _read_cluster(options)
+    hardware = _hardware(options, cluster)
+    on_gpu = hardware_facts(hardware).kind != "cpu"
+    most = most_ranks(hardware)
+    if cluster and not options.hardware and on_gpu and (found := detect_hardware()) != hardware:
+        raise ConfigError(
+            f"{options.cluster}: hardware: {hardware!r}, and this machine has {found!r}; name that, or insist with "
+            f"--hardware {hardware}"
+        )
+    if world:
+        machine, rank_counts = world.machine, sorted({1, world.machine.gpus_per_node})
+    elif cluster:
+        machine = Machine(nodes=1, gpus_per_node=cluster.gpus_per_node)
+        rank_counts = sorted({1, cluster.gpus_per_node})
+    else:
+        machine, rank_counts = Machine(nodes=1, gpus_per_node=most), ranks_of_machine(hardware)
+    if cluster and cluster.machine != machine:
+        raise ConfigError(
+            f"{options.cluster}: has {cluster.nodes} nodes of {cluster.gpus_per_node}, and this session {machine.nodes} of "
+            f"{machine.gpus_per_node}; run `torchrun --nnodes {cluster.nodes} --nproc-per-node {cluster.gpus_per_node} … -m "
+            f"sampling …` on every node, or `srun --nodes {cluster.nodes} --ntasks-per-node {cluster.gpus_per_node} python -m "
+            "sampling …`"
+        )
+    if machine.gpus_per_node > most and not world:
+        raise ConfigError(
+            f"{options.cluster}: gpus_per_node: {machine.gpus_per_node} ranks, and this machine can run {most}; set it to "
+            f"{most} or less"
+        )
+    profile = options.profile or (cluster.profile if cluster else "this-machine")
+    return Site(profile=profile, hardware=hardware, machine=machine, rank_counts=rank_counts)
+
+
+def device_of_node(options: argparse.Namespace) -> dict[str, Any]:
+    """The facts that identify this node's device."""
+    return identify(_hardware(options, _read_cluster(options)))
+
+
+def _read_cluster(options: argparse.Namespace) -> ClusterFile | None:
+    return read_cluster_file(options.cluster) if options.cluster else None
+
+
+def _hardware(options: argparse.Namespace, cluster: ClusterFile | None) -> str:
+    return str(options.hardware or (cluster.hardware if cluster else detect_hardware()))

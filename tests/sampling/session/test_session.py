@@ -54,13 +54,13 @@ def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopp
         "--ranges",
         str(tmp_path / "box.yml"),
     ]
-    arguments += ["--models", "1", "--calls", str(calls_file(tmp_path / "calls.json"))]
-    assert main([*arguments, "--budget", "4"]) == 0
+    arguments += ["--calls", str(calls_file(tmp_path / "calls.json"))]
+    assert main([*arguments, "--models", "0", "--budget", "30"]) == 0
     first = stored(tmp_path)
     assert {"gemm", "all_reduce"} <= {sample.call.NAME for sample in first if sample.busy_ranks == 2}
     assert all(0 < sample.low_us <= sample.time_us <= sample.high_us for sample in first)
 
-    assert main([*arguments, "--budget", "14"]) == 0
+    assert main([*arguments, "--models", "1", "--budget", "14"]) == 0
     second = stored(tmp_path)
     good = [sample.key for sample in second if not sample.quarantine]
     assert len(second) > len(first)

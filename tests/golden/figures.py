@@ -114,7 +114,7 @@ def activations() -> dict[str, Any]:
     """Bytes that a layer keeps for its backward, by component, of every memory profile."""
     return {
         f"{model}, {profile}, {recompute}": dict(
-            layer_activations(rank_of(model, plan__recompute=recompute), kind, of, recompute=recompute).kept
+            layer_activations(rank_of(model, plan__recompute=recompute), kind, of, recompute=recompute).components
         )
         for model, kind in LAYERS.items()
         for profile, of in memory_profiles().items()

@@ -1,34 +1,120 @@
-"""Predict the step time of a training run: `one_batch("config.yml")` returns the estimate."""
+"""Predict the step time, the memory and the cost of a training run.
+
+    prediction = predict.one_batch("configs/runs/demo.yml", ["plan.tp=2"])
+    prediction.step_time.median_us, prediction.memory.verdict, prediction.breakdown_us
+
+Every command takes the same path from a run's config to its prediction; `load` and `estimate` below are that path.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
-    from predict.step.estimate import StepEstimate
+    from predict.anchor.benchmark_file import Benchmark
+    from predict.memory.estimate import MemoryEstimate
+    from predict.prices.price_list import PriceList
+    from predict.run.training_run import TrainingRun
+    from predict.step.prediction import Prediction
 
-__all__ = ["one_batch", "one_batch_predict"]
+__all__ = [
+    "ConfigError",
+    "InfeasibleError",
+    "Prediction",
+    "SamplesError",
+    "UserError",
+    "estimate",
+    "load",
+    "one_batch",
+    "one_batch_memory",
+    "one_batch_predict",
+]
 
 
-def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measured: bool = False) -> StepEstimate:
+def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measured: bool = False) -> Prediction:
     """Predict one training step of the config at `path`, with `plan.tp=2`-like `overrides`.
 
-    Raises ConfigError listing every fault of the config; SamplesError for damaged regressors or, with
-    `require_measured`, for work that no sample covers.
+    ConfigError lists every fault of the config; SamplesError is for damaged regressors or, with `require_measured`, for work
+    that no sample covers; InfeasibleError for a schedule that keeps no limit on memory.
     """
-    from predict.config.load import load
-    from predict.prices import open as prices
-    from predict.step.estimate import estimate
-
-    run = load(path, overrides)
-    result = estimate(run, *prices.open_prices(run.cluster, run.execution))
+    prediction = estimate(load(path, overrides))
     if require_measured:
-        prices.require_measured(result.sources, run.cluster)
-    return result
+        from predict.prices.open import require_measured as require
+
+        require(prediction.sources, prediction.run.cluster)
+    return prediction
 
 
-def one_batch_predict(path: Path | str) -> float:
-    """The median step time of the config at `path`, in µs."""
-    return one_batch(path).step_time.median_us
+def one_batch_predict(path: Path | str, overrides: Sequence[str] = ()) -> float:
+    """The median step time in µs."""
+    return one_batch(path, overrides).median_us
+
+
+def one_batch_memory(path: Path | str, overrides: Sequence[str] = ()) -> MemoryEstimate:
+    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits."""
+    return one_batch(path, overrides).memory
+
+
+def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int | None = None) -> TrainingRun:
+    """The run of a config; on `target_nodes` nodes, with its global batch shared among as many replicas as they hold.
+
+    ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide.
+    """
+    from predict.config.load import load as load_config
+    from predict.run.target_nodes import settings_for_nodes
+
+    run = load_config(path, overrides)
+    if target_nodes is None:
+        return run
+    return load_config(path, [*overrides, *settings_for_nodes(run, target_nodes)])
+
+
+def estimate(run: TrainingRun, *, prices: PriceList | None = None, benchmark: Benchmark | None = None) -> Prediction:
+    """Predict one step of a loaded run; for `plan.schedule: best`, under the fastest schedule that fits the device's memory.
+
+    Prices are opened once per cluster and kept, so that many plans of one model cost milliseconds each. `prices` replaces
+    those of the cluster's profile; with `benchmark`, layers take the times that were measured. InfeasibleError where the
+    schedule does not keep plan.memory_limit, or where no schedule fits.
+    """
+    from functools import partial
+
+    from predict.prices.open import open_prices
+    from predict.run.plan import BEST
+    from predict.step.scheduling import fastest_that_fits, require_memory_limit
+
+    known = prices or open_prices(run.cluster, run.execution)
+    predict = partial(predict_named, prices=known, benchmark=benchmark)
+    if run.plan.schedule == BEST:
+        return fastest_that_fits(run, predict)
+    prediction = predict(run)
+    require_memory_limit(prediction)
+    return prediction
+
+
+def predict_named(run: TrainingRun, *, prices: PriceList, benchmark: Benchmark | None = None) -> Prediction:
+    """The path: a run whose schedule is named → calls → prices → timeline → prediction, whatever it holds in memory."""
+    from predict.anchor.restore import restored
+    from predict.step.prediction import compose
+    from predict.step.priced_rank import price
+    from predict.step.scheduling import schedule
+    from predict.workload.decompose import decompose
+
+    calls = decompose(run)
+    if benchmark:
+        calls, prices = restored(run, calls, benchmark, prices)
+    ranks = price(run, calls, prices)
+    timeline = schedule(run, ranks)
+    return compose(run, calls, ranks, timeline, prices)
+
+
+def __getattr__(name: str) -> Any:
+    """`predict.Prediction`, whose module is imported when it is asked for: `predict --help` needs none of it."""
+    if name == "Prediction":
+        from predict.step.prediction import Prediction
+
+        return Prediction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,16 +19,14 @@ from predict.anchor.unit_costs import BLOCK_PHASES, Cost, blocks_by_unit, call_c
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
-from predict.schedules import registry
-from predict.step.estimate import StepEstimate, estimate
 from predict.step.priced_block import total_us
 from predict.workload.chunks import ChunkCalls
-from predict.workload.decompose import RankCalls, concrete
+from predict.workload.decompose import RankCalls
 from predict.workload.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated
 from predict.workload.whole_layers import whole_layer_calls
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
-from sampling.errors import InfeasibleError, SamplesError
+from sampling.errors import SamplesError
 
 SAME = 1e-9
 """Share by which works that are priced alike may differ from rounding."""
@@ -36,23 +34,15 @@ Weighted = tuple[tuple[Phase, float], ...]
 """Phases of a benchmark, and how often each runs in a phase of a run."""
 
 
-def estimate_restored(
-    run: TrainingRun, benchmark: Benchmark, prices: PriceList, provenance: dict[str, Any]
-) -> StepEstimate:
-    """As `estimate`, its layers and ends timed by the benchmark. SamplesError for times that leave nothing to work with."""
-    told = {**provenance, "benchmark": _told(benchmark)}
-    estimates, why_not = [], None
-    for each in concrete(run):
-        if registry.get(each.plan.schedule).placement(each.plan.pp, each.plan.vpp).depth > each.model.layers:
-            continue
-        restoration = Restoration(each, benchmark, prices)
-        try:
-            estimates.append(estimate(each, restoration.prices, told, adjust=restoration.adjust))
-        except InfeasibleError as error:
-            why_not = error
-    if not estimates:
-        raise why_not or InfeasibleError("plan.schedule: no schedule runs this plan; name another")
-    return min(estimates, key=lambda one: one.step_time.median_us)
+def restored(
+    run: TrainingRun, calls: tuple[RankCalls, ...], benchmark: Benchmark, prices: PriceList
+) -> tuple[tuple[RankCalls, ...], PriceList]:
+    """The run's calls and prices with its layers, embedding and head timed by the benchmark.
+
+    SamplesError for times that leave nothing to work with.
+    """
+    restoration = Restoration(run, benchmark, prices)
+    return restoration.adjust(calls), restoration.prices
 
 
 def _told(benchmark: Benchmark) -> dict[str, Any]:
@@ -100,7 +90,7 @@ class Restoration:
             self._restored.update(self._whole_calls(run))
         else:
             self._unit_of.update(_signatures(run))
-        self.prices: PriceList = RestoredPrices(prices, self._restored)
+        self.prices: PriceList = RestoredPrices(prices, self._restored, _told(benchmark))
 
     def adjust(self, calls: tuple[RankCalls, ...]) -> tuple[RankCalls, ...]:
         """The calls of a run of operators, those of each restored block as one; a run of whole layers has them already."""

@@ -39,14 +39,15 @@ class RestoredWork(Call):
 
 
 class RestoredPrices(PriceList):
-    """`inner`, but for the calls in `restored`."""
+    """`inner`, but for the calls in `restored`; `told` says which benchmark they come from."""
 
-    def __init__(self, inner: PriceList, restored: Mapping[Asked, Times]) -> None:
+    def __init__(self, inner: PriceList, restored: Mapping[Asked, Times], told: Mapping[str, Any]) -> None:
         # what it knows and how it learns are the inner list's, so none of its own state is set up
         self._inner = inner
         self._restored = restored
         self.profile_error = inner.profile_error
         self.contention_slowdown = inner.contention_slowdown
+        self.provenance = {**inner.provenance, "benchmark": told}
 
     def glue_us(self, whole: Counted) -> None:
         """Whole layers were timed: what lies between their parts is in them."""

@@ -84,9 +84,11 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
 
 def block_cost(block: Block, priced: BlockPrices) -> Cost:
     """A block with its communication beside it, as far as that is exposed."""
-    (part,) = priced.bucket(single(block)).parts
-    exposed_us = sum(each.exposed_us for each in part.priced.overlapped)
-    return Cost(total_us=part.priced.median_us, communication_us=exposed_us, kernels_us=total_us(part.priced.units))
+    (repeated,) = priced.bucket(single(block)).blocks
+    exposed_us = sum(each.exposed_us for each in repeated.priced.overlapped)
+    return Cost(
+        total_us=repeated.priced.median_us, communication_us=exposed_us, kernels_us=total_us(repeated.priced.units)
+    )
 
 
 def call_cost(call: Call, phase: Phase, prices: PriceList) -> Cost:

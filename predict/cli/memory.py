@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.benchmark import Add
+from predict.cli.options import (
+    add_config,
+    add_json,
+    add_target_nodes,
+    cannot_write,
+    loaded,
+    note,
+    print_json,
+    require_positive,
+    require_suffix,
+    require_writable,
+    write_json,
+)
 from sampling.errors import InfeasibleError, UserError
 
 if TYPE_CHECKING:
     from predict.anchor.restored_memory import Restored
-    from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.run.training_run import TrainingRun
-    from predict.step.estimate import StepEstimate
 
 DESCRIPTION = """\
 Predict the memory of each pipeline rank: state, live activations by the run's own schedule, the action in progress, buffers.
 
-FITS, AT RISK (only the upper bound does not fit) or OOM (the expected peak does not fit). Where it does not fit, the single
-changes that make it fit are tried and told with what they cost in step time.
+FITS, AT RISK (only the upper bound does not fit) or OOM (the expected peak does not fit). Where it does not fit, single
+changes that make it fit are listed with their cost in step time.
 """
 EXAMPLES = """\
 examples:
@@ -36,7 +45,7 @@ DEFAULT_MARGIN = 0.05
 MODES = ("simulate", "benchmark", "both")
 
 
-def add(subcommands: Any, takes_config: Add) -> None:
+def add(subcommands: Any) -> None:
     command = subcommands.add_parser(
         "memory",
         help="predict whether a run fits, and its peak memory",
@@ -44,19 +53,17 @@ def add(subcommands: Any, takes_config: Add) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    takes_config(command)
-    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    add_config(command)
+    add_json(command)
     command.add_argument(
         "--safety-margin",
         type=float,
         default=DEFAULT_MARGIN,
         metavar="SHARE",
-        help="of the expected peak (of what a benchmark could not explain), for what the terms miss; part of the upper bound "
-        "(default: %(default)s)",
+        help="share of the expected peak (in benchmark mode, of what the benchmark could not explain) that the upper bound adds "
+        "for what the terms miss (default: %(default)s)",
     )
-    command.add_argument(
-        "--target-nodes", type=int, metavar="N", help="share the same global batch among the replicas of N nodes"
-    )
+    add_target_nodes(command)
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
     command.add_argument("--check", action="store_true", help="exit with 4 where the run does not fit")
     command.add_argument("--formula", choices=("seed",), help="print the seed's published formulas beside it")
@@ -72,77 +79,60 @@ def add(subcommands: Any, takes_config: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     mode = _mode(options)
-    _check_options(options)
+    _check(options)
+    from predict import estimate
     from predict.memory.advice import advise
-    from predict.memory.estimate import memory_of_step
-    from predict.prices.open import open_prices
-    from predict.step.estimate import estimate
 
-    asked = _run(options)
-    prices, provenance = open_prices(asked.cluster, asked.execution)
-    step = estimate(asked, prices, provenance)
-    memory = memory_of_step(step, safety_margin=options.safety_margin)
-    restored = _restored(options, step.run, memory) if mode != "simulate" else None
-    _show(options, memory, advise(step.run, memory, prices), restored, mode)
+    prediction = estimate(loaded(options))
+    memory = replace(prediction.memory, safety_margin=options.safety_margin)
+    advice = advise(prediction.run, memory, lambda changed: estimate(changed, prices=prediction.prices).median_us)
+    restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
+    if options.json:
+        from predict.report.memory_report import memory_report_json
+
+        print_json(memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula)))
+    else:
+        from predict.report.console import show
+        from predict.report.memory_report import memory_report_text
+
+        show(memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula)))
     if options.timeline:
-        _draw(step, memory, options.timeline)
-    verdict = restored.verdict(memory.capacity_bytes) if restored and mode == "benchmark" else memory.verdict
-    if options.check and verdict == "OOM":
-        point = restored.point_bytes if restored and mode == "benchmark" else memory.point_bytes
-        raise InfeasibleError(_does_not_fit(memory, point))
+        from predict.report.memory_plot import save_memory_plot
+
+        try:
+            save_memory_plot(prediction.memory_timeline, memory, options.timeline)
+        except OSError as error:
+            raise cannot_write("--timeline", options.timeline, error) from None
+        note(f"wrote {options.timeline}")
+    if options.check:
+        _require_fit(memory, restored if mode == "benchmark" else None)
 
 
 def _mode(options: argparse.Namespace) -> str:
     files = options.load_benchmark or options.save_benchmark
     mode: str = options.mode or ("benchmark" if files else "simulate")
     if mode == "simulate" and files:
-        raise UserError("--mode: simulate uses no benchmark; leave --load-benchmark and --save-benchmark away")
+        raise UserError("--mode: simulate uses no benchmark; omit --load-benchmark and --save-benchmark")
     if options.load_benchmark and options.save_benchmark:
-        raise UserError("--save-benchmark: what is loaded is in a file already; leave one of the two away")
+        raise UserError("--save-benchmark: what is loaded is in a file already; omit one of the two")
     return mode
 
 
-def _check_options(options: argparse.Namespace) -> None:
-    """What can be told of the options before any work."""
+def _check(options: argparse.Namespace) -> None:
+    """UserError for options that are wrong whatever the run is."""
     if not (math.isfinite(options.safety_margin) and 0 <= options.safety_margin <= 1):
-        raise UserError(f"--safety-margin: {options.safety_margin:g} is no share; give a number from 0 to 1")
-    if options.gpus < 1:
-        raise UserError(f"--gpus: {options.gpus} is not a positive number; give 1 or more")
-    _check_place("--save-benchmark", options.save_benchmark)
-    if options.timeline is None:
-        return
-    from predict.report.memory_plot import SUFFIXES
-    from predict.schedules.files.order_files import require_suffix
+        raise UserError(f"--safety-margin: {options.safety_margin:g} is not a share; give a number from 0 to 1")
+    require_positive(options, "gpus")
+    require_writable("--save-benchmark", options.save_benchmark)
+    if options.timeline is not None:
+        from predict.report.memory_plot import SUFFIXES
 
-    try:
-        require_suffix(options.timeline, SUFFIXES)
-    except UserError as error:
-        raise UserError(f"--timeline: {error}") from None
-    _check_place("--timeline", options.timeline)
-
-
-def _check_place(option: str, path: Path | None) -> None:
-    if path is None:
-        return
-    if path.is_dir():
-        raise UserError(f"{option}: {path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UserError(f"{option}: {path}: there is no folder {path.parent}; make it, or give another path")
-
-
-def _run(options: argparse.Namespace) -> TrainingRun:
-    from predict.config.load import load
-
-    asked = load(options.config, options.overrides)
-    if options.target_nodes is None:
-        return asked
-    from predict.run.target_nodes import settings_for_nodes
-
-    return load(options.config, [*options.overrides, *settings_for_nodes(asked, options.target_nodes)])
+        require_suffix("--timeline", options.timeline, SUFFIXES)
+        require_writable("--timeline", options.timeline)
 
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> Restored:
-    """From the benchmark that is loaded, or else taken here."""
+    """The peak as the benchmark restores it, which is loaded or else taken here."""
     from predict.anchor.analytic_terms import analytic_terms
     from predict.anchor.restored_memory import Restored
     from predict.measure.benchmark.memory_benchmark import restore, run_memory_benchmark
@@ -150,9 +140,9 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
     if options.load_benchmark:
         artifact = _read_benchmark(options.load_benchmark)
     else:
-        artifact = run_memory_benchmark(asked, options.gpus, tell=_note)
+        artifact = run_memory_benchmark(asked, options.gpus, tell=note)
     if options.save_benchmark:
-        _write_benchmark(options.save_benchmark, artifact)
+        write_json("--save-benchmark", options.save_benchmark, {"memory": artifact})
     place = str(options.load_benchmark or "benchmark")
     point, upper, terms = restore(asked, artifact, analytic_terms, margin=options.safety_margin, place=place)
     return Restored.on_device(point, upper, terms, memory=memory)
@@ -173,88 +163,16 @@ def _read_benchmark(path: Path) -> Any:
     return content["memory"]
 
 
-def _write_benchmark(path: Path, artifact: Any) -> None:
-    from sampling.files.disk import write_atomically
-
-    try:
-        write_atomically(path, f"{json.dumps({'memory': artifact}, indent=1)}\n".encode())
-    except OSError as error:
-        raise UserError(f"--save-benchmark: {path} cannot be written ({error.strerror}); give another path") from None
-
-
-def _note(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
-def _show(
-    options: argparse.Namespace,
-    memory: MemoryEstimate,
-    advice: tuple[Advice, ...],
-    restored: Restored | None,
-    mode: str,
-) -> None:
-    if options.json:
-        print(json.dumps(_content(options, memory, advice, restored, mode), indent=1))
+def _require_fit(memory: MemoryEstimate, restored: Restored | None) -> None:
+    """InfeasibleError where the expected peak, the benchmark's where there is one, does not fit."""
+    verdict = restored.verdict(memory.capacity_bytes) if restored else memory.verdict
+    if verdict != "OOM":
         return
-    from predict.report.console import show
-    from predict.report.memory_text import memory_text, restored_lines
-
-    simulated = memory_text(memory, advice)
-    if restored is None:
-        show(simulated)
-    else:
-        measured = "\n".join(restored_lines(restored, memory.capacity_bytes))
-        first, second = (
-            (f"{measured}\n\nsimulated:", simulated) if mode == "benchmark" else (simulated, f"\n{measured}")
-        )
-        show(first)
-        show(second)
-    if options.formula:
-        from predict.memory.seed.formula import seed_formula
-
-        show("\n".join(["", *seed_formula(memory.run, pipeline_rank=memory.worst.rank).lines()]))
-
-
-def _content(
-    options: argparse.Namespace,
-    memory: MemoryEstimate,
-    advice: tuple[Advice, ...],
-    restored: Restored | None,
-    mode: str,
-) -> dict[str, Any]:
-    """In benchmark mode point, upper bound and verdict are the benchmark's."""
-    from predict.report.memory_json import memory_json
-
-    content = memory_json(memory, advice) | {"mode": mode}
-    if restored:
-        told = restored.to_json(memory.capacity_bytes)
-        content["benchmark"] = told
-        if mode == "benchmark":
-            content |= {key: value for key, value in told.items() if key != "terms"}
-    if options.formula:
-        from predict.memory.seed.formula import seed_formula
-
-        content["seed"] = seed_formula(memory.run, pipeline_rank=memory.worst.rank).as_json()
-    return content
-
-
-def _draw(step: StepEstimate, memory: MemoryEstimate, path: Path) -> None:
-    from predict.memory.memory_timeline import memory_timeline
-    from predict.report.memory_plot import save_memory_plot
-
-    try:
-        save_memory_plot(memory_timeline(step), memory, path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"--timeline: {path}: cannot be written: {reason}; give another path") from None
-    _note(f"wrote {path}")
-
-
-def _does_not_fit(memory: MemoryEstimate, point_bytes: float) -> str:
     from predict.report.memory_text import size
 
-    return (
-        f"cluster.hardware: {memory.run.name} needs {size(point_bytes)} on a GPU of its fullest pipeline rank, and "
-        f"{memory.run.cluster.gpu.name} has {size(memory.capacity_bytes)}; take a change that `predict memory` advises where it "
-        "has one, or a device with more"
+    needs = size(restored.point_bytes if restored else memory.point_bytes)
+    raise InfeasibleError(
+        f"cluster.hardware: {memory.run.name} needs {needs} per GPU on its fullest pipeline rank, and "
+        f"{memory.run.cluster.gpu.name} has {size(memory.capacity_bytes)}; make a change that `predict memory` lists where there "
+        "is one, or take a device with more memory"
     )

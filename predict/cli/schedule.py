@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predict.cli.options import (
+    add_json,
+    add_overrides,
+    cannot_write,
+    flag,
+    given,
+    note,
+    print_json,
+    require_positive,
+    require_suffix,
+    require_writable,
+)
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +31,8 @@ DESCRIPTION = """\
 Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
 
 The stage times come from a run config, from a file, or from options. Bubble is 1 − mean busy time / makespan; of the span
-it is 1 − busiest rank / longest span of a rank, which is what steps that follow each other without a gap would see.
+it is 1 − busiest rank / longest span of a rank, which is what steps that follow each other without a gap would see. Under a
+config, schedules that do not fit the device's memory are listed, but not chosen.
 """
 EXAMPLES = """\
 examples:
@@ -31,26 +43,30 @@ examples:
 """
 COUNTS = ("pp", "vpp", "microbatches")
 TIMES = ("forward", "backward_input", "backward_weight", "p2p", "overlap_gain")
+FILES = ("order", "trace", "plot")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Head:
-    """What was timed, and how to write a time."""
+class Comparison:
+    """Schedules that were timed, the best first, what they were timed for, and how a time is written."""
 
+    outcomes: list[Outcome]
     ranks: int
     chunks: int
     microbatches: int
     source: str
-    limit: int | None
+    memory_limit: int | None
     show: Callable[[float], str]
 
-    def __str__(self) -> str:
+    @property
+    def heading(self) -> str:
         parts = [f"{self.ranks} pipeline ranks", f"{self.microbatches} microbatches", self.source]
         parts[1:1] = [f"{self.chunks} chunks each"] if self.chunks > 1 else []
-        return ", ".join(parts + ([f"at most {self.limit} chunk activations"] if self.limit else []))
+        limit = [f"at most {self.memory_limit} chunk activations"] if self.memory_limit else []
+        return ", ".join(parts + limit)
 
 
-def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) -> None:
+def add(subcommands: Any) -> None:
     command = subcommands.add_parser(
         "schedule",
         help="time and compare pipeline schedules",
@@ -59,21 +75,21 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
-    takes_set(command)
-    given = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
-    given.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
-    given.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
-    given.add_argument("--vpp", type=int, metavar="N", help="chunks a rank (default: 1)")
-    given.add_argument("--microbatches", type=int, metavar="N", help="microbatches a step")
-    given.add_argument("--forward", type=float, metavar="TIME", help="forward (default: 1)")
-    given.add_argument("--backward-input", type=float, metavar="TIME", help="gradient of the input (default: 1)")
-    given.add_argument("--backward-weight", type=float, metavar="TIME", help="gradient of the weights (default: 1)")
-    given.add_argument("--p2p", type=float, metavar="TIME", help="transfer to the next stage (default: 0)")
-    given.add_argument(
+    add_overrides(command)
+    times = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
+    times.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
+    times.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
+    times.add_argument("--vpp", type=int, metavar="N", help="chunks per rank (default: 1)")
+    times.add_argument("--microbatches", type=int, metavar="N", help="microbatches per step")
+    times.add_argument("--forward", type=float, metavar="TIME", help="forward (default: 1)")
+    times.add_argument("--backward-input", type=float, metavar="TIME", help="gradient of the input (default: 1)")
+    times.add_argument("--backward-weight", type=float, metavar="TIME", help="gradient of the weights (default: 1)")
+    times.add_argument("--p2p", type=float, metavar="TIME", help="transfer to the next stage (default: 0)")
+    times.add_argument(
         "--overlap-gain",
         type=float,
         metavar="SHARE",
-        help="of the shorter half of a DualPipe pair, what hides behind the longer one, 0 to 1 (default: 0)",
+        help="share of the shorter half of a DualPipe pair that hides behind the longer one, 0 to 1 (default: 0)",
     )
     choice = command.add_argument_group("schedules")
     choice.add_argument(
@@ -89,7 +105,7 @@ def add(subcommands: Any, takes_set: Callable[[argparse.ArgumentParser], None]) 
     )
     choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
     result = command.add_argument_group("results; files are of the best schedule")
-    result.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    add_json(result)
     result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
     result.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     result.add_argument("--plot", type=Path, metavar="FILE", help="draw it: .svg or .png")
@@ -100,14 +116,25 @@ def run(options: argparse.Namespace) -> None:
     from predict.schedules.compare import best
 
     _check(options)
-    head, outcomes = _of_config(options) if options.config is not None else _of_options(options)
-    found = best(outcomes) if any(outcome.valid for outcome in outcomes) else None
-    faults = _write_files(options, found, head.show) if found else []
-    _show(options, head, outcomes)
-    if found is None:
-        best(outcomes)  # says why there is none
+    found = _of_config(options) if options.config is not None else _of_stage_times(options)
+    choice = best(found.outcomes) if any(outcome.valid for outcome in found.outcomes) else None
+    faults = _write_files(options, choice, found.show) if choice else []
+    _print(options, found)
+    if choice is None:
+        best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
+
+
+def _print(options: argparse.Namespace, found: Comparison) -> None:
+    from predict.report.schedules.comparison import comparison_json, comparison_text
+
+    if options.json:
+        print_json(comparison_json(found.outcomes))
+        return
+    from predict.report.console import show, width
+
+    show(comparison_text(found.outcomes, head=found.heading, show=found.show, width=width()))
 
 
 def _names(asked: str) -> list[str]:
@@ -120,62 +147,29 @@ def _names(asked: str) -> list[str]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What can be told of the options before any work."""
+    """UserError for options that are wrong whatever the schedules are."""
     from predict.report.schedules.plot import SUFFIXES
     from predict.schedules.files.order_files import FORMATS
 
     if options.schedule is not None:
         _names(options.schedule)
     if options.config == "":
-        raise UserError("CONFIG: '' names no file; give the path of a run config, or leave it out")
-    for name in (*COUNTS, "memory_limit"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UserError(f"{_option(name)}: {value} is not a positive number; give 1 or more")
-    _check_path("--stage-times", options.stage_times)
-    for option, path, suffixes in (
-        ("--order", options.order, FORMATS),
-        ("--trace", options.trace, ()),
-        ("--plot", options.plot, SUFFIXES),
-    ):
-        _check_path(option, path)
-        _check_result(option, path, suffixes)
-    paths = [path.resolve() for path in (options.order, options.trace, options.plot) if path]
+        raise UserError("CONFIG: the path is empty; give the path of a run config, or omit it")
+    require_positive(options, *COUNTS, "memory_limit")
+    if options.stage_times == Path():
+        raise UserError("--stage-times: the path is empty; give the path of a file")
+    for name, suffixes in (("order", FORMATS), ("trace", ()), ("plot", SUFFIXES)):
+        path = getattr(options, name)
+        if suffixes and path != Path():
+            require_suffix(flag(name), path, suffixes)
+        require_writable(flag(name), path)
+    paths = [path.resolve() for name in FILES if (path := getattr(options, name))]
     if len(set(paths)) < len(paths):
         raise UserError("--order, --trace, --plot: two of them name the same file; give each its own")
 
 
-def _check_path(option: str, path: Path | None) -> None:
-    if path == Path():
-        raise UserError(f"{option}: names no file; give a path")
-
-
-def _check_result(option: str, path: Path | None, suffixes: Collection[str]) -> None:
-    from predict.schedules.files.order_files import require_suffix
-
-    if path is None:
-        return
-    if suffixes:
-        try:
-            require_suffix(path, suffixes)
-        except UserError as error:
-            raise UserError(f"{option}: {error}") from None
-    if path.is_dir():
-        raise UserError(f"{option}: {path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UserError(f"{option}: {path}: there is no folder {path.parent}; make it, or give another path")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
-    return [_option(name) for name in names if getattr(options, name) is not None]
-
-
-def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
-    from predict.schedules.compare import compare, of_equal_chunks
+def _of_stage_times(options: argparse.Namespace) -> Comparison:
+    from predict.schedules.compare import compare, timed_alike
 
     if options.overrides:
         raise UserError("--set changes a config; give a CONFIG, or --pp, --microbatches and times instead")
@@ -184,27 +178,22 @@ def _of_options(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
     if options.microbatches is None:
         raise UserError("--microbatches: missing; give the microbatches of a step, or a CONFIG")
     table, source = _stage_table(options)
+    counts = {"ranks": table.ranks, "chunks": table.chunks, "microbatches": options.microbatches}
     outcomes = compare(
         _names(options.schedule or "all"),
-        ranks=table.ranks,
-        chunks=table.chunks,
-        microbatches=options.microbatches,
-        times=lambda name: table.times,
+        **counts,
+        timed=timed_alike(**counts, times=table.times, memory_limit=options.memory_limit, blocking=options.blocking),
         refusal=table.refusal,
         memory_limit=options.memory_limit,
         chunk_bytes=table.activation_bytes,
-        blocking=options.blocking,
-        cost=of_equal_chunks,
     )
-    head = _Head(
-        ranks=table.ranks,
-        chunks=table.chunks,
-        microbatches=options.microbatches,
+    return Comparison(
+        outcomes=outcomes,
+        **counts,
         source=source,
-        limit=options.memory_limit,
+        memory_limit=options.memory_limit,
         show=lambda time: f"{time:,.6g}",
     )
-    return head, outcomes
 
 
 def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
@@ -213,94 +202,76 @@ def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
     from predict.schedules.files.stage_times import StageTable, read_stage_times
 
     if options.stage_times is not None:
-        extra = _given(options, ("pp", "vpp", *TIMES))
-        if extra:
-            raise UserError(f"{', '.join(extra)}: already told by --stage-times {options.stage_times}; leave one out")
+        if extra := given(options, "pp", "vpp", *TIMES):
+            raise UserError(f"{', '.join(extra)}: already in --stage-times {options.stage_times}; omit one of the two")
         return read_stage_times(options.stage_times), str(options.stage_times)
     times = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
     times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
     for name, value in times.items():
         kind, most = ("share", 1.0) if name == "overlap_gain" else ("time", LONGEST)
         if not 0 <= value <= most:
-            raise UserError(f"{_option(name)}: {value} is no {kind}; give a number from 0 to {most:g}")
+            raise UserError(f"{flag(name)}: {value} is not a {kind}; give a number from 0 to {most:g}")
     table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))
     return table, ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
 
 
-def _of_config(options: argparse.Namespace) -> tuple[_Head, list[Outcome]]:
-    extra = _given(options, ("stage_times", *COUNTS, *TIMES))
-    if extra:
+def _of_config(options: argparse.Namespace) -> Comparison:
+    if extra := given(options, "stage_times", *COUNTS, *TIMES):
         raise UserError(
-            f"{', '.join(extra)}: a CONFIG tells its own stage times; change it with --set, as in --set plan.pp=4"
+            f"{', '.join(extra)}: a CONFIG has its own stage times; change it with --set, as in --set plan.pp=4"
         )
-    from predict.config.load import load
+    from predict import load, predict_named
     from predict.prices.open import open_prices
     from predict.report.units import duration
     from predict.run.plan import BEST
-    from predict.step.schedule_choice import compare_schedules
+    from predict.step.scheduling import compare_schedules
 
-    # Whatever schedule the config has, it is those of --schedule that are to run.
-    overrides = [*options.overrides, *([f"plan.schedule={BEST}"] if options.schedule else [])]
-    run = load(options.config, overrides)
-    prices, provenance = open_prices(run.cluster, run.execution)
+    # whatever schedule the config has, those of --schedule are timed
+    run = load(options.config, [*options.overrides, *([f"plan.schedule={BEST}"] if options.schedule else [])])
+    if options.memory_limit:
+        run = replace(run, plan=replace(run.plan, memory_limit=options.memory_limit))
+    if options.blocking:
+        run = replace(run, execution=replace(run.execution, overlap_p2p=False))
+    prices = open_prices(run.cluster, run.execution)
     of_plan = _names("all") if run.plan.schedule == BEST else [run.plan.schedule]
-    asked = _names(options.schedule) if options.schedule else of_plan
-    limit = options.memory_limit or run.plan.memory_limit or None
-    outcomes = compare_schedules(run, prices, asked, memory_limit=limit, blocking=options.blocking)
-    source = "analytic times" if provenance["samples"] is None else f"times of {run.cluster.profile}"
-    head = _Head(
+    outcomes, _ = compare_schedules(
+        run, _names(options.schedule) if options.schedule else of_plan, partial(predict_named, prices=prices)
+    )
+    source = "analytic times" if prices.provenance["samples"] is None else f"times of {run.cluster.profile}"
+    return Comparison(
+        outcomes=outcomes,
         ranks=run.plan.pp,
         chunks=run.plan.vpp,
         microbatches=run.microbatches,
         source=f"{run.name}, {source}",
-        limit=limit,
+        memory_limit=run.plan.memory_limit or None,
         show=duration,
     )
-    return head, outcomes
-
-
-def _show(options: argparse.Namespace, head: _Head, outcomes: list[Outcome]) -> None:
-    from predict.report.schedules.comparison import comparison_json, comparison_text
-
-    if options.json:
-        print(json.dumps(comparison_json(outcomes), indent=1))
-        return
-    from predict.report.console import show, width
-
-    show(comparison_text(outcomes, head=str(head), show=head.show, width=width()))
 
 
 def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> list[str]:
-    """Write what the options ask for; what cannot be written, by option and with the fix, is returned."""
+    """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
+    from predict.report.schedules.plot import save_plot
+    from predict.report.schedules.trace import save_trace
+    from predict.schedules.files.order_files import write_order
+
     timeline = best.timeline
     assert timeline is not None
-
-    def order(path: Path) -> None:
-        from predict.schedules.files.order_files import write_order
-
-        write_order(timeline.order, path)
-
-    def trace(path: Path) -> None:
-        from predict.report.schedules.trace import save_trace
-
-        save_trace(timeline, path, name=best.name)
-
-    def plot(path: Path) -> None:
-        from predict.report.schedules.plot import save_plot
-
-        save_plot(timeline, path, title=best.name, show=show)
-
+    writers: dict[str, Callable[[Path], None]] = {
+        "order": lambda path: write_order(timeline.order, path),
+        "trace": lambda path: save_trace(timeline, path, name=best.name),
+        "plot": lambda path: save_plot(timeline, path, title=best.name, show=show),
+    }
     faults = []
-    for write in (order, trace, plot):
-        path = getattr(options, write.__name__)
+    for name, write in writers.items():
+        path = getattr(options, name)
         if path is None:
             continue
         try:
             write(path)
-            print(f"wrote {path} ({best.name})", file=sys.stderr)
+            note(f"wrote {path} ({best.name})")
         except UserError as error:
-            faults.append(f"--{write.__name__}: {path}: {error}")
+            faults.append(f"{flag(name)}: {path}: {error}")
         except OSError as error:
-            reason = error.strerror or error
-            faults.append(f"--{write.__name__}: {path}: cannot be written: {reason}; give another path")
+            faults.append(str(cannot_write(flag(name), path, error)))
     return faults

@@ -7,8 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from predict.cli.common import note, print_json, require_positive
+from predict.cli.options import add_json, add_overrides, flag, given, note, print_json, require_positive
 from sampling.errors import UserError
+
+OWN_OPTIONS = {
+    "samples": ("data",),
+    "published": ("truth", "profile", "calibrate_on", "calibration"),
+    "memory": ("truth",),
+    "runs": ("overrides",),
+}
+"""By what is validated, the options that go with it, --json and --rounds aside."""
 
 
 def add(subcommands: Any) -> None:
@@ -18,10 +26,11 @@ def add(subcommands: Any) -> None:
         metavar="this-machine|samples|published|memory|CONFIG",
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine, whose figures are kept in data/published; samples: the "
-        "time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; or configs",
+        "time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; "
+        "memory: their measured peaks; or configs",
     )
     command.add_argument(
-        "--truth", type=Path, metavar="FILE", help="published, memory: a CSV file of measured runs, one a row"
+        "--truth", type=Path, metavar="FILE", help="published, memory: a CSV file of measured runs, one per row"
     )
     command.add_argument("--profile", default="", metavar="NAME", help="published: the samples to price all rows from")
     command.add_argument(
@@ -37,58 +46,45 @@ def add(subcommands: Any) -> None:
         metavar="DIR",
         help="samples: published measurements to judge too, a folder with estimate-train-time/ or aiconfigurator/",
     )
-    command.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a key in every run"
-    )
+    add_overrides(command)
     command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
-    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    command.set_defaults(run=_validate)
+    add_json(command)
+    command.set_defaults(run=run)
 
 
-def _validate(options: argparse.Namespace) -> None:
-    if options.what == ["samples"]:
-        _validate_samples(options)
-        return
-    if options.what == ["published"]:
-        _validate_published(options)
-        return
-    if options.what == ["memory"]:
-        _validate_memory(options)
-        return
-    for name in ("truth", "profile", "calibrate_on", "calibration"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')}: goes with `predict validate published` alone; leave it away")
-    if options.data:
-        raise UserError("--data: goes with `predict validate samples` alone; leave it away")
-    require_positive("--rounds", options.rounds)
+def run(options: argparse.Namespace) -> None:
+    what = options.what[0] if options.what in (["samples"], ["published"], ["memory"]) else "runs"
+    known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
+    if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
+        own = ", ".join(map(flag, OWN_OPTIONS[what]))
+        raise UserError(f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it")
+    VALIDATE[what](options)
+
+
+def _runs(options: argparse.Namespace) -> None:
+    require_positive(options, "rounds")
+    from predict.prices.profile_error import validation_path
+    from predict.report.console import show
+    from predict.report.validation import validation_text
     from predict.validate.hold_out import validation_json
     from predict.validate.this_machine import Trial, trials_of_this_machine, validate
+    from sampling.files.disk import write_atomically
 
     here = options.what == ["this-machine"]
-    trials = (
-        trials_of_this_machine()
-        if here
-        else [Trial(config=Path(name), implementation="torch") for name in options.what]
+    named = (Trial(config=Path(name), implementation="torch") for name in options.what)
+    rows = validate(
+        trials_of_this_machine() if here else list(named), overrides=options.overrides, rounds=options.rounds, tell=note
     )
-    rows = validate(trials, overrides=options.overrides, rounds=options.rounds, tell=note)
     content = validation_json(rows)
     if here:
-        from predict.prices.profile_error import validation_path
-        from sampling.files.disk import write_atomically
-
         write_atomically(validation_path("this-machine"), json.dumps(content, indent=1).encode())
     if options.json:
         print_json(content)
-        return
-    from predict.report.console import show
-    from predict.report.validation import validation_text
-
-    show(validation_text(rows))
+    else:
+        show(validation_text(rows))
 
 
-def _validate_samples(options: argparse.Namespace) -> None:
-    if options.overrides:
-        raise UserError("--set: `predict validate samples` reads no config; leave it away")
+def _samples(options: argparse.Namespace) -> None:
     from regressors.accuracy.benchmark import benchmark
     from regressors.accuracy.report import as_markdown, as_text
     from sampling.files.disk import write_atomically
@@ -106,9 +102,7 @@ def _validate_samples(options: argparse.Namespace) -> None:
     show(as_text(content))
 
 
-def _validate_published(options: argparse.Namespace) -> None:
-    if options.overrides or options.data:
-        raise UserError("--set, --data: `predict validate published` reads no config and no samples; leave them away")
+def _published(options: argparse.Namespace) -> None:
     from predict.validate.published.command import validate_published
 
     verdicts, calibration = validate_published(
@@ -129,12 +123,9 @@ def _validate_published(options: argparse.Namespace) -> None:
     show(published_text(verdicts, calibration))
 
 
-def _validate_memory(options: argparse.Namespace) -> None:
-    given = [name for name in ("overrides", "data", "profile", "calibrate_on", "calibration") if getattr(options, name)]
-    if given or options.truth is None:
-        raise UserError(
-            "validate memory: takes --truth FILE, a CSV file of runs with a column peak_mem_gib, and --json alone"
-        )
+def _memory(options: argparse.Namespace) -> None:
+    if options.truth is None:
+        raise UserError("--truth: missing; give a CSV file of runs with a column peak_mem_gib")
     from predict.validate.published.memory import as_json, judge_memory
     from predict.validate.published.row import read_rows
     from sampling.progress import progress_display
@@ -149,3 +140,6 @@ def _validate_memory(options: argparse.Namespace) -> None:
     from predict.report.published_memory import published_memory_text
 
     show(published_memory_text(verdicts))
+
+
+VALIDATE = {"samples": _samples, "published": _published, "memory": _memory, "runs": _runs}

@@ -28,7 +28,7 @@ from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.schedules.files.order_files import is_order_file
+from predict.schedules.files.order_files import is_order_file, read_order
 from sampling.errors import ConfigError
 from sampling.files.documents import Read, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
@@ -122,7 +122,7 @@ def _flat(checked: Mapping[str, Values]) -> Values:
 
 
 def _run(name: str, model: ModelSpec, checked: Mapping[str, Values]) -> TrainingRun:
-    batch = checked["batch"]
+    batch, schedule = checked["batch"], checked["plan"]["schedule"]
     return TrainingRun(
         name=name,
         model=model,
@@ -131,6 +131,7 @@ def _run(name: str, model: ModelSpec, checked: Mapping[str, Values]) -> Training
         batch=Batch(global_=batch["global"], micro=batch["micro"], seq_len=batch["seq_len"]),
         precision=checked["precision"]["precision"],
         execution=Execution(**checked["execution"]),
+        order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
 
 

@@ -88,7 +88,7 @@ def build_training(run: TrainingRun) -> Training:
 
 def build_chunks(run: TrainingRun, rank: int) -> list[Decoder]:
     """The stages of the model that a pipeline rank holds, as the run's schedule lays them out."""
-    placement = registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
+    placement = run.schedule.placement(run.plan.pp, run.plan.vpp)
     return [build_stage(run, stage, placement.depth) for stage in placement.stages[rank]]
 
 
@@ -163,7 +163,7 @@ def pipeline(
 ) -> Callable[[], Tensor | None]:
     """torch's own pipeline schedule over this rank's stages; only the last stage knows the loss."""
     rank = mesh.get_local_rank("pp")
-    placement = registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
+    placement = run.schedule.placement(run.plan.pp, run.plan.vpp)
     held, group = placement.stages[rank], mesh.get_group("pp")
     stages = [
         PipelineStage(module, stage, placement.depth, torch.device("cpu"), group=group)
@@ -187,7 +187,7 @@ def torch_schedule(run: TrainingRun, stages: list[PipelineStage]) -> Any:
     settings: dict[str, Any] = {"n_microbatches": run.microbatches, "loss_fn": next_token_loss}
     if run.plan.schedule in PIPELINES:
         return PIPELINES[run.plan.schedule](stages[0], **settings)
-    order = registry.order(run.plan.schedule, ranks=run.plan.pp, chunks=run.plan.vpp, microbatches=run.microbatches)
+    order = registry.order(run.schedule, ranks=run.plan.pp, chunks=run.plan.vpp, microbatches=run.microbatches)
     schedule = _PipelineScheduleRuntime(stages, **settings)  # type: ignore[no-untyped-call]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "order.csv"

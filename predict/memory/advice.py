@@ -5,18 +5,16 @@ Each kind of change is tried in growing steps up to the first that fits; what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.profiles import memory_profile_of
-from predict.prices.price_list import PriceList
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.step.estimate import median_step_us
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.faults import config_error
 
@@ -46,20 +44,24 @@ Settings = Mapping[str, Any]
 """Values by config key, for example `plan.tp`."""
 
 
-def advise(run: TrainingRun, memory: MemoryEstimate, prices: PriceList) -> tuple[Advice, ...]:
-    """The changes that make an estimated run fit, cheapest first; empty if it fits already or if no single change is enough.
+StepTime = Callable[[TrainingRun], float]
+"""The predicted step time of a run, in µs."""
+
+
+def advise(run: TrainingRun, memory: MemoryEstimate, step_us: StepTime) -> tuple[Advice, ...]:
+    """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
 
     For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
     """
     if memory.verdict == "FITS":
         return ()
     candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
-    before = median_step_us(run, prices)
+    before_us = step_us(run)
     for verdict in ("FITS", "AT RISK") if memory.verdict == "OOM" else ("FITS",):
         found = []
         for of_kind in candidates:
             fitting = (each for each in of_kind if each.memory.verdict == verdict)
-            found += _best_of(advice for each in fitting if (advice := _priced(each, prices, before)))
+            found += _best_of(advice for each in fitting if (advice := _timed(each, step_us, before_us)))
         if found:
             return tuple(sorted(found, key=lambda advice: advice.step_us))
     return ()
@@ -90,10 +92,10 @@ def _candidates(run: TrainingRun, kind: str, changes: list[Settings], safety_mar
         yield _Candidate(kind=kind, settings=settings, memory=memory)
 
 
-def _priced(candidate: _Candidate, prices: PriceList, before: float) -> Advice | None:
+def _timed(candidate: _Candidate, step_us: StepTime, before_us: float) -> Advice | None:
     memory = candidate.memory
     try:
-        step_us = median_step_us(memory.run, prices)
+        after_us = step_us(memory.run)
     except InfeasibleError:
         return None
     return Advice(
@@ -101,8 +103,8 @@ def _priced(candidate: _Candidate, prices: PriceList, before: float) -> Advice |
         settings=tuple(f"{key}={_written(value)}" for key, value in candidate.settings.items()),
         verdict=memory.verdict,
         point_bytes=memory.point_bytes,
-        step_us=step_us,
-        step_us_before=before,
+        step_us=after_us,
+        step_us_before=before_us,
     )
 
 

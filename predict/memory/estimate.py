@@ -31,7 +31,6 @@ from sampling.hardware.cluster import Gpu
 
 if TYPE_CHECKING:
     from predict.schedules.timeline import Timeline
-    from predict.step.estimate import StepEstimate
 
 GIB = 2**30
 DRIVER_SHARE = 0.0052
@@ -94,19 +93,17 @@ def capacity_bytes(gpu: Gpu) -> float:
     return gpu.memory_gib * GIB * (1 - DRIVER_SHARE)
 
 
-def memory_of(run: TrainingRun, *, safety_margin: float = SAFETY_MARGIN) -> MemoryEstimate:
-    """The memory of a run whose times are not known: in closed form for 1F1B and GPipe, otherwise by the schedule's order,
-    which a solved schedule takes for equal stage times. ConfigError for the schedule `best`, which only times can choose."""
+def memory_of(
+    run: TrainingRun, timeline: Timeline | None = None, *, safety_margin: float = SAFETY_MARGIN
+) -> MemoryEstimate:
+    """The memory of a run, replayed over the timeline of its step, so that each peak has a time.
+
+    Without a timeline: in closed form for 1F1B and GPipe, otherwise by the schedule's order, which a solved schedule takes for
+    equal stage times. ConfigError for the schedule `best`, which only times can choose.
+    """
     if run.plan.schedule == BEST:
-        raise ConfigError(
-            "plan.schedule: best is chosen by time; use memory_of_step of an estimate, or name a schedule"
-        )
-    return MemoryModel(run).estimate(None, safety_margin)
-
-
-def memory_of_step(step: StepEstimate, *, safety_margin: float = SAFETY_MARGIN) -> MemoryEstimate:
-    """The memory of an estimated step, replayed over its own timeline, so that each peak has a time."""
-    return MemoryModel(step.run).estimate(step.timeline, safety_margin)
+        raise ConfigError("plan.schedule: best is chosen by time; use the memory of a prediction, or name a schedule")
+    return MemoryModel(run).estimate(timeline, safety_margin)
 
 
 class MemoryModel:
@@ -157,19 +154,23 @@ class MemoryModel:
         )
 
     def _peaks(self, timeline: Timeline | None) -> list[Peak]:
-        plan, name, microbatches = self.run.plan, self.run.plan.schedule, self.run.microbatches
-        if timeline is None and name in IN_CLOSED_FORM:
+        plan, schedule, microbatches = self.run.plan, self.run.schedule, self.run.microbatches
+        if timeline is None and schedule.name in IN_CLOSED_FORM:
             return [
-                peak_in_closed_form(name, chunk, ranks=plan.pp, rank=rank, microbatches=microbatches)
+                peak_in_closed_form(schedule.name, chunk, ranks=plan.pp, rank=rank, microbatches=microbatches)
                 for rank, (chunk,) in enumerate(self.chunks)
             ]
         if timeline is not None:
             order = timeline.order
         else:
             limit = plan.memory_limit or None
-            order = registry.order(name, ranks=plan.pp, chunks=plan.vpp, microbatches=microbatches, memory_limit=limit)
-        released = registry.get(name).released_by_b
-        return [peak_of_order(row, chunks, released) for row, chunks in zip(order.rows, self.chunks, strict=True)]
+            order = registry.order(
+                schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=microbatches, memory_limit=limit
+            )
+        return [
+            peak_of_order(row, chunks, schedule.released_by_b)
+            for row, chunks in zip(order.rows, self.chunks, strict=True)
+        ]
 
 
 def _moment(peak: Peak, rank: int, timeline: Timeline | None) -> PeakMoment:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from predict.memory.estimate import MemoryModel
 from predict.memory.peak import trace
-from predict.schedules import registry
+from predict.run.training_run import TrainingRun
 from predict.schedules.order import Floats
-
-if TYPE_CHECKING:
-    from predict.step.estimate import StepEstimate
+from predict.schedules.timeline import Timeline
 
 STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
 """From what exists throughout the step to what comes and goes."""
@@ -35,22 +32,22 @@ class RankTimeline:
         return total
 
 
-def memory_timeline(step: StepEstimate) -> tuple[RankTimeline, ...]:
-    """The timelines of the pipeline ranks of an estimated step. The highest point of each is the rank's peak."""
-    model = MemoryModel(step.run)
-    return tuple(_rank_timeline(model, step, rank) for rank in range(step.run.plan.pp))
+def memory_timeline(run: TrainingRun, timeline: Timeline, step_us: float) -> tuple[RankTimeline, ...]:
+    """The pipeline ranks through a step of `step_us` whose pipeline has this timeline. The highest point of each is its peak."""
+    model = MemoryModel(run)
+    return tuple(_rank_timeline(model, timeline, step_us, rank) for rank in range(run.plan.pp))
 
 
-def _rank_timeline(model: MemoryModel, step: StepEstimate, rank: int) -> RankTimeline:
-    row = step.timeline.order.rows[rank]
-    actions = trace(row, model.chunks[rank], registry.get(step.run.plan.schedule).released_by_b)
+def _rank_timeline(model: MemoryModel, timeline: Timeline, step_us: float, rank: int) -> RankTimeline:
+    row = timeline.order.rows[rank]
+    actions = trace(row, model.chunks[rank], model.run.schedule.released_by_b)
     baseline = model.baseline(rank)
     none = np.zeros(len(row))
     activations = _spans(0.0, actions.activations, actions.activations_after, 0.0)
     gradients = _spans(0.0, actions.gradients, actions.gradients_after, baseline.late_gradients)
     working = _spans(0.0, actions.working, none, baseline.update_working)
-    start, end = step.timeline.start[rank], step.timeline.end[rank]
-    edges = np.concatenate([[0.0], np.stack([start, end], axis=1).ravel(), [max(step.step_time.median_us, end[-1])]])
+    start, end = timeline.start[rank], timeline.end[rank]
+    edges = np.concatenate([[0.0], np.stack([start, end], axis=1).ravel(), [max(step_us, end[-1])]])
     # the optimizer's step follows the last action at once
     chosen = np.arange(len(activations)) != 2 * len(row)
     activations, gradients, working = (each[chosen] for each in (activations, gradients, working))

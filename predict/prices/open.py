@@ -18,21 +18,21 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, hardware_facts
 from sampling.store.profiles import DATA, home_of
 
-_opened: list[tuple[Cluster, Conditions, PriceList, dict[str, Any]]] = []
+_opened: list[tuple[Cluster, Conditions, PriceList]] = []
 
 
-def open_prices(cluster: Cluster, execution: Execution) -> tuple[PriceList, dict[str, Any]]:
-    """The price list and its provenance; opened once a process for each cluster and what is done to its calls.
+def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
+    """The price list, opened once per process for each cluster and set of conditions; all analytic without regressors.
 
-    Raises SamplesError for regressors that are damaged, out of date or of other hardware. Where there are none, everything is analytic.
+    SamplesError for regressors that are damaged, out of date or of other hardware.
     """
     conditions = conditions_of(cluster.gpu, execution)
-    for known, of_known, prices, provenance in _opened:
+    for known, of_known, prices in _opened:
         if known == cluster and of_known == conditions:
-            return prices, provenance
+            return prices
     directory = home_of(cluster.profile, DATA) / "regressors" / cluster.profile
     models: list[CostModel] = [SpeedOfLight()]
-    provenance = {
+    provenance: dict[str, Any] = {
         "profile": cluster.profile,
         "samples": None,
         "hardware": cluster.gpu.name,
@@ -55,9 +55,10 @@ def open_prices(cluster: Cluster, execution: Execution) -> tuple[PriceList, dict
         profile_error=profile_error(cluster.profile),
         conditions=conditions,
         contention_slowdown=provenance["slow_down"]["value"],
+        provenance=provenance,
     )
-    _opened.append((cluster, conditions, prices, provenance))
-    return prices, provenance
+    _opened.append((cluster, conditions, prices))
+    return prices
 
 
 def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.contention import CONTENTION_SLOWDOWN
@@ -47,12 +48,14 @@ class PriceList:
         profile_error: float | None,
         conditions: Conditions | None = None,
         contention_slowdown: float = CONTENTION_SLOWDOWN,
+        provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._models = models
         self._conditions = conditions
         self.contention_slowdown = contention_slowdown
         self._cluster = cluster
         self.profile_error = profile_error
+        self.provenance: Mapping[str, Any] = provenance or {"samples": None}
         self._known: dict[Asked, tuple[Priced, ...]] = {}
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from predict.memory.estimate import memory_of_step
 from predict.report.memory_text import summary
 from predict.report.units import duration
 from predict.run.plan import Plan
-from predict.run.smallest_cluster import smallest_cluster
 from predict.step.breakdown import NOT_COMPUTE
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,21 +20,21 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def estimate_text(estimate: StepEstimate) -> RenderableType:
+def estimate_text(prediction: Prediction) -> RenderableType:
     """Step time first, then what it rests on, where it goes, and each stage."""
     from rich.console import Group
 
-    return Group(*_head(estimate), _ledger(estimate), "", _stages(estimate), _foot(estimate))
+    return Group(*_head(prediction), _ledger(prediction), "", _stages(prediction), _foot(prediction))
 
 
-def _head(estimate: StepEstimate) -> list[str]:
-    run, step = estimate.run, estimate.step_time
+def _head(prediction: Prediction) -> list[str]:
+    run, step = prediction.run, prediction.step_time
     lines = []
-    if _is_analytic(estimate):
-        cover = "" if estimate.provenance["samples"] is None else " cover this run"
+    if _is_analytic(prediction):
+        cover = "" if prediction.provenance["samples"] is None else " cover this run"
         lines.append(
             f"[bold yellow]No samples for profile {run.cluster.profile!r}{cover}: kernels and links of {run.cluster.gpu.name} by "
-            f"stated priors (shares of peak: {_efficiencies(estimate)})[/]"
+            f"stated priors (shares of peak: {_efficiencies(prediction)})[/]"
         )
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     plan = run.plan
@@ -45,11 +44,11 @@ def _head(estimate: StepEstimate) -> list[str]:
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
-        f"  throughput  {estimate.tokens_per_second:,.0f} tokens/s   {estimate.tokens_per_second_per_gpu:,.0f} a GPU",
-        f"  MFU         {estimate.mfu:.1%}   bubble {_percent(estimate.bubble_fraction)}",
-        f"  rests on    {_sources(estimate)}",
-        f"  needs       {_smallest(estimate)}",
-        f"  memory      {summary(memory_of_step(estimate))}",
+        f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} a GPU",
+        f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)}",
+        f"  rests on    {_sources(prediction)}",
+        f"  needs       {_smallest(prediction)}",
+        f"  memory      {summary(prediction.memory)}",
         "",
     ]
     return lines
@@ -67,26 +66,26 @@ def _plan(plan: Plan) -> str:
     return " · ".join(parts)
 
 
-def _smallest(estimate: StepEstimate) -> str:
-    smallest = smallest_cluster(estimate.run)
+def _smallest(prediction: Prediction) -> str:
+    smallest = prediction.smallest_cluster
     gpus = f"{smallest.gpus} GPU{'s' if smallest.gpus > 1 else ''} on {smallest.nodes} node{'s' if smallest.nodes > 1 else ''}"
     if not smallest.folded:
         return f"{gpus} at least"
     return f"{gpus} at least, experts folded into them ({smallest.unfolded_gpus} if they are not)"
 
 
-def _is_analytic(estimate: StepEstimate) -> bool:
-    return estimate.sources["analytic"] > 0.9995
+def _is_analytic(prediction: Prediction) -> bool:
+    return prediction.sources["analytic"] > 0.9995
 
 
-def _efficiencies(estimate: StepEstimate) -> str:
-    shares = dict(estimate.run.cluster.gpu.efficiency)
-    shares["gemm"] = estimate.run.execution.gemm_efficiency or shares["gemm"]
+def _efficiencies(prediction: Prediction) -> str:
+    shares = dict(prediction.run.cluster.gpu.efficiency)
+    shares["gemm"] = prediction.run.execution.gemm_efficiency or shares["gemm"]
     return ", ".join(f"{name} {value:g}" for name, value in shares.items())
 
 
-def _sources(estimate: StepEstimate) -> str:
-    return " · ".join(f"{share:.0%} {name}" for name, share in estimate.sources.items() if share >= 0.0005)
+def _sources(prediction: Prediction) -> str:
+    return " · ".join(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005)
 
 
 def _table(title: str) -> Table:
@@ -95,17 +94,17 @@ def _table(title: str) -> Table:
     return Table(title=f"  {title}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 2))
 
 
-def _ledger(estimate: StepEstimate) -> RenderableType:
+def _ledger(prediction: Prediction) -> RenderableType:
     table = _table("where the step goes, mean over pipeline ranks")
     table.add_column("")
     table.add_column("time", justify="right")
     table.add_column("share", justify="right")
     table.add_column("")
-    step_us = estimate.step_time.median_us
-    compute = {name: time for name, time in estimate.breakdown_us.items() if name not in NOT_COMPUTE}
+    step_us = prediction.step_time.median_us
+    compute = {name: time for name, time in prediction.breakdown_us.items() if name not in NOT_COMPUTE}
     rest = {
         name: time_us
-        for name, time_us in estimate.breakdown_us.items()
+        for name, time_us in prediction.breakdown_us.items()
         if name in NOT_COMPUTE and abs(time_us) > ROUNDING * step_us
     }
     for name, time_us in [*_descending(compute), *_descending(rest)]:
@@ -123,32 +122,46 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(ledger.items(), key=lambda item: -item[1])
 
 
-def _stages(estimate: StepEstimate) -> RenderableType:
+def _stages(prediction: Prediction) -> RenderableType:
     table = _table("pipeline ranks, a microbatch")
     for name in ("rank", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
-    for index, stage in enumerate(estimate.stages):
+    for index, stage in enumerate(prediction.stages):
         times = (stage.forward_us, stage.backward_us, stage.gradients_us, stage.step_us)
         table.add_row(str(index), str(stage.layers), *(duration(time_us) for time_us in times))
     return table
 
 
-def _hardware_sources(estimate: StepEstimate) -> str:
+def _hardware_sources(prediction: Prediction) -> str:
     """What the figures of the hardware rest on, a line each."""
-    cited = estimate.provenance["sources"].items()
+    cited = prediction.provenance["sources"].items()
     return "\n".join(["sources:", *(f"  {figure}: {source}" for figure, source in cited)])
 
 
-def _foot(estimate: StepEstimate) -> str:
-    samples = estimate.provenance["samples"]
-    if samples is None or _is_analytic(estimate):
-        return f"\n{_hardware_sources(estimate)}"
+def _foot(prediction: Prediction) -> str:
+    lines = ["", _samples(prediction)]
+    if "benchmark" in prediction.provenance:
+        lines.append(_benchmark(prediction.provenance["benchmark"]))
+    return "\n".join(lines)
+
+
+def _samples(prediction: Prediction) -> str:
+    """The samples that the times come from, or the sources of the hardware's figures where there are none."""
+    samples = prediction.provenance["samples"]
+    if samples is None or _is_analytic(prediction):
+        return _hardware_sources(prediction)
     manifest = samples["provenance"]
     dates = sorted({session["date"] for session in manifest["sessions"]})
-    if manifest["device"].get("imported"):
+    device, days = manifest["device"], " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    if device.get("imported"):
         sources = ", ".join(dict.fromkeys(session["source"] for session in manifest["sessions"]))
-        return f"\nsamples: {manifest['profile']}, imported from {sources} for {manifest['device']['name']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"
-    return (
-        f"\nsamples: {manifest['profile']}, taken on {manifest['device']['name']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
-        f"torch {manifest['sessions'][-1]['versions']['torch']}"
-    )
+        return f"samples: {manifest['profile']}, imported from {sources} for {device['name']}, {days}"
+    torch = manifest["sessions"][-1]["versions"]["torch"]
+    return f"samples: {manifest['profile']}, taken on {device['name']}, {days}, torch {torch}"
+
+
+def _benchmark(benchmark: Mapping[str, Any]) -> str:
+    """The benchmark that timed the layers."""
+    degrees = " · ".join(f"{name} {benchmark['reduced_plan'][name]}" for name in ("tp", "pp", "cp", "ep"))
+    device = f"{benchmark['world_size']} × {benchmark['device']['name']}"
+    return f"benchmark: whole layers of {benchmark['run']} timed at {degrees} on {device}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from predict.report.units import duration
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,7 +15,7 @@ LEAST_SHARE = 5e-4
 """Of the step: below it a row of the ledger shows as 0.0 % in both columns."""
 
 
-def side_by_side(benchmark: StepEstimate, simulate: StepEstimate) -> RenderableType:
+def side_by_side(benchmark: Prediction, simulate: Prediction) -> RenderableType:
     """Step time and ledger of the prediction from timed layers and of the simulated one; and the first over the second."""
     from rich.table import Table
 
@@ -24,7 +24,7 @@ def side_by_side(benchmark: StepEstimate, simulate: StepEstimate) -> RenderableT
     for name in ("", "benchmark", "simulate", "ratio"):
         table.add_column(name, justify="left" if not name else "right")
 
-    def row(name: str, of: Callable[[StepEstimate], float], show: Callable[[float], str] = duration) -> None:
+    def row(name: str, of: Callable[[Prediction], float], show: Callable[[float], str] = duration) -> None:
         timed, simulated = (of(one) for one in pair)
         ratio = f"{timed / simulated:.2f}" if simulated > 0 else ""
         table.add_row(name, show(timed), show(simulated), ratio)
@@ -43,7 +43,7 @@ def side_by_side(benchmark: StepEstimate, simulate: StepEstimate) -> RenderableT
     return table
 
 
-def _headings(*pair: StepEstimate) -> list[str]:
+def _headings(*pair: Prediction) -> list[str]:
     """Those of either ledger that weigh something, the heaviest first."""
     weights: dict[str, float] = {}
     for one in pair:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from predict.model.layer_kinds import LayerKind
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
-from predict.schedules import registry
 from predict.schedules.order import Placement
 
 
@@ -27,7 +26,7 @@ class Stage:
 
 def placement_of(run: TrainingRun) -> Placement:
     """Where the run's schedule, a named one and not `best`, places the stages."""
-    return registry.get(run.plan.schedule).placement(run.plan.pp, run.plan.vpp)
+    return run.schedule.placement(run.plan.pp, run.plan.vpp)
 
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:

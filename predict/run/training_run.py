@@ -8,6 +8,10 @@ from typing import Annotated
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
+from predict.schedules import registry
+from predict.schedules.files.order_files import is_order_file
+from predict.schedules.order import Order
+from predict.schedules.registry import Schedule
 from sampling.files.keys import one_of
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
@@ -29,6 +33,16 @@ class TrainingRun:
     """Dtype of weights and activations; with fp8 and tf32 that of the layers' matrix products."""
     execution: Execution = field(default_factory=Execution)
     """How a framework runs the plan."""
+    order: Order | None = field(default=None, repr=False)
+    """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The plan's schedule. ConfigError for `best`, which only stage times can choose."""
+        name = self.plan.schedule
+        if self.order is not None and is_order_file(name):
+            return registry.of_order(name, self.order)
+        return registry.get(name)
 
     @property
     def blocks_on_sends(self) -> bool:

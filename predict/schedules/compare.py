@@ -28,6 +28,9 @@ class Outcome:
     """Share of a chunk's activations that B lets go in the schedule's own account."""
     why_not: str | None = None
     """Why it is no choice; None if it is one."""
+    device_bytes: float | None = None
+    """Expected peak of the fullest device, where a run's memory is known."""
+    capacity_bytes: float | None = None
 
     @property
     def valid(self) -> bool:
@@ -72,6 +75,13 @@ class Outcome:
         why_not = f"holds {max(self.peak_chunks)} chunk activations{size}, more than the limit of {memory_limit}"
         return replace(self, why_not=why_not)
 
+    def within_device(self, device_bytes: float, capacity_bytes: float) -> Outcome:
+        """The same with the peak of its fullest device, and not a choice if that is more than the device has."""
+        known = replace(self, device_bytes=device_bytes, capacity_bytes=capacity_bytes)
+        if self.why_not or device_bytes <= capacity_bytes:
+            return known
+        return replace(known, why_not=f"needs {_gib(device_bytes)} per device, which has {_gib(capacity_bytes)}")
+
 
 def compare(
     names: Iterable[str],
@@ -79,18 +89,16 @@ def compare(
     ranks: int,
     chunks: int,
     microbatches: int,
-    times: Callable[[str], ChunkTimes],
-    cost: Callable[[str, Timeline], float],
+    timed: Callable[[str], tuple[Timeline, float]],
     refusal: Callable[[str], str | None] = lambda name: None,
     memory_limit: int | None = None,
     chunk_bytes: ArrayLike | None = None,
-    blocking: bool = False,
 ) -> list[Outcome]:
     """The schedules, the one with the least cost first.
 
-    By its name, `times` gives the times of a schedule, `cost` what its timeline counts, `refusal` why it is out of the
-    question. `memory_limit` is in chunk activations of a rank, counted as the schedule does. ConfigError for an unknown name or
-    times that are none.
+    By its name, `timed` gives a schedule's timeline and the cost by which it is ranked, or raises InfeasibleError; `refusal`
+    says why it is out of the question. `memory_limit` is in chunk activations of a rank, counted as the schedule does.
+    ConfigError for an unknown name.
     """
     outcomes = []
     for name in dict.fromkeys(names):
@@ -99,17 +107,8 @@ def compare(
         if reason:
             outcomes.append(Outcome(name=name, timeline=None, why_not=reason))
             continue
-        of_schedule = times(name)
         try:
-            order = registry.order(
-                name,
-                ranks=ranks,
-                chunks=chunks,
-                microbatches=microbatches,
-                times=of_schedule,
-                memory_limit=memory_limit,
-            )
-            timeline = simulate(order, of_schedule, blocking=blocking)
+            timeline, cost = timed(name)
         except InfeasibleError as error:
             outcomes.append(Outcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
             continue
@@ -117,17 +116,27 @@ def compare(
             name=name,
             timeline=timeline,
             chunk_bytes=chunk_bytes,
-            cost=cost(name, timeline),
+            cost=cost,
             released_by_b=wanted.released_by_b,
         )
         outcomes.append(made.within(memory_limit))
     return sorted(outcomes, key=lambda outcome: outcome.rank_key)
 
 
-def of_equal_chunks(name: str, timeline: Timeline) -> float:
-    """The cost where the same times were given for a chunk of every schedule: a schedule that runs two copies of the
-    model has chunks twice as large, so that its makespan counts double."""
-    return timeline.makespan * timeline.order.placement.chain_count
+def timed_alike(
+    *, ranks: int, chunks: int, microbatches: int, times: ChunkTimes, memory_limit: int | None, blocking: bool
+) -> Callable[[str], tuple[Timeline, float]]:
+    """`timed` of `compare` where the same times hold for a chunk of every schedule: the cost is the makespan, doubled for a
+    schedule with two copies of the model, whose chunks are twice as large."""
+
+    def timed(name: str) -> tuple[Timeline, float]:
+        order = registry.order(
+            name, ranks=ranks, chunks=chunks, microbatches=microbatches, times=times, memory_limit=memory_limit
+        )
+        timeline = simulate(order, times, blocking=blocking)
+        return timeline, timeline.makespan * order.placement.chain_count
+
+    return timed
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:
@@ -137,7 +146,20 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
         return ranked[0]
     by_reason = reasons(ranked)
     listed = "; ".join(f"{', '.join(names)} {why_not}" for why_not, names in by_reason.items())
-    raise InfeasibleError(f"no schedule can run this: {listed}")
+    raise InfeasibleError(f"no schedule can run this: {_smallest_peak(ranked)}{listed}")
+
+
+def _smallest_peak(outcomes: Iterable[Outcome]) -> str:
+    """The schedule that comes nearest to fitting the device, where memory is what rules them out."""
+    known = [(each.device_bytes, each.capacity_bytes, each.name) for each in outcomes if each.device_bytes]
+    if not known:
+        return ""
+    peak_bytes, capacity_bytes, name = min(known)
+    return f"the smallest peak is {_gib(peak_bytes)} per device ({name}), of {_gib(capacity_bytes or 0.0)}; "
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**30:,.1f} GiB"
 
 
 def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:

@@ -47,6 +47,8 @@ class Schedule:
     """The order, where it is solved for the times of the stages under a limit on memory."""
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's account, W the rest; its limit counts so too."""
+    order: Order | None = None
+    """The order itself, of a schedule that was read from a file."""
 
     def refusal(self, ranks: int, chunks: int, microbatches: int) -> str | None:
         """Why it cannot run these counts, as words to follow its name; None if it can."""
@@ -161,7 +163,7 @@ def fitting_in_words(ranks: int, chunks: int, microbatches: int) -> str:
 def get(name: str) -> Schedule:
     """The schedule of this name, or of the order in this .csv or .json file; ConfigError names the nearest if none."""
     if is_order_file(name):
-        return _of_file(name)
+        return of_order(name, read_order(Path(name)))
     known = _loaded()
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
@@ -171,7 +173,7 @@ def get(name: str) -> Schedule:
 
 
 def order(
-    name: str,
+    named: str | Schedule,
     *,
     ranks: int,
     chunks: int,
@@ -185,15 +187,16 @@ def order(
     given, all times are equal and the limit is the schedule's own. ConfigError says why it cannot run the counts,
     InfeasibleError that it cannot keep the limit.
     """
-    wanted = get(name)
+    wanted = get(named) if isinstance(named, str) else named
+    name = wanted.name
     reason = wanted.refusal(ranks, chunks, microbatches)
     if reason:
         raise ConfigError(
             f"plan.schedule: {name} {reason} (ranks={ranks}, chunks={chunks}, microbatches={microbatches}); "
             f"change these counts or take another schedule{fitting_in_words(ranks, chunks, microbatches)}"
         )
-    if is_order_file(name):
-        return read_order(Path(name))
+    if wanted.order is not None:
+        return wanted.order
     if wanted.solver is None:
         return _built(name, ranks, chunks, microbatches)
     depth = _placement(name, ranks, chunks).depth
@@ -228,9 +231,8 @@ def _placement(name: str, ranks: int, chunks: int) -> Placement:
     return get(name).placement(ranks, chunks)
 
 
-def _of_file(name: str) -> Schedule:
-    """An order from a file, as a schedule that runs its own counts only."""
-    order = read_order(Path(name))
+def of_order(name: str, order: Order) -> Schedule:
+    """An order that was read from the file `name`, as a schedule that runs its own counts only."""
     held = (order.ranks, order.chunks, order.microbatches)
 
     def supports(ranks: int, chunks: int, microbatches: int) -> str | None:
@@ -244,7 +246,7 @@ def _of_file(name: str) -> Schedule:
         splits_backward=any(bool((row[:, KIND] == CODE["B"]).any()) for row in order.rows),
         supports=supports,
         placement=lambda ranks, chunks: order.placement,
-        actions=lambda ranks, chunks, microbatches: order.rows,
+        order=order,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the time goes: a priced call under the headings of the ledger.
+"""Breakdown: where the step's time goes, as a ledger of headings.
 
 A whole cell was measured, its parts were predicted: what the parts do not explain is the tensor-parallel group's
 communication and waiting where the cell spans one, else the glue between operators ("other"). Where the parts cost more
@@ -8,9 +8,17 @@ than the whole (they run warm inside it), they are scaled down to it, so that he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from predict.prices.price_list import Priced, PriceList
+from predict.run.training_run import TrainingRun
+from predict.schedules.engine import simulate
+from predict.schedules.order import Order
+from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket, PricedBlock
+from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us
+from predict.step.stragglers import stragglers_factor
+from predict.workload.decompose import RankCalls
 from sampling.call import Call, Counted
 from sampling.collectives.kinds import Collective
 
@@ -21,6 +29,49 @@ HOST = "host"
 """What launching kernels takes longer than they run."""
 STRAGGLERS, OVERHEAD = "stragglers", "step_overhead"
 NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
+
+
+def step_breakdown(
+    run: TrainingRun,
+    calls: tuple[RankCalls, ...],
+    prices: PriceList,
+    order: Order,
+    ranks: tuple[PricedRank, ...],
+    step_us: float,
+) -> dict[str, float]:
+    """µs by heading, the mean over the pipeline ranks; idle time that nothing else explains is the pipeline's bubble."""
+    per_rank = []
+    for of_rank, rank, counts in zip(calls, ranks, action_counts(order), strict=True):
+        ledgers = [{DP: rank.exposed_us}, _optimizer_ledger(run, of_rank, rank, prices)]
+        for chunk, count in zip(rank.chunks, counts, strict=True):
+            for kind, bucket in BUCKETS.items():
+                if count[kind]:
+                    ledger = itemise_bucket(getattr(chunk, bucket), prices)
+                    ledgers.append({name: time_us * count[kind] for name, time_us in ledger.items()})
+        per_rank.append(add_up(ledgers))
+    mean = {name: time_us / len(ranks) for name, time_us in add_up(per_rank).items()}
+    overhead_us = float(run.execution.step_overhead_us)
+    waited_us = (step_us - overhead_us) * (1 - 1 / stragglers_factor(run))
+    beside = {name: time_us for name, time_us in {STRAGGLERS: waited_us, OVERHEAD: overhead_us}.items() if time_us}
+    idle_us = step_us - sum(mean.values()) - waited_us - overhead_us
+    exposed_p2p_us = _exposed_p2p_us(run, order, ranks)
+    idle = {P2P: exposed_p2p_us, BUBBLE: idle_us - exposed_p2p_us}
+    return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, beside, idle])
+
+
+def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, prices: PriceList) -> dict[str, float]:
+    """Whole layers' copies are calls of their own; elsewhere clipping and copies count as the optimizer's."""
+    return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
+
+
+def _exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
+    """The time by which the step would be shorter if tensors crossed the pipeline's edges at once."""
+    times = chunk_times(ranks, order.placement)
+    step_us, at_once_us = (
+        step_time_us(simulate(order, each, blocking=run.blocks_on_sends), ranks)
+        for each in (times, replace(times, p2p=0.0))
+    )
+    return step_us - at_once_us
 
 
 def heading(call: Call) -> str:
@@ -36,8 +87,8 @@ def itemise(counted: Iterable[Counted], prices: PriceList) -> dict[str, float]:
 def itemise_bucket(bucket: Bucket, prices: PriceList) -> dict[str, float]:
     """µs by heading of priced blocks; the sum equals the bucket's median."""
     return add_up(
-        {name: part.count * time_us for name, time_us in _itemise_block(part.priced, prices).items()}
-        for part in bucket.parts
+        {name: repeated.count * time_us for name, time_us in _itemise_block(repeated.priced, prices).items()}
+        for repeated in bucket.blocks
     )
 
 

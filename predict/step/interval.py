@@ -59,10 +59,10 @@ def _blocks(ranks: tuple[PricedRank, ...]) -> Iterator[PricedBlock]:
     seen = set()
     for rank in ranks:
         for bucket in _buckets(rank):
-            for part in bucket.parts:
-                if id(part.priced) not in seen:
-                    seen.add(id(part.priced))
-                    yield part.priced
+            for repeated in bucket.blocks:
+                if id(repeated.priced) not in seen:
+                    seen.add(id(repeated.priced))
+                    yield repeated.priced
 
 
 def _buckets(rank: PricedRank) -> Iterator[Bucket]:
@@ -95,10 +95,10 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side
 
     def of_bucket(bucket: Bucket) -> Floats:
         total = np.zeros(1 + len(kinds))
-        for part in bucket.parts:
-            if id(part.priced) not in known:
-                known[id(part.priced)] = part.priced.value(pushed, floors)
-            total += part.count * known[id(part.priced)]
+        for repeated in bucket.blocks:
+            if id(repeated.priced) not in known:
+                known[id(repeated.priced)] = repeated.priced.value(pushed, floors)
+            total += repeated.count * known[id(repeated.priced)]
         return np.maximum(total, 0.0)
 
     after = np.array([_after(rank, of_bucket) for rank in ranks])

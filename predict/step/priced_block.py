@@ -72,7 +72,7 @@ class PricedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RepeatedBlock:
     """A priced block and how often it runs."""
 
     priced: PricedBlock
@@ -83,11 +83,11 @@ class Part:
 class Bucket:
     """Priced blocks that run one after the other, and their sum."""
 
-    parts: tuple[Part, ...] = ()
+    blocks: tuple[RepeatedBlock, ...] = ()
     median_us: float = 0.0
 
     def __add__(self, other: Bucket) -> Bucket:
-        return Bucket(parts=self.parts + other.parts, median_us=self.median_us + other.median_us)
+        return Bucket(blocks=self.blocks + other.blocks, median_us=self.median_us + other.median_us)
 
 
 @dataclass(slots=True)
@@ -98,8 +98,8 @@ class BlockPrices:
     _known: dict[int, PricedBlock] = field(default_factory=dict)
 
     def bucket(self, blocks: Blocks) -> Bucket:
-        parts = tuple(Part(self._priced(repeated.block), repeated.count) for repeated in blocks)
-        return Bucket(parts=parts, median_us=sum(part.count * part.priced.median_us for part in parts))
+        repeated = tuple(RepeatedBlock(self._priced(each.block), each.count) for each in blocks)
+        return Bucket(blocks=repeated, median_us=sum(each.count * each.priced.median_us for each in repeated))
 
     def of_calls(self, calls: Calls) -> Bucket:
         return self.bucket(plain(calls))

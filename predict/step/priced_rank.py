@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import CHUNK, KIND, KINDS
+from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.timeline import Timeline
 from predict.step.overlap import exposed_us, least
 from predict.step.priced_block import BlockPrices, Bucket
@@ -107,12 +109,26 @@ def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[Pri
     return tuple(replace(rank, windows=of) for rank, of in zip(ranks, windows_of(timeline), strict=True))
 
 
-def price_ranks(run: TrainingRun, calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRank, ...]:
+def price(run: TrainingRun, calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRank, ...]:
     """Price every rank, asking for all calls at once."""
     ranks = tuple(calls)
     prices.learn(distinct_calls(ranks))
     blocks = BlockPrices(prices)
     return tuple(_rank(run, rank, blocks) for rank in ranks)
+
+
+BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
+"""By kind of action, the bucket of a PricedChunk that it takes."""
+
+
+def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
+    """By rank and chunk, the number of actions of each kind in an order."""
+    counts = []
+    for row in order.rows:
+        found = np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=order.chunks * len(KINDS))
+        by_chunk = found.reshape(order.chunks, len(KINDS)).tolist()
+        counts.append([dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in by_chunk])
+    return counts
 
 
 def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:

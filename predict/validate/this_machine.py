@@ -11,7 +11,7 @@ from predict import one_batch
 from predict.measure.checks import Implementation
 from predict.measure.measurement import Measurement
 from predict.measure.real_step import measure_interleaved
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 from predict.validate.hold_out import ValidationRow
 from sampling.hardware.cluster import CONFIGS
 
@@ -53,7 +53,7 @@ def validate(
     return [_row(*each) for each in zip(trials, predicted, measured, strict=True)]
 
 
-def _row(trial: Trial, estimate: StepEstimate, measured: Measurement) -> ValidationRow:
+def _row(trial: Trial, estimate: Prediction, measured: Measurement) -> ValidationRow:
     run = estimate.run
     plan = run.plan
     degrees = [

@@ -38,7 +38,7 @@ class RankCalls:
 
 def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
     """The calls of every pipeline rank, first to last, as the run's schedule lays the stages over them."""
-    placement, halves = placement_of(run), registry.get(run.plan.schedule).splits_backward
+    placement, halves = placement_of(run), run.schedule.splits_backward
     cache = BlockCache(run)
 
     def chunk_calls(stage: Stage, send: Calls) -> ChunkCalls:

@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from predict import estimate
 from predict.config.load import build, load
 from predict.model.spec import ModelSpec
-from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import estimate, median_step_us
 from sampling.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -51,16 +50,20 @@ def plans() -> Iterator[TrainingRun]:
 
 def main() -> None:
     large = load(CONFIGS / "runs" / "deepseek-v3-1024xh100.yml")
-    prices, provenance = open_prices(large.cluster, large.execution)
-    estimate(large, prices, provenance)
-    taken = [_seconds(lambda: estimate(large, prices, provenance)) for _ in range(REPEATS)]
+    whole(large)
+    taken = [_seconds(lambda: whole(large)) for _ in range(REPEATS)]
     print(f"DeepSeek-V3 on 1,024 GPUs, whole estimate from warm: {1e3 * statistics.median(taken):.1f} ms (limit 20)")
     many = list(plans())
-    prices, _ = open_prices(many[0].cluster, many[0].execution)
-    first, again = (_seconds(lambda: [median_step_us(run, prices) for run in many]) for _ in range(2))
+    first, again = (_seconds(lambda: [estimate(run).median_us for run in many]) for _ in range(2))
     print(
         f"{len(many)} plans of Llama 3 70B: {len(many) / first:.0f} a second, again {len(many) / again:.0f} (at least 300)"
     )
+
+
+def whole(run: TrainingRun) -> object:
+    """A prediction with its interval, its ledger and its sources."""
+    prediction = estimate(run)
+    return prediction.step_time, prediction.breakdown_us, prediction.stages
 
 
 def _seconds(work: object) -> float:

@@ -24,7 +24,8 @@ def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     `peak_chunks` are chunk activations in the schedule's own account, released at W (BW where the backward is whole) but
     for zb-auto, `peak_chunks_until_w` those all held until W, null where that is the same. `copies` is how many copies of the model it runs; a
     chunk of it, and of its peak, is as many times as large. `cost` is the time it is ranked by: makespan × copies, or
-    with a config the whole step. `peak_bytes` is null where the bytes of a chunk's activations are not known.
+    with a config the whole step. `peak_bytes` is null where the bytes of a chunk's activations are not known; `device_bytes`,
+    the expected peak of the fullest device, without a config.
     """
     return {"version": 1, "schedules": [_outcome_json(outcome) for outcome in outcomes]}
 
@@ -40,6 +41,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "peak_chunks": list(outcome.peak_chunks),
         "peak_chunks_until_w": outcome.peak_chunks_until_w and list(outcome.peak_chunks_until_w),
         "peak_bytes": outcome.peak_bytes and list(outcome.peak_bytes),
+        "device_bytes": outcome.device_bytes,
         "copies": outcome.copies,
         "cost": outcome.cost if line else None,
         "valid": outcome.valid,
@@ -106,6 +108,7 @@ def _columns(best: float, show: Show) -> list[_Column]:
         _Column(name="of the span", rank=5, write=lambda outcome, line: f"{line.span_bubble_fraction:.1%}"),
         _Column(name="peak chunks", rank=1, write=lambda outcome, line: _range(outcome.peak_chunks)),
         _Column(name="peak bytes", rank=2, write=lambda outcome, line: _bytes(outcome.peak_bytes)),
+        _Column(name="per device", rank=2, write=lambda outcome, line: _bytes([outcome.device_bytes or 0.0])),
     ]
 
 
@@ -139,4 +142,4 @@ def _range(peaks: Sequence[int]) -> str:
 
 
 def _bytes(peaks: Sequence[float] | None) -> str:
-    return f"{max(peaks) / 2**30:,.4g} GiB" if peaks else ""
+    return f"{max(peaks) / 2**30:,.4g} GiB" if peaks and max(peaks) else ""

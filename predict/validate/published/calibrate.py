@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 
+from predict import estimate
 from predict.prices.calibration import Calibration, bounds, calibrated
-from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import median_step_us
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
 from sampling.errors import InfeasibleError, SamplesError
@@ -120,15 +119,11 @@ def _errors(measured: Sequence[Measured], calibration: Calibration) -> list[floa
     errors = []
     for one in measured:
         try:
-            logs = [math.log(_predicted_us(calibrated(run, calibration))) for run in one.runs]
+            logs = [math.log(estimate(calibrated(run, calibration)).median_us) for run in one.runs]
         except InfeasibleError:
             continue
         errors.append(fmean(logs) - math.log(one.measured_us))
     return errors
-
-
-def _predicted_us(run: TrainingRun) -> float:
-    return median_step_us(run, open_prices(run.cluster, run.execution)[0])
 
 
 def _mean_percent(errors: Sequence[float]) -> float:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from predict import estimate
 from predict.prices.calibration import Calibration, calibrated
-from predict.prices.open import open_prices
-from predict.step.estimate import StepEstimate, estimate
 from predict.step.interval import Interval
+from predict.step.prediction import Prediction
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
 from sampling.errors import InfeasibleError
@@ -66,7 +66,7 @@ def _judge_one(row: PublishedRow, profile: str, calibration: Calibration | None)
     try:
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
-        estimates = [estimate(run, *open_prices(run.cluster, run.execution)) for run in runs]
+        estimates = [estimate(run) for run in runs]
     except (NotExpressibleError, InfeasibleError) as error:
         return Verdict(row=row, why=str(error))
     return Verdict(
@@ -78,7 +78,7 @@ def _judge_one(row: PublishedRow, profile: str, calibration: Calibration | None)
     )
 
 
-def mixture(estimates: Sequence[StepEstimate]) -> Interval:
+def mixture(estimates: Sequence[Prediction]) -> Interval:
     """One interval of runs that are as likely as each other: their geometric mean, from the least to the most of them."""
     medians = [one.step_time.median_us for one in estimates]
     return Interval(
@@ -88,7 +88,7 @@ def mixture(estimates: Sequence[StepEstimate]) -> Interval:
     )
 
 
-def _mean_sources(estimates: Sequence[StepEstimate]) -> dict[str, float]:
+def _mean_sources(estimates: Sequence[Prediction]) -> dict[str, float]:
     return {name: fmean(one.sources[name] for one in estimates) for name in estimates[0].sources}
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from predict.memory.estimate import MemoryEstimate, memory_of
+from predict import estimate
+from predict.memory.estimate import MemoryEstimate
 from predict.memory.rank_memory import RankMemory
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.translate import candidates
@@ -87,7 +88,7 @@ def _judge_one(row: PublishedRow) -> MemoryVerdict:
         why = f"mem_counter: {counter} is none of {', '.join(COUNTERS)}"
         return MemoryVerdict(row=row, counter=counter, measured_bytes=measured_bytes, why=why)
     try:
-        estimates = [memory_of(run) for run in candidates(row, timed=False).runs]
+        estimates = [estimate(run).memory for run in candidates(row, timed=False).runs]
     except NotExpressibleError as error:
         return MemoryVerdict(row=row, counter=counter, measured_bytes=measured_bytes, why=str(error))
     predicted = [_peak(estimate, counter) for estimate in estimates]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from predict import estimate
 from predict.anchor.benchmark_file import Benchmark, Timed, benchmark_of
 from predict.anchor.reduced_run import reduced, timeable
-from predict.anchor.restore import estimate_restored
 from predict.anchor.unit_costs import unit_costs
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
@@ -18,7 +18,7 @@ from predict.prices.price_list import PriceList
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import StepEstimate, estimate
+from predict.step.prediction import Prediction
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
@@ -109,9 +109,9 @@ def simulated(subject: TrainingRun, gpus: int, factor: float = 1.0) -> Benchmark
     return replace(benchmark, times=times)
 
 
-def direct(subject: TrainingRun, factor: float = 1.0) -> StepEstimate:
-    return estimate(subject, prices(subject, factor), {"samples": None})
+def direct(subject: TrainingRun, factor: float = 1.0) -> Prediction:
+    return estimate(subject, prices=prices(subject, factor))
 
 
-def restored(subject: TrainingRun, benchmark: Benchmark) -> StepEstimate:
-    return estimate_restored(subject, benchmark, prices(subject), {"samples": None})
+def restored(subject: TrainingRun, benchmark: Benchmark) -> Prediction:
+    return estimate(subject, prices=prices(subject), benchmark=benchmark)

@@ -11,7 +11,7 @@ import pytest
 from predict.anchor.benchmark_file import Timed
 from predict.anchor.reduced_run import ranks_of, reduced, timeable
 from predict.model.spec import ModelSpec
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 from predict.workload.rank.groups import groups_of
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Link
@@ -47,7 +47,7 @@ CUT: list[tuple[ModelSpec, str, dict[str, Any], int]] = [
 ]
 
 
-def same(one: StepEstimate, other: StepEstimate) -> None:
+def same(one: Prediction, other: Prediction) -> None:
     assert one.step_time.median_us == pytest.approx(other.step_time.median_us, rel=EXACT)
     for stage, expected in zip(one.stages, other.stages, strict=True):
         assert stage.forward_us == pytest.approx(expected.forward_us, rel=EXACT)

@@ -11,7 +11,6 @@ import pytest
 
 from predict.cli import main
 from predict.config.load import load
-from predict.memory.estimate import memory_of_step
 from predict.report.memory_json import TERMS
 from sampling.hardware.cluster import CONFIGS
 from tests.predict.workload.parallel_runs import estimated
@@ -80,7 +79,7 @@ def test_one_batch_tells_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(capsys.readouterr().out)
     run = load(LARGE)
     assert content["memory"]["verdict"] == "FITS"
-    assert content["memory"]["point_bytes"] == memory_of_step(estimated(run)).point_bytes
+    assert content["memory"]["point_bytes"] == estimated(run).memory.point_bytes
 
 
 def test_more_nodes_take_less_where_state_is_sharded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,10 +95,10 @@ def test_a_wider_margin_raises_the_upper_bound_alone(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--safety-margin", "2"], "--safety-margin: 2 is no share; give a number from 0 to 1"),
-        (["--safety-margin", "nan"], "--safety-margin: nan is no share"),
+        (["--safety-margin", "2"], "--safety-margin: 2 is not a share; give a number from 0 to 1"),
+        (["--safety-margin", "nan"], "--safety-margin: nan is not a share"),
         (["--timeline", "memory.pdf"], "--timeline: "),
-        (["--timeline", "nowhere/memory.svg"], "there is no folder nowhere"),
+        (["--timeline", "nowhere/memory.svg"], "there is no directory nowhere"),
         (["--gpus", "0"], "--gpus: 0 is not a positive number"),
         (["--mode", "simulate", "--load-benchmark", "a.json"], "--mode: simulate uses no benchmark"),
         (["--load-benchmark", "a.json", "--save-benchmark", "b.json"], "--save-benchmark: what is loaded"),

@@ -9,15 +9,13 @@ import pytest
 
 from predict.memory.advice import Advice, advise, changed
 from predict.memory.estimate import memory_of
-from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import median_step_us
 from sampling.errors import ConfigError
-from tests.predict.workload.parallel_runs import made
+from tests.predict.workload.parallel_runs import made, step_us
 
 
 def advice_for(run: TrainingRun) -> tuple[Advice, ...]:
-    return advise(run, memory_of(run), open_prices(run.cluster, run.execution)[0])
+    return advise(run, memory_of(run), step_us)
 
 
 def apply(run: TrainingRun, advice: Advice) -> TrainingRun:
@@ -45,15 +43,14 @@ def test_nothing_is_advised_where_it_fits() -> None:
 
 def test_each_change_makes_it_fit_at_its_own_cost(too_large: TrainingRun) -> None:
     found = advice_for(too_large)
-    prices, _ = open_prices(too_large.cluster, too_large.execution)
     assert {"recompute", "smaller microbatch"} <= {advice.kind for advice in found}
     for advice in found:
         mended = apply(too_large, advice)
         memory = memory_of(mended)
         assert memory.verdict == advice.verdict == "FITS"
         assert memory.point_bytes == advice.point_bytes
-        assert median_step_us(mended, prices) == advice.step_us
-        assert advice.cost == pytest.approx(advice.step_us / median_step_us(too_large, prices) - 1)
+        assert step_us(mended) == advice.step_us
+        assert advice.cost == pytest.approx(advice.step_us / step_us(too_large) - 1)
 
 
 def test_the_cheapest_comes_first(too_large: TrainingRun) -> None:
@@ -100,5 +97,4 @@ def test_a_run_at_risk_is_advised_what_surely_fits(too_large: TrainingRun) -> No
     memory = memory_of(too_large)
     at_risk = replace(memory, capacity_bytes=memory.point_bytes * 1.01)
     assert at_risk.verdict == "AT RISK"
-    prices, _ = open_prices(too_large.cluster, too_large.execution)
-    assert all(advice.verdict == "FITS" for advice in advise(too_large, at_risk, prices))
+    assert all(advice.verdict == "FITS" for advice in advise(too_large, at_risk, step_us))

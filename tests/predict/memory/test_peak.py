@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.memory.chunk_memory import ChunkCounter, ChunkMemory, Instant, UnitMemory
-from predict.memory.estimate import MemoryModel, memory_of, memory_of_step
-from predict.memory.memory_timeline import memory_timeline
+from predict.memory.estimate import MemoryModel, memory_of
 from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
 from predict.memory.units import ChunkUnits, chunks_of_ranks
@@ -217,8 +216,7 @@ def test_the_course_of_a_step_has_the_peak_at_its_highest(
     schedule: str, vpp: int, microbatches: int, framework: dict[str, Any]
 ) -> None:
     step = estimated(run_of(schedule, vpp, microbatches, **framework))
-    memory = memory_of_step(step)
-    for rank, course in zip(memory.ranks, memory_timeline(step), strict=True):
+    for rank, course in zip(step.memory.ranks, step.memory_timeline, strict=True):
         top = int(np.argmax(course.total))
         assert course.total[top] == pytest.approx(rank.peak)
         assert np.allclose(course.start_us[1:], course.end_us[:-1])
@@ -231,7 +229,7 @@ def test_the_course_of_a_step_has_the_peak_at_its_highest(
 def test_timed_and_untimed_estimates_agree() -> None:
     for schedule, vpp, microbatches in SCHEDULES:
         run = run_of(schedule, vpp, microbatches)
-        timed, untimed = memory_of_step(estimated(run)), memory_of(run)
+        timed, untimed = estimated(run).memory, memory_of(run)
         for one, other in zip(timed.ranks, untimed.ranks, strict=True):
             assert one.peak == pytest.approx(other.peak)
             assert one.when.action == other.when.action

@@ -76,9 +76,7 @@ def test_a_split_whole_leaves_a_step_measured_and_no_shorter_than_its_work() -> 
     def priced(schedule: str) -> tuple[float, float]:
         subject = run(pp=2, tp=2, schedule=schedule)
         sampled = Sampled("forward", "backward", "backward_accumulate")
-        result = estimate(
-            subject, PriceList([sampled, SpeedOfLight()], subject.cluster, profile_error=0.0), {"samples": None}
-        )
+        result = estimate(subject, prices=PriceList([sampled, SpeedOfLight()], subject.cluster, profile_error=0.0))
         assert sum(result.breakdown_us.values()) == pytest.approx(result.step_time.median_us)
         return float(result.timeline.busy.sum()), result.sources["measured"]
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from predict import estimate
 from predict.model.spec import ModelSpec
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import CostModel, PriceList
 from predict.run.plan import Batch, Plan
 from predict.run.stage_layout import layers_of_stages
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import StepEstimate, estimate
+from predict.step.prediction import Prediction
 from predict.workload.decompose import decompose, requests_of_runs
 from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
@@ -58,9 +59,9 @@ def run(*, model: dict[str, Any] | None = None, batch: dict[str, int] | None = N
     )
 
 
-def predicted(subject: TrainingRun, model: CostModel | None = None) -> StepEstimate:
+def predicted(subject: TrainingRun, model: CostModel | None = None) -> Prediction:
     prices = PriceList([model or SpeedOfLight()], subject.cluster, profile_error=0.05)
-    return estimate(subject, prices, {"samples": None})
+    return estimate(subject, prices=prices)
 
 
 def step_us(subject: TrainingRun) -> float:
@@ -127,7 +128,7 @@ def test_even_stages_take_the_closed_form(schedule: str, pp: int) -> None:
     subject = run(pp=pp, schedule=schedule)
     prices = PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     expected = (subject.microbatches + pp - 1) * (MODEL.layers // pp) * 300.0
-    result = estimate(subject, prices, {"samples": None})
+    result = estimate(subject, prices=prices)
     assert result.step_time.median_us == pytest.approx(expected)
     assert result.bubble_fraction == pytest.approx((pp - 1) / (subject.microbatches + pp - 1))
 
@@ -273,8 +274,7 @@ def test_a_wider_composition_error_widens_the_interval_alone() -> None:
     narrow, wide = (
         estimate(
             subject,
-            PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, profile_error=error),
-            {"samples": None},
+            prices=PriceList([FlatFirst(), SpeedOfLight()], subject.cluster, profile_error=error),
         )
         for error in (0.0, 0.2)
     )
@@ -305,7 +305,7 @@ class HalfKnown(Flat):
 def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
     subject = run()
     prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, profile_error=0.0)
-    result = estimate(subject, prices, {"samples": None})
+    result = estimate(subject, prices=prices)
     layers_us = subject.microbatches * MODEL.layers * 300.0
     assert result.sources["measured"] == pytest.approx(layers_us / result.step_time.median_us)
     assert result.sources["analytic"] == pytest.approx(1 - result.sources["measured"])
@@ -362,4 +362,4 @@ def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:
 
     subject = run(pp=2, dp=2, model={"tied": True})
     prices = PriceList([Gain(), SpeedOfLight()], subject.cluster, profile_error=0.0)
-    assert estimate(subject, prices, {"samples": None}).breakdown_us["dp_exposed"] == pytest.approx(7.0)
+    assert estimate(subject, prices=prices).breakdown_us["dp_exposed"] == pytest.approx(7.0)

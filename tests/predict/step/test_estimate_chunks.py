@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from predict import estimate, predict_named
 from predict.cli import main
 from predict.config.load import load
 from predict.prices.analytic import SpeedOfLight
-from predict.prices.open import open_prices
 from predict.prices.price_list import PriceList
 from predict.run.plan import BEST
 from predict.schedules import registry
 from predict.schedules.files.order_files import write_order
-from predict.step.estimate import action_counts, estimate
-from predict.step.schedule_choice import compare_schedules
+from predict.step.priced_rank import action_counts
+from predict.step.scheduling import compare_schedules
 from predict.workload.decompose import decompose, requests_of_runs
 from predict.workload.rank.blocks import Blocks, calls_of
 from regressors.bank.times import Times
@@ -122,9 +123,8 @@ def test_full_recomputation_runs_every_forward_again() -> None:
 def test_best_is_the_first_of_the_comparison() -> None:
     subject = run(pp=PP, schedule=BEST)
     result = predicted(subject)
-    ranked = compare_schedules(
-        subject, PriceList([SpeedOfLight()], subject.cluster, profile_error=0.0), registry.names()
-    )
+    prices = PriceList([SpeedOfLight()], subject.cluster, profile_error=0.0)
+    ranked, _ = compare_schedules(subject, registry.names(), partial(predict_named, prices=prices))
     assert result.run.plan.schedule == ranked[0].name
     others = [step_us(run(pp=PP, schedule=outcome.name)) for outcome in ranked if outcome.valid]
     assert result.step_time.median_us == pytest.approx(min(others))
@@ -150,7 +150,7 @@ def test_an_order_file_lies_beside_the_config(tmp_path: Path) -> None:
     results = []
     for schedule in ("mine.csv", "zb-h1"):
         of_schedule = load(tmp_path / f"{schedule}.yml")
-        results.append(estimate(of_schedule, *open_prices(of_schedule.cluster, of_schedule.execution)).step_time)
+        results.append(estimate(of_schedule).step_time)
     assert results[0] == results[1]
 
 

@@ -10,23 +10,23 @@ import pytest
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_names, framework_spread
 from predict.step.composition_error import FP8, PRIOR, composition_error, published_spread
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 from tests.predict.workload.parallel_runs import estimated, made
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 LAYERS = 8
 
 
-def _above(told: StepEstimate) -> float:
+def _above(told: Prediction) -> float:
     """Relative width above the median."""
     return told.step_time.high_us / told.step_time.median_us - 1
 
 
-def _below(told: StepEstimate) -> float:
+def _below(told: Prediction) -> float:
     return 1 - told.step_time.low_us / told.step_time.median_us
 
 
-def _made(model: str = DENSE, **settings: Any) -> StepEstimate:
+def _made(model: str = DENSE, **settings: Any) -> Prediction:
     return estimated(made(model, LAYERS, **settings))
 
 

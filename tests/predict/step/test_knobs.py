@@ -10,37 +10,37 @@ import pytest
 
 from predict.config.sections import SECTIONS
 from predict.run.execution import ATTENTION_KERNELS, RECIPES
-from predict.step.estimate import StepEstimate
+from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
 from tests.predict.workload.parallel_runs import estimated, made
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 LAYERS = {DENSE: 8, MOE: 8, MLA: 8}
-Metric = Callable[[StepEstimate], float]
+Metric = Callable[[Prediction], float]
 
 
-def step(told: StepEstimate) -> float:
+def step(told: Prediction) -> float:
     return told.step_time.median_us
 
 
-def bubble(told: StepEstimate) -> float:
+def bubble(told: Prediction) -> float:
     return told.bubble_fraction
 
 
-def first_stage(told: StepEstimate) -> float:
+def first_stage(told: Prediction) -> float:
     return told.stages[0].forward_us
 
 
-def last_stage(told: StepEstimate) -> float:
+def last_stage(told: Prediction) -> float:
     return told.stages[-1].forward_us
 
 
-def optimizer(told: StepEstimate) -> float:
+def optimizer(told: Prediction) -> float:
     return told.breakdown_us["optimizer"]
 
 
-def all_work(told: StepEstimate) -> float:
+def all_work(told: Prediction) -> float:
     return told.breakdown_us["gemm"]
 
 
@@ -206,7 +206,7 @@ UNTURNED: Mapping[str, str] = {
 KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
 
 
-def _turned(knob: Knob, value: Any) -> StepEstimate:
+def _turned(knob: Knob, value: Any) -> Prediction:
     return estimated(made(knob.model, LAYERS[knob.model], **{**knob.base, knob.key: value}))
 
 

@@ -62,19 +62,19 @@ def test_kernels_and_their_launches_take_the_longer_of_the_two_and_little_more(b
 def _rank(windows: tuple[tuple[float, float], ...], share: float = 1.0) -> PricedRank:
     return PricedRank(
         chunks=(),
-        gradients=Bucket(),
-        reduction=Bucket(),
-        collection=Bucket(),
+        blocking_reduction=Bucket(),
+        gradient_reduction=Bucket(),
+        parameter_all_gather=Bucket(),
         reduction_share=share,
-        collection_share=0.0,
-        step=Bucket(),
+        all_gather_share=0.0,
+        optimizer=Bucket(),
         contention_slowdown=CONTENTION_SLOWDOWN,
         windows=windows,
     )
 
 
 def _hidden(reduction: float, *windows: tuple[float, float], share: float = 1.0) -> float:
-    return (reduction - _rank(windows, share).exposed_of_reduction(reduction)) / (1 - CONTENTION_SLOWDOWN)
+    return (reduction - _rank(windows, share).exposed_reduction_of(reduction)) / (1 - CONTENTION_SLOWDOWN)
 
 
 def test_a_reduction_hides_behind_its_window() -> None:

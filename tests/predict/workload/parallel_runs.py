@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from predict import estimate
 from predict.config.load import build
 from predict.model.spec import ModelSpec
-from predict.prices.open import open_prices
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
-from predict.step.estimate import StepEstimate, estimate
+from predict.step.prediction import Prediction
 from predict.workload.decompose import RankCalls, decompose
 from predict.workload.rank.blocks import Block, Blocks
 from sampling.arithmetic.operator import Operator
@@ -53,9 +53,8 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
     return build("test", spec(model, layers) if isinstance(model, str) else model, sections)
 
 
-def estimated(run: TrainingRun) -> StepEstimate:
-    prices, provenance = open_prices(run.cluster, run.execution)
-    return estimate(run, prices, provenance)
+def estimated(run: TrainingRun) -> Prediction:
+    return estimate(run)
 
 
 def step_us(run: TrainingRun) -> float:

@@ -1,0 +1,34 @@
+"""`predict measure`: the step run for real on this machine, and timed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_config, add_json, loaded, print_json, require_positive
+
+
+def add(subcommands: Any) -> None:
+    command = subcommands.add_parser("measure", help="run the step for real on this machine and time it")
+    add_config(command)
+    command.add_argument("--steps", type=int, default=10, help="timed steps (default: %(default)s)")
+    command.add_argument(
+        "--implementation",
+        choices=("torch", "transformers"),
+        default="torch",
+        help="whose model is trained: this project's plain torch one, or the transformers library's (default: torch)",
+    )
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    require_positive(options, "steps")
+    from predict.measure.real_step import measure
+    from predict.report.measurement import measurement_text
+
+    result = measure(loaded(options), steps=options.steps, implementation=options.implementation)
+    if options.json:
+        print_json(result.to_json())
+    else:
+        print(measurement_text(result))

@@ -1,0 +1,82 @@
+"""`predict one-batch`: the time of one training step, from samples and models, from timed layers, or both side by side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import add_config, add_json, add_target_nodes, loaded, print_json
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.step.prediction import Prediction
+
+MODES = ("benchmark", "simulate", "both")
+
+
+def add(subcommands: Any) -> None:
+    command = subcommands.add_parser("one-batch", help="predict the time of one training step")
+    add_config(command)
+    add_json(command)
+    command.add_argument(
+        "--require-measured", action="store_true", help="exit with 3 unless samples cover all of the step's work"
+    )
+    command.add_argument("--benchmark", type=Path, metavar="FILE", help="layers as `predict benchmark` timed them")
+    command.add_argument(
+        "--profiling-mode",
+        choices=MODES,
+        help="layers from the benchmark, from samples and models, or both side by side (default: benchmark where one is "
+        "given, else simulate)",
+    )
+    command.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="terms that `predict validate published --calibrate-on` fitted"
+    )
+    add_target_nodes(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    predictions = _predictions(options)
+    if options.json:
+        from predict.report.estimate_json import predictions_json
+
+        print_json(predictions_json(predictions))
+        return
+    from predict.report.console import show
+    from predict.report.estimate_text import estimate_text
+    from predict.report.side_by_side import side_by_side
+
+    show(side_by_side(**predictions) if len(predictions) > 1 else estimate_text(*predictions.values()))
+
+
+def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
+    """By mode, the benchmark's first. SamplesError for a benchmark of another run."""
+    mode = options.profiling_mode or ("benchmark" if options.benchmark else "simulate")
+    if mode != "simulate" and not options.benchmark:
+        raise UserError(
+            f"--profiling-mode: {mode} needs timed layers; write them with `predict benchmark {options.config} --gpus N "
+            "--output bench.json`, and add --benchmark bench.json"
+        )
+    from predict import estimate
+
+    run = loaded(options)
+    if options.calibration:
+        from predict.prices.calibration import calibrated, read_calibration
+
+        run = calibrated(run, read_calibration(options.calibration))
+    predictions = {}
+    if mode != "simulate":
+        from predict.anchor.benchmark_file import load_benchmark, require_same
+
+        benchmark = load_benchmark(options.benchmark)
+        require_same(benchmark, run, options.benchmark)
+        predictions["benchmark"] = estimate(run, benchmark=benchmark)
+    if mode != "benchmark":
+        predictions["simulate"] = estimate(run)
+    if options.require_measured:
+        from predict.prices.open import require_measured
+
+        for prediction in predictions.values():
+            require_measured(prediction.sources, run.cluster)
+    return predictions

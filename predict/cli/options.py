@@ -1,0 +1,109 @@
+"""Options that several commands take, the checks of their values, and writing results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
+
+
+def add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
+    add_overrides(command)
+
+
+def add_overrides(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, as in --set plan.tp=2; may be repeated",
+    )
+
+
+def add_json(command: argparse._ActionsContainer) -> None:
+    command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+
+
+def add_target_nodes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--target-nodes", type=int, metavar="N", help="share the same global batch among the replicas of N nodes"
+    )
+
+
+def loaded(options: argparse.Namespace) -> TrainingRun:
+    """The run of CONFIG, --set and, where the command takes it, --target-nodes."""
+    from predict import load
+
+    return load(options.config, options.overrides, target_nodes=getattr(options, "target_nodes", None))
+
+
+def flag(name: str) -> str:
+    """`memory_limit` → `--memory-limit`; `overrides` is `--set`."""
+    return "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
+
+
+def given(options: argparse.Namespace, *names: str) -> list[str]:
+    """Those of the options that were given, as flags."""
+    return [flag(name) for name in names if getattr(options, name) not in (None, [], "")]
+
+
+def require_positive(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError(f"{flag(name)}: {value} is not a positive number; give 1 or more")
+
+
+def require_writable(option: str, path: Path | None) -> None:
+    """UserError, before any work, for a result file that could not be written after it."""
+    if path is None:
+        return
+    if path == Path():
+        raise UserError(f"{option}: the path is empty; give the path of a file")
+    if path.is_dir():
+        raise UserError(f"{option}: {path} is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"{option}: {path}: there is no directory {path.parent}; make it, or give another path")
+
+
+def require_suffix(option: str, path: Path | None, allowed: Any) -> None:
+    from predict.schedules.files.order_files import require_suffix as require
+
+    if path is None:
+        return
+    try:
+        require(path, allowed)
+    except UserError as error:
+        raise UserError(f"{option}: {error}") from None
+
+
+def write_json(option: str, path: Path, content: Any) -> None:
+    from sampling.files.disk import write_atomically
+
+    try:
+        write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
+    except OSError as error:
+        raise cannot_write(option, path, error) from None
+
+
+def cannot_write(option: str, path: Path, error: OSError) -> UserError:
+    return UserError(f"{option}: {path} cannot be written ({error.strerror or error}); give another path")
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=1))
+
+
+def note(message: str) -> None:
+    """Progress and remarks go to stderr; stdout is the result."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""The result of `predict memory`: the estimate, what a benchmark restores beside it, and the seed's published formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.anchor.restored_memory import Restored
+from predict.memory.advice import Advice
+from predict.memory.estimate import MemoryEstimate
+from predict.memory.seed.formula import SeedMemory, seed_formula
+from predict.report.memory_json import memory_json
+from predict.report.memory_text import memory_text, restored_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def memory_report_json(
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
+) -> dict[str, Any]:
+    """In benchmark mode point, upper bound and verdict are the benchmark's."""
+    content = memory_json(memory, advice) | {"mode": mode}
+    if restored:
+        content["benchmark"] = of_benchmark = restored.to_json(memory.capacity_bytes)
+        if mode == "benchmark":
+            content |= {key: value for key, value in of_benchmark.items() if key != "terms"}
+    if formula:
+        content["seed"] = _seed(memory).as_json()
+    return content
+
+
+def memory_report_text(
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
+) -> RenderableType:
+    """In benchmark mode the benchmark's figures come first."""
+    from rich.console import Group
+
+    blocks: list[RenderableType] = [memory_text(memory, advice)]
+    if restored:
+        measured = "\n".join(restored_lines(restored, memory.capacity_bytes))
+        if mode == "benchmark":
+            blocks.insert(0, f"{measured}\n\nsimulated:")
+        else:
+            blocks.append(f"\n{measured}")
+    if formula:
+        blocks.append("\n".join(["", *_seed(memory).lines()]))
+    return Group(*blocks)
+
+
+def _seed(memory: MemoryEstimate) -> SeedMemory:
+    return seed_formula(memory.run, pipeline_rank=memory.worst.rank)

@@ -1,0 +1,133 @@
+"""Prediction: everything that is known of one training step once its calls are priced and its schedule is timed.
+
+Pricing and timing a plan is cheap; the interval, the ledger and the memory are computed when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from predict.ledger.flops import mfu, tokens_per_step
+from predict.memory.estimate import MemoryEstimate, memory_of
+from predict.memory.memory_timeline import RankTimeline, memory_timeline
+from predict.prices.price_list import PriceList
+from predict.run.smallest_cluster import SmallestCluster, smallest_cluster
+from predict.run.training_run import TrainingRun
+from predict.schedules.timeline import Timeline
+from predict.step.breakdown import step_breakdown
+from predict.step.composition_error import composition_error
+from predict.step.interval import Interval, step_interval
+from predict.step.priced_rank import PricedRank, step_time_us, with_windows
+from predict.step.sources import step_sources
+from predict.step.stragglers import stragglers_factor
+from predict.workload.decompose import RankCalls
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageEstimate:
+    """One pipeline rank: its layers, µs of one microbatch's forward and backward over all its chunks, of reducing gradients, and
+    of the optimizer's step."""
+
+    layers: int
+    forward_us: float
+    backward_us: float
+    gradients_us: float
+    step_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One predicted step of `run`, whose schedule is a named one. Times are µs, sizes bytes.
+
+    `median_us` is the step time; `step_time` adds its 90 % bounds. `calls`, `ranks` and `timeline` are what the path made of
+    the run: the calls of every pipeline rank, those priced, and when each of the schedule's actions runs.
+    """
+
+    run: TrainingRun
+    calls: tuple[RankCalls, ...]
+    ranks: tuple[PricedRank, ...]
+    timeline: Timeline
+    prices: PriceList
+    median_us: float
+
+    @cached_property
+    def step_time(self) -> Interval:
+        """The step time with its 90 % interval."""
+        error = composition_error(self.run, self.prices.profile_error, self.sources)
+        return step_interval(self.median_us, self.timeline.order, self.ranks, error, blocking=self.run.blocks_on_sends)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return tokens_per_step(self.run) / self.median_us * 1e6
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        return self.tokens_per_second / self.run.cluster.world_size
+
+    @property
+    def mfu(self) -> float:
+        return mfu(self.run, self.median_us)
+
+    @property
+    def bubble_fraction(self) -> float:
+        return self.timeline.bubble_fraction
+
+    @cached_property
+    def breakdown_us(self) -> dict[str, float]:
+        """The ledger: µs by heading, averaged over the pipeline ranks; adds up to `median_us`."""
+        return step_breakdown(self.run, self.calls, self.prices, self.timeline.order, self.ranks, self.median_us)
+
+    @cached_property
+    def sources(self) -> dict[str, float]:
+        """Shares of the step's work that were measured, extrapolated, transferred or analytic; they add up to 1."""
+        return step_sources(self.ranks, self.timeline.order)
+
+    @cached_property
+    def stages(self) -> tuple[StageEstimate, ...]:
+        """By pipeline rank."""
+        return tuple(
+            StageEstimate(
+                layers=of_rank.layers,
+                forward_us=rank.forward_us,
+                backward_us=sum(chunk.backward.median_us for chunk in rank.chunks),
+                gradients_us=rank.exposed_us,
+                step_us=rank.optimizer.median_us,
+            )
+            for rank, of_rank in zip(self.ranks, self.calls, strict=True)
+        )
+
+    @cached_property
+    def memory(self) -> MemoryEstimate:
+        """The memory of each pipeline rank, by this step's own timeline, and whether it fits."""
+        return memory_of(self.run, self.timeline)
+
+    @cached_property
+    def memory_timeline(self) -> tuple[RankTimeline, ...]:
+        """The memory of each pipeline rank from action to action."""
+        return memory_timeline(self.run, self.timeline, self.median_us)
+
+    @property
+    def smallest_cluster(self) -> SmallestCluster:
+        """The fewest GPUs and nodes that the plan can run on."""
+        return smallest_cluster(self.run)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The samples, the hardware file and the benchmark that the prices come from."""
+        return self.prices.provenance
+
+
+def compose(
+    run: TrainingRun,
+    calls: tuple[RankCalls, ...],
+    ranks: tuple[PricedRank, ...],
+    timeline: Timeline,
+    prices: PriceList,
+) -> Prediction:
+    """The step: the slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step."""
+    ranks = with_windows(ranks, timeline)
+    median_us = step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.step_overhead_us
+    return Prediction(run=run, calls=calls, ranks=ranks, timeline=timeline, prices=prices, median_us=median_us)

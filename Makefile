@@ -15,7 +15,7 @@ IMPORTED = $(subst _,-,$(SYSTEM))-aiconfigurator
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy bench-published tables test check format clean
+.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy bench-published tables reference test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-published: $(READY)  ## predict published runs and keep the errors [TRUTH=
 
 tables: $(READY)  ## put fresh figures into README and docs
 	@$(BIN)/python docs/refresh_tables.py
+
+reference: $(READY)  ## write docs/reference from the code
+	@$(BIN)/python docs/refresh_reference.py
 
 test: $(READY)  ## run the tests
 	@$(BIN)/pytest

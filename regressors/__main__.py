@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="processes to fit with (default: %(default)s, all cores)",
+        help="processes to fit with (default: all cores)",
     )
     return parser
 

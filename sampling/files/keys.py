@@ -104,7 +104,8 @@ class Key:
         if self.kind in ("integer", "number"):
             return f"{EXPECTED[self.kind]} {self._range()}"
         if self.choices:
-            return f"{'one' if self.kind == 'string' else 'a mapping of any'} of {', '.join(self.choices())}"
+            listed = ", ".join(choice or '""' for choice in self.choices())
+            return f"{'one' if self.kind == 'string' else 'a mapping of any'} of {listed}"
         if self.of:
             return f"a mapping of {', '.join(key.name for key in keys_of(self.of))}"
         return EXPECTED[self.kind]

@@ -23,7 +23,9 @@ class LinearAttention(Mixer):
     value_heads: int
     """Heads of the values, each with a state [key_dim, value_dim]; a multiple of `key_heads`."""
     key_dim: int
+    """Width of a head of queries, and of keys."""
     value_dim: int
+    """Width of a head of values."""
     conv: int
     """Tokens that the convolution spans."""
 

@@ -19,6 +19,7 @@ class Experts(FeedForward):
     NAME: ClassVar[str] = "mixture"
 
     count: int
+    """Experts, of which a token is sent to `topk`."""
     topk: int
     """Experts that each token is sent to."""
     ffn: int

@@ -1,0 +1,17 @@
+"""The committed pages of docs/reference are those that the code makes."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
+
+
+@pytest.mark.parametrize("name", ["config.md", "commands.md"])
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert GENERATOR["pages"]()[name] == committed, "run `make reference`"

@@ -41,6 +41,12 @@ On one machine the command starts its own ranks. On several, run the same comman
 MODELS = 64
 
 
+def parser() -> argparse.ArgumentParser:
+    from sampling.session.options import session_parser
+
+    return session_parser("python -m sampling", DESCRIPTION, models=MODELS)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample, or import, as the command line says; the exit code. A process that torchrun or srun started is one rank."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -49,10 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return import_measurements(arguments[1:])
     from sampling.ranks.rank import become_rank, rank_from
-    from sampling.session.options import session_parser
     from sampling.session.site import device_of_node
 
-    options = session_parser("python -m sampling", DESCRIPTION, models=MODELS).parse_args(arguments)
+    options = parser().parse_args(arguments)
 
     def sample() -> int:
         become_rank(arguments)

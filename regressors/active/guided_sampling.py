@@ -6,6 +6,7 @@ then a space-filling share, then batch after batch of those on which models of t
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -46,9 +47,12 @@ SETUP_S = 0.2
 """Of a phase: its tensors made, its caches warmed."""
 
 
+def parser() -> argparse.ArgumentParser:
+    return session_parser("python -m regressors.active.guided_sampling", str(__doc__), models=POOL_MODELS)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = session_parser("python -m regressors.active.guided_sampling", str(__doc__), models=POOL_MODELS)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
 
     def session() -> int:
         if rank_from(os.environ) is not None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 
-from predict.memory.components.ends import embedding_parts, head_parts, joining_parts
-from predict.memory.components.feed_forward import feed_forward_parts
-from predict.memory.components.mixers import mixer_parts, rotary_bytes
-from predict.memory.components.norms import branch_norm_part, keeps_its_input
-from predict.memory.components.part import (
-    Parts,
+from predict.memory.components import embedding_and_head
+from predict.memory.components.core_attention import rotary_bytes
+from predict.memory.components.norms import keeps_its_input, norm, residual
+from predict.memory.components.saved_tensors import (
+    Saved,
     backward_peak_beyond_kept,
     forward_peak_beyond_kept,
     kept_by_component,
-    most_inside_one_component,
+    peak_without_graph,
 )
-from predict.memory.components.share import Share
+from predict.memory.components.sizes import Sizes
 from predict.memory.memory_profile import MemoryProfile
 from predict.memory.units import Unit
 from predict.model.layer_kinds import LayerKind
+from predict.model.parts.part import LayerPart
 from predict.workload.rank.share import RankShare
 
 ROTARY_TABLES = "rope"
@@ -54,9 +55,9 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
     """The activations of a unit of a chunk, recomputed as the unit says."""
     if unit.kind is not None:
         return layer_activations(rank, unit.kind, profile, recompute=unit.recompute)
-    of_role = {"embedding": embedding_parts, "head": head_parts, "joining": joining_parts}
-    share = Share(rank=rank, profile=profile)
-    return _activations(share, of_role[unit.role](share))
+    sizes = Sizes(rank=rank, profile=profile)
+    saved_tensors: Callable[[Sizes], Saved] = getattr(embedding_and_head, unit.role)
+    return _activations(sizes, saved_tensors(sizes))
 
 
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
@@ -66,39 +67,53 @@ def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, 
     (torch.utils.checkpoint; Korthikanti et al., arXiv 2205.05198, table 2); selective recomputation keeps the inputs of each
     recomputed module.
     """
-    share = Share(rank=rank, profile=profile)
-    parts = _layer_parts(share, kind)
+    sizes = Sizes(rank=rank, profile=profile)
+    saved = _layer(sizes, kind)
     if recompute == "full":
-        return _fully_recomputed(share, parts)
-    return _activations(share, parts, rank.plan.modules_recomputed if recompute == "selective" else ())
+        return _fully_recomputed(sizes, saved)
+    return _activations(sizes, saved, rank.plan.modules_recomputed if recompute == "selective" else ())
 
 
-def _layer_parts(share: Share, kind: LayerKind) -> Parts:
-    mixer, feed_forward = mixer_parts(share, kind), feed_forward_parts(share, kind)
-    if share.rank.model.norms_a_layer > 2:
-        after = branch_norm_part(share)
-        return (*mixer[:-2], after, *mixer[-2:], *feed_forward[:-2], after, *feed_forward[-2:])
-    return (*mixer, *feed_forward)
-
-
-def _activations(share: Share, parts: Parts, recomputed: Sequence[str] = ()) -> Activations:
-    # the gradient of the residual stream exists throughout the backward
-    return Activations(
-        components=kept_by_component(parts, recomputed),
-        forward_working_bytes=forward_peak_beyond_kept(parts, recomputed),
-        backward_working_bytes=share.stream + backward_peak_beyond_kept(parts, recomputed),
+def _layer(sizes: Sizes, kind: LayerKind) -> Saved:
+    """Mixer and feed-forward, each from its norm to its addition to the residual stream."""
+    model = sizes.model
+    output_norm = (norm(sizes),) if model.norms_a_layer > 2 else ()
+    mixer, feed_forward = (_part(sizes, part) for part in (model.mixer(kind), model.feed_forward(kind)))
+    return (
+        *mixer,
+        *output_norm,
+        *residual(sizes, last=False),
+        *feed_forward,
+        *output_norm,
+        *residual(sizes, last=True),
     )
 
 
-def _fully_recomputed(share: Share, parts: Parts) -> Activations:
-    own = sum(part.kept for part in parts if part.component != ROTARY_TABLES)
-    kept = {"residual": float(share.stream), ROTARY_TABLES: rotary_bytes(share)}
+def _part(sizes: Sizes, part: LayerPart) -> Saved:
+    """`saved_tensors` of the file in `predict/memory/components` that has the part's name."""
+    component = import_module(f"predict.memory.components.{part.NAME}")
+    saved: Saved = component.saved_tensors(sizes, part)
+    return saved
+
+
+def _activations(sizes: Sizes, saved: Saved, recomputed: Sequence[str] = ()) -> Activations:
+    # the gradient of the residual stream exists throughout the backward
+    return Activations(
+        components=kept_by_component(saved, recomputed),
+        forward_working_bytes=forward_peak_beyond_kept(saved, recomputed),
+        backward_working_bytes=sizes.stream + backward_peak_beyond_kept(saved, recomputed),
+    )
+
+
+def _fully_recomputed(sizes: Sizes, saved: Saved) -> Activations:
+    own = sum(step.kept for step in saved if step.component != ROTARY_TABLES)
+    kept = {"residual": float(sizes.stream), ROTARY_TABLES: rotary_bytes(sizes)}
     # the repeated forward keeps everything again, except the tensors that the checkpoint holds
-    again = own - (share.stream if keeps_its_input(share) else 0.0)
+    again = own - (sizes.stream if keeps_its_input(sizes) else 0.0)
     return Activations(
         components={component: size for component, size in kept.items() if size},
         # beside the stream after attention, the layer's input is all that stays
-        forward_working_bytes=share.stream + most_inside_one_component(parts),
+        forward_working_bytes=sizes.stream + peak_without_graph(saved),
         backward_working_bytes=again
-        + max(forward_peak_beyond_kept(parts), share.stream + backward_peak_beyond_kept(parts)),
+        + max(forward_peak_beyond_kept(saved), sizes.stream + backward_peak_beyond_kept(saved)),
     )

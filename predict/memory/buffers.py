@@ -9,14 +9,15 @@ gradients, part of an action's working set (`state`); tokens sent to experts, pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from predict.memory.linears import linear_shapes
 from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
 from predict.memory.units import ChunkUnits
+from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
+from sampling.cells.matrices import Shape, products_on_rank
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
@@ -91,10 +92,22 @@ def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, chunks: Iterable[
     if profile.dummy_gradients and run.execution.fuse_gradients:
         rank = RankShare(run=run)
         kinds = {unit.kind for chunk in chunks for unit in chunk.units if unit.kind is not None}
-        shapes = frozenset(shape for kind in kinds for shape in linear_shapes(rank, kind))
+        shapes = {shape for kind in kinds for shape in _linear_shapes(rank, kind)}
         size = float(weight_bytes(run) * sum(rows * columns for rows, columns in shapes))
     source = "Transformer Engine's module/base.py, get_dummy_wgrad: one a distinct shape, kept for good"
     return Buffer(name="dummy gradients", size_bytes=size, width_bytes=0.0, source=source)
+
+
+def _linear_shapes(rank: RankShare, kind: LayerKind) -> Iterator[Shape]:
+    """[out, in] of the linear modules of a layer on one rank."""
+    model, plan = rank.model, rank.plan
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    for matrices, ranks in (
+        (mixer.matrices(model), plan.tp),
+        (feed_forward.matrices(model), plan.tp),
+        (feed_forward.expert_matrices(model), plan.etp),
+    ):
+        yield from products_on_rank((matrix for matrix in matrices if matrix.is_linear), ranks).values()
 
 
 def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:

@@ -1,84 +1,87 @@
-"""Norms, and what joins a branch to the residual stream."""
+"""Norms, the input of the products that follow them, and the addition to the residual stream."""
 
 from __future__ import annotations
 
-from predict.memory.components.part import Part, Parts
-from predict.memory.components.share import FP32, Share
+from predict.memory.components.saved_tensors import Saved, SavedTensors
+from predict.memory.components.sizes import FP32, Sizes
 
 
-def norm_bytes(share: Share, rows: float, width: int) -> float:
-    """What a norm keeps (torch 2.13's saved tensors; facts of 2026, byte-equal for transformers 5.23).
+def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
+    """Bytes that a norm keeps (torch 2.13's saved tensors; byte-equal for transformers 5.23).
 
-    LayerNorm and fused RMSNorm: their input and fp32 mean and 1/σ a row, or 1/σ alone. Hugging Face's RMSNorm in its own
+    LayerNorm and fused RMSNorm: their input and, per row, fp32 mean and 1/σ or 1/σ alone. Hugging Face's RMSNorm in its own
     operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. Gemma's and
     Qwen3-Next's, which scale by 1 + weight in fp32: rows · (8·width + 4) and that sum.
     """
-    if share.rank.model.norm == "layer":
-        return rows * (share.item * width + 2 * FP32)
-    if share.profile.fused_norm:
-        return rows * (share.item * width + FP32)
-    if zero_centred(share):
+    if sizes.model.norm == "layer":
+        return rows * (sizes.item * width + 2 * FP32)
+    if sizes.profile.fused_norm:
+        return rows * (sizes.item * width + FP32)
+    if _zero_centred(sizes):
         return rows * (2 * FP32 * width + FP32) + FP32 * width
-    return rows * ((FP32 + share.item) * width + FP32)
+    return rows * ((FP32 + sizes.item) * width + FP32)
 
 
-def zero_centred(share: Share) -> bool:
-    """Gemma 2 and 3 norm outputs too; Qwen3-Next and its like gate their queries or have linear layers."""
-    model = share.rank.model
+def _zero_centred(sizes: Sizes) -> bool:
+    """True of Gemma 2 and 3, which norm outputs too, and of Qwen3-Next's family, which gates queries or has linear layers."""
+    model = sizes.model
     return model.norms_a_layer > 2 or model.query_gate or model.linear is not None
 
 
-def keeps_its_input(share: Share) -> bool:
-    """Whether the tensor that enters a norm is itself kept, rather than an fp32 copy of it."""
-    return share.rank.model.norm == "layer" or share.profile.fused_norm or share.item == FP32
+def keeps_its_input(sizes: Sizes) -> bool:
+    """Whether a norm keeps its input tensor itself, rather than an fp32 copy of it."""
+    return sizes.model.norm == "layer" or sizes.profile.fused_norm or sizes.item == FP32
 
 
-def norm_part(share: Share, *, shares_input: bool = False, separate: bool = True) -> Part:
-    """A norm of the residual stream; with `shares_input` another norm has kept the same input already. One that is not
-    `separate` is part of the product after it in Transformer Engine, where nothing recomputes it alone."""
-    kept = norm_bytes(share, share.rows, share.hidden)
-    stream = 0.0 if shares_input else share.stream
-    if shares_input and keeps_its_input(share):
-        kept -= share.stream
-    in_torch = share.rank.model.norm == "rms" and not share.profile.fused_norm
-    copies = FP32 * share.rows * share.hidden
-    return Part(
+def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) -> SavedTensors:
+    """A norm of the residual stream.
+
+    `is_module`: not part of the product after it, as Transformer Engine fuses the two, where nothing recomputes the norm alone.
+    `shares_input`: another norm keeps the same input already.
+    """
+    kept = norm_bytes(sizes, sizes.rows, sizes.hidden)
+    stream = 0.0 if shares_input else sizes.stream
+    if shares_input and keeps_its_input(sizes):
+        kept -= sizes.stream
+    in_torch = sizes.model.norm == "rms" and not sizes.profile.fused_norm
+    copies = FP32 * sizes.rows * sizes.hidden
+    return SavedTensors(
         component="norm",
         kept=kept,
-        left={"layernorm": min(kept, stream)} if separate or not share.profile.frees_recomputed_outputs else {},
-        passing=share.stream + copies * in_torch,
-        # four fp32 tensors and, of a 16-bit norm, its result's gradient (counted on CPU, torch 2.13)
-        gradients=4 * copies + (FP32 - share.item) * share.rows * share.hidden if in_torch else 2 * share.stream,
+        if_recomputed={"layernorm": min(kept, stream)}
+        if is_module or not sizes.profile.frees_recomputed_outputs
+        else {},
+        in_forward=sizes.stream + copies * in_torch,
+        # four fp32 tensors and, of a 16-bit norm, the gradient of its result (counted on CPU, torch 2.13)
+        in_backward=4 * copies + (FP32 - sizes.item) * sizes.rows * sizes.hidden if in_torch else 2 * sizes.stream,
     )
 
 
-def input_part(share: Share, component: str, *, separate_norm: bool, wide: bool = False) -> Part:
-    """The norm's output, which the products that follow it keep once together; `wide` where not only they do.
+def normed_input(
+    sizes: Sizes, component: str, *, is_module: bool, shares_input: bool = False, not_only_products: bool = False
+) -> Saved:
+    """A norm and its output, which the products that read it keep once together.
 
-    Megatron-Core's `layernorm` frees it too, unless norm and product are one Transformer Engine module (transformer_layer.py:
-    no norm to recompute where it is an IdentityOp).
+    Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine module
+    (transformer_layer.py: the norm is an IdentityOp then). `not_only_products` read it where fp8 products do not suffice.
     """
-    item = share.item if wide else share.input_item
-    dropped = separate_norm and share.profile.frees_recomputed_outputs
-    return Part(
+    item = sizes.item if not_only_products else sizes.input_item
+    output = SavedTensors(
         component=component,
-        kept=item * share.entering * share.hidden,
-        left={"layernorm": 0.0} if dropped else {},
-        gradients=share.item * share.tokens * share.hidden,
+        kept=item * sizes.input_rows * sizes.hidden,
+        if_recomputed={"layernorm": 0.0} if is_module and sizes.profile.frees_recomputed_outputs else {},
+        in_backward=sizes.item * sizes.tokens * sizes.hidden,
     )
+    return (norm(sizes, is_module=is_module, shares_input=shares_input), output)
 
 
-def residual_parts(share: Share, *, last: bool) -> Parts:
-    """The addition keeps nothing; dropout before it a mask of a byte an element (torch's and Megatron's fused dropout)."""
-    masks = float(share.rows * share.hidden) if share.rank.execution.dropout else 0.0
-    lost = last and not keeps_its_input(share)
+def residual(sizes: Sizes, *, last: bool) -> Saved:
+    """Dropout, whose mask takes a byte per element (torch's and Megatron's fused dropout), and the addition, which keeps
+    nothing. `last`: the second addition of the layer."""
+    mask = float(sizes.rows * sizes.hidden) if sizes.rank.execution.dropout else 0.0
+    lost = last and not keeps_its_input(sizes)
     return (
-        Part(component="dropout", kept=masks),
+        SavedTensors(component="dropout", kept=mask),
         # the branch and the sum; and the stream, where the norm kept an fp32 copy instead
-        Part(component="residual", kept=0.0, passing=(3 if lost else 2) * share.stream),
+        SavedTensors(component="residual", kept=0.0, in_forward=(3 if lost else 2) * sizes.stream),
     )
-
-
-def branch_norm_part(share: Share) -> Part:
-    """Gemma's norm of a branch before it joins the stream, whose input nothing else keeps."""
-    return norm_part(share)

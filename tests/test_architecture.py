@@ -1,0 +1,85 @@
+"""The house as `docs/` describes it: imports run one way, and no folder is a corridor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("sampling", "regressors", "predict")
+MOST_FILES_PER_FOLDER = 13
+ONE_FILE_EACH = {"sampling/operators", "predict/report"}
+"""Folders whose files are alike, one for each operator or rendering: a longer list is as easy to read."""
+LONGEST_CIRCLE = 2
+
+
+@cache
+def imports() -> Mapping[str, frozenset[str]]:
+    """Each module's imports of our own modules, those inside functions counted, those for type checkers not."""
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    return {
+        module: frozenset(graph.find_modules_directly_imported_by(module)) & graph.modules for module in graph.modules
+    }
+
+
+def circles() -> Iterator[list[str]]:
+    """The strongly connected components of more than one module (Tarjan, 1972)."""
+    graph, index, low, stack, found = imports(), {}, {}, [], []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in graph[module]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[module] = min(low[module], low[other])
+        if low[module] == index[module]:
+            circle = stack[stack.index(module) :]
+            del stack[-len(circle) :]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for module in sorted(graph):
+        if module not in index:
+            visit(module)
+    yield from found
+
+
+def folder(module: str) -> str:
+    path = ROOT.joinpath(*module.split("."))
+    return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def test_no_import_circle_is_longer_than_two_files() -> None:
+    assert [circle for circle in circles() if len(circle) > LONGEST_CIRCLE] == []
+
+
+def test_no_import_circle_crosses_a_folder() -> None:
+    assert [circle for circle in circles() if len({folder(module) for module in circle}) > 1] == []
+
+
+def test_the_circles_are_searched_in_all_files() -> None:
+    assert len(imports()) > 250
+    assert "predict.schedules.engine" in imports()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_folder_is_a_room(package: str) -> None:
+    files = Counter(str(path.parent.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py"))
+    full = {name: many for name, many in files.items() if many > MOST_FILES_PER_FOLDER and name not in ONE_FILE_EACH}
+    assert full == {}
+
+
+def test_only_measuring_imports_torch_to_predict() -> None:
+    users = {
+        path.relative_to(ROOT).parts[1]
+        for path in (ROOT / "predict").rglob("*.py")
+        if any(line.strip().startswith(("import torch", "from torch")) for line in path.read_text().splitlines())
+    }
+    assert users == {"measure"}

@@ -17,7 +17,7 @@ from predict.memory.components.saved_tensors import (
     peak_without_graph,
 )
 from predict.memory.components.sizes import Sizes
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.part import LayerPart

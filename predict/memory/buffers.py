@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from predict.memory.memory_profile import Buffer, MemoryProfile
+from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
 from predict.memory.units import ChunkUnits
 from predict.model.layer_kinds import LayerKind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from predict.memory.activations import Activations, unit_activations
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.units import ChunkUnits, Unit
 from predict.run.training_run import TrainingRun

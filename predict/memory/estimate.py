@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 from predict.memory.activations import Activations
 from predict.memory.buffers import RESERVED_WIDTH, device_buffers, reserved_share, tensor_buffers
 from predict.memory.chunk_memory import ChunkCounter
-from predict.memory.memory_profile import Buffer, MemoryProfile
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
+from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.rank_memory import PeakMoment, RankBaseline, RankMemory
 from predict.memory.state import state_of_rank, update_bytes
 from predict.memory.units import Unit, chunks_of_ranks, weights_of_chunks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.memory.memory_profile import Buffer
 from predict.memory.peak import Peak
+from predict.memory.profiles.memory_profile import Buffer
 from predict.memory.state import StateBytes
 
 OPTIMIZER_STEP = "the optimizer's step"

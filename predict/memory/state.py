@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import ChunkUnits, Unit
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.groups import Groups, groups_of

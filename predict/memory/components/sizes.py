@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.model.spec import ModelSpec
 from predict.workload.rank.share import RankShare
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.run import frameworks
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
@@ -16,7 +16,8 @@ from sampling.errors import ConfigError
 @cache
 def memory_profiles() -> Mapping[str, MemoryProfile]:
     """Every profile by its name, in the order of the names."""
-    found = [import_module(f"{__name__}.{module.name}").PROFILE for module in pkgutil.iter_modules(__path__)]
+    modules = (import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    found: list[MemoryProfile] = [module.PROFILE for module in modules if hasattr(module, "PROFILE")]
     return {profile.name: profile for profile in sorted(found, key=lambda profile: profile.name)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.memory_profile import IN_PLACE_LOSS, MemoryProfile
+from predict.memory.profiles.memory_profile import IN_PLACE_LOSS, MemoryProfile
 
 PROFILE = MemoryProfile(
     name="megatron-te",

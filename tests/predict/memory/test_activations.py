@@ -18,8 +18,8 @@ from predict.memory.activations import (
     layer_activations,
     unit_activations,
 )
-from predict.memory.memory_profile import MemoryProfile
 from predict.memory.profiles import memory_profile_of, memory_profiles
+from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Role, Unit
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.spec import ModelSpec

@@ -1,4 +1,4 @@
-"""A memory profile: how a framework's layers and optimizer keep their tensors. Each module of `predict.memory.profiles` declares one."""
+"""A memory profile: how a framework's layers and optimizer keep their tensors."""
 
 from __future__ import annotations
 

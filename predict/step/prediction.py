@@ -6,7 +6,7 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -47,11 +47,11 @@ class Prediction:
     """
 
     run: TrainingRun
-    calls: tuple[RankCalls, ...]
-    ranks: tuple[PricedRank, ...]
-    timeline: Timeline
-    prices: PriceList
     median_us: float
+    calls: tuple[RankCalls, ...] = field(repr=False)
+    ranks: tuple[PricedRank, ...] = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    prices: PriceList = field(repr=False)
 
     @cached_property
     def step_time(self) -> Interval:

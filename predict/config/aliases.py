@@ -1,4 +1,4 @@
-"""Megatron-LM's argument names, accepted for the keys that they stand for."""
+"""Megatron-LM's argument names, which a config may use in place of the keys they stand for."""
 
 from __future__ import annotations
 
@@ -13,37 +13,30 @@ SECTIONS = ("model", "cluster", "plan", "batch")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alias:
-    """The key path that a name stands for, and how its value reads there."""
+    """The key that a name stands for, and the conversion of its value."""
 
     section: str
     key: str
     convert: Callable[[Any], Any] = lambda value: value
 
 
-def _stage(distributed: Any) -> Any:
-    """A switch as the number that it stands for: `use_distributed_optimizer` is ZeRO stage 1 (arXiv 1910.02054), an end that
-    is accounted for in the split of layers counts as one."""
-    return int(distributed) if isinstance(distributed, bool) else distributed
+def _as_number(switch: Any) -> Any:
+    """A switch as the number that the key holds: `use_distributed_optimizer` is ZeRO stage 1 (arXiv 1910.02054), and an
+    embedding or loss that is accounted for in the split counts as one layer."""
+    return int(switch) if isinstance(switch, bool) else switch
 
 
-def _chunks(stages: Any) -> Any:
-    return 1 if stages is None else stages
+def _none_is(default: Any) -> Callable[[Any], Any]:
+    """The conversion that reads Megatron's None as `default`."""
+    return lambda value: default if value is None else value
 
 
-def _recompute(granularity: Any) -> Any:
-    return "none" if granularity is None else granularity
+CP_METHODS: Mapping[str, str] = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
+"""Transformer Engine's names of how context-parallel ranks communicate."""
 
 
-METHODS: Mapping[str, str] = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
-
-
-def _method(name: Any) -> Any:
-    """Transformer Engine's names of how context parallelism communicates."""
-    return METHODS.get(name, name) if isinstance(name, str) else name
-
-
-def _chosen(method: Any) -> Any:
-    return "uniform" if method is None else method
+def _cp_method(name: Any) -> Any:
+    return CP_METHODS.get(name, name) if isinstance(name, str) else name
 
 
 def _joined(names: Any) -> Any:
@@ -54,22 +47,22 @@ ALIASES: Mapping[str, Alias] = {
     "tensor_model_parallel_size": Alias(section="plan", key="tp"),
     "sequence_parallel": Alias(section="plan", key="sp"),
     "pipeline_model_parallel_size": Alias(section="plan", key="pp"),
-    "num_virtual_stages_per_pipeline_rank": Alias(section="plan", key="vpp", convert=_chunks),
+    "num_virtual_stages_per_pipeline_rank": Alias(section="plan", key="vpp", convert=_none_is(1)),
     "data_parallel_size": Alias(section="plan", key="dp"),
     "context_parallel_size": Alias(section="plan", key="cp"),
     "expert_model_parallel_size": Alias(section="plan", key="ep"),
     "expert_tensor_parallel_size": Alias(section="plan", key="etp"),
-    "use_distributed_optimizer": Alias(section="plan", key="zero", convert=_stage),
-    "recompute_granularity": Alias(section="plan", key="recompute", convert=_recompute),
-    "cp_comm_type": Alias(section="plan", key="cp_method", convert=_method),
-    "recompute_method": Alias(section="plan", key="recompute_method", convert=_chosen),
+    "use_distributed_optimizer": Alias(section="plan", key="zero", convert=_as_number),
+    "recompute_granularity": Alias(section="plan", key="recompute", convert=_none_is("none")),
+    "cp_comm_type": Alias(section="plan", key="cp_method", convert=_cp_method),
+    "recompute_method": Alias(section="plan", key="recompute_method", convert=_none_is("uniform")),
     "recompute_num_layers": Alias(section="plan", key="recompute_layers"),
     "recompute_modules": Alias(section="plan", key="recompute_modules", convert=_joined),
     "pipeline_model_parallel_layout": Alias(section="plan", key="layout"),
     "decoder_first_pipeline_num_layers": Alias(section="plan", key="first_stage_layers"),
     "decoder_last_pipeline_num_layers": Alias(section="plan", key="last_stage_layers"),
-    "account_for_embedding_in_pipeline_split": Alias(section="plan", key="count_embedding", convert=_stage),
-    "account_for_loss_in_pipeline_split": Alias(section="plan", key="count_loss", convert=_stage),
+    "account_for_embedding_in_pipeline_split": Alias(section="plan", key="count_embedding", convert=_as_number),
+    "account_for_loss_in_pipeline_split": Alias(section="plan", key="count_loss", convert=_as_number),
     "global_batch_size": Alias(section="batch", key="global"),
     "micro_batch_size": Alias(section="batch", key="micro"),
     "seq_length": Alias(section="batch", key="seq_len"),
@@ -78,7 +71,7 @@ ALIASES: Mapping[str, Alias] = {
         for name in ("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size")
     },
 }
-"""Names of Megatron-LM's arguments.py. Those of the model keep theirs here: what they stand for depends on its type."""
+"""Names of Megatron-LM's arguments.py. Model keys keep their names here: the key they stand for depends on the model_type."""
 
 
 def alias_of(name: Any) -> Alias | None:

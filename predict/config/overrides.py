@@ -1,4 +1,4 @@
-"""`plan.tp=2`-like settings from a command line, which replace what a run's files say."""
+"""Settings from a command line, such as `plan.tp=2`, which replace what a run's files say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sampling.files.documents import parse_yaml
 from sampling.files.faults import Fault, join, shown
 
 OPTION = "--set"
-"""The option that gives them, and so the name of where their values come from."""
+"""The option that gives them, named in errors as the source of their values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,19 +30,19 @@ class Override:
 
 
 def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
-    """The settings, aliases replaced, and a fault for each text that is none. Values are read as YAML."""
+    """The settings, with aliases replaced, and a fault for each text that is not one. Values are read as YAML."""
     settings, faults = [], []
     for text in texts:
         path, equals, written = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
-            problem = f"{shown(text)} is no setting; write KEY=VALUE, as in plan.tp=2"
+            problem = f"{shown(text)} is not a setting; write KEY=VALUE, for example plan.tp=2"
             faults.append(Fault(path=OPTION, problem=problem))
             continue
         try:
             value, duplicates = parse_yaml(written)
         except (yaml.YAMLError, ValueError, RecursionError):
-            problem = f"{shown(text)} has a value that is not YAML; quote it, as in 'plan.schedule=\"1f1b\"'"
+            problem = f"{shown(text)} has a value that is not YAML; quote it, for example 'plan.schedule=\"1f1b\"'"
             faults.append(Fault(path=OPTION, problem=problem))
             continue
         faults += [fault.under(path) for fault in duplicates]

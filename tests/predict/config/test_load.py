@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import predict.config.load
-from predict.config.load import json_schema, load
+from predict.config.json_schema import json_schema
+from predict.config.load import load
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError

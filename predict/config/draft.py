@@ -1,0 +1,178 @@
+"""A run config on its way in: its sections from their files, with aliases replaced and settings put over them.
+
+Each method returns the sound values of a section, and adds what is wrong with the others to `faults`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from predict.config.aliases import ALIASES, names_for, resolve
+from predict.config.overrides import OPTION, Override, parse_overrides
+from predict.config.sections import PRECISION, SECTIONS
+from predict.model.huggingface import ModelReading, override, own_key, read_model
+from predict.run.execution import WHOLE_LAYERS
+from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
+from sampling.errors import ConfigError
+from sampling.files.documents import read_json, read_yaml
+from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
+from sampling.files.schema import check
+from sampling.hardware.cluster import hardware_facts
+
+Values = dict[str, Any]
+NAMES: Mapping[str, str] = {section: ", ".join(key.name for key in keys) for section, keys in SECTIONS.items()}
+CONTENTS: Mapping[str, str] = {
+    "model": "the path of a Hugging Face config.json, or its keys",
+    "cluster": f"the path of a YAML file with {NAMES['cluster']}, or these keys",
+    "plan": f"any of {NAMES['plan']}",
+    "batch": NAMES["batch"],
+    "precision": PRECISION.allowed(),
+    "execution": f"any of {NAMES['execution']}",
+}
+"""What each key of the top level holds."""
+REQUIRED_SECTIONS = ("model", "cluster", "batch")
+FILES = {"model": read_json, "cluster": read_yaml}
+"""Sections that may be the path of a file, with its reader."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """The document of a run, the settings over it, where values came from, and the faults so far."""
+
+    path: Path
+    document: dict[Any, Any]
+    model_keys: Mapping[str, Any]
+    """Keys of the model that were given at the top level."""
+    settings: list[Override]
+    sources: dict[str, str]
+    """Key path → the file or option that its value came from."""
+    faults: list[Fault]
+
+    def model(self) -> ModelReading:
+        """The model from its file or keys, with the keys given at the top level and the settings over it."""
+        if self.model_keys:
+            self.document.setdefault("model", {})
+        given = self._mapping("model")
+        if given is None:
+            return ModelReading(values={}, faults=[], spec=None)
+        for key, value in self.model_keys.items():
+            if given.setdefault(key, value) != value:
+                problem = f"{shown(value)}, but the model says {shown(given[key])}; keep one of the two"
+                self._blame(key, f"{problem}, or use {OPTION} model.{key}=… to change the model")
+        for setting in self._settings_of("model"):
+            self.sources[f"model.{own_key(given, setting.key)}"] = OPTION
+            given = override(given, setting.key, setting.value)
+        source = self.document["model"]
+        name = Path(source).stem if isinstance(source, str) else str(given.get("model_type"))
+        reading = read_model(given, name=name)
+        self.faults.extend(fault.under("model") for fault in reading.faults)
+        return reading
+
+    def section(self, section: str) -> Values:
+        given = self._mapping(section)
+        if given is None:
+            return {}
+        given |= {setting.key: setting.value for setting in self._settings_of(section)}
+        values, faults = check(given, SECTIONS[section], section=section, also_known=names_for(section))
+        self.faults.extend(faults)
+        return values
+
+    def execution(self, hardware: str | None) -> Values:
+        """The framework's settings, and those of the run over them."""
+        facts = hardware_facts(hardware) if hardware else None
+        given = self.document.get("execution")
+        own = dict(given) if isinstance(given, dict) else {}
+        chosen = own | {setting.key: setting.value for setting in self._settings_of("execution")}
+        framework = chosen.get("framework", ON_GPUS if facts and facts.kind != "cpu" else WHOLE_LAYERS)
+        if isinstance(given, dict) or given is None:
+            architecture = facts.architecture if facts else ""
+            settings = framework_settings(framework, architecture) if framework in framework_names() else {}
+            self.document["execution"] = {**settings, "framework": framework, **own}
+        return self.section("execution")
+
+    def precision(self) -> Values:
+        values, faults = check({key: self.document[key] for key in self.document if key == PRECISION.name}, [PRECISION])
+        self.faults.extend(faults)
+        return values
+
+    def with_known_hardware(self, cluster: Values) -> Values:
+        """The cluster's values, without a hardware that no file describes, or one that is at fault."""
+        try:
+            if "hardware" in cluster:
+                hardware_facts(cluster["hardware"])
+        except ConfigError as error:
+            for problem in str(error).splitlines():
+                self._blame("cluster.hardware", problem)
+            return {key: value for key, value in cluster.items() if key != "hardware"}
+        return cluster
+
+    def is_set(self, path: str) -> bool:
+        """Whether a setting, not a file, gave the value of a key or its whole section."""
+        return OPTION in (self.sources.get(path), self.sources.get(path.partition(".")[0]))
+
+    def _blame(self, path: str, problem: str) -> None:
+        self.faults.append(Fault(path=path, problem=problem))
+
+    def _settings_of(self, section: str) -> list[Override]:
+        return [setting for setting in self.settings if setting.section == section and setting.key]
+
+    def _mapping(self, section: str) -> dict[Any, Any] | None:
+        """A section's keys, from the file that it names where it may name one; None, with a fault, if there are none."""
+        value = self.document.get(section, {})
+        if isinstance(value, dict):
+            if section not in self.document and section in REQUIRED_SECTIONS:
+                self._blame(section, f"missing; give {CONTENTS[section]}")
+                return None
+            return dict(value)
+        if section not in FILES or not isinstance(value, str):
+            or_path = " or a path" if section in FILES else ""
+            self._blame(section, f"{shown(value)} is not a mapping of keys{or_path}; give {CONTENTS[section]}")
+            return None
+        path = Path(os.path.normpath(self.path.parent / value))
+        given, faults = FILES[section](path)
+        if given is None:
+            for fault in faults:
+                self._blame(section, f"{shown(value)} (that is {path}): {fault.problem}")
+            return None
+        self.sources[section] = str(path)
+        self.faults.extend(fault.under(section) for fault in faults)
+        return given
+
+
+def read_draft(path: Path, overrides: Sequence[str]) -> Draft:
+    """The draft of a run config; ConfigError if it is not a mapping."""
+    document, faults = read_yaml(path)
+    if document is None:
+        raise config_error(faults, {"": str(path)})
+    document, model_keys, clashes = resolve(document)
+    settings, unreadable = parse_overrides(overrides)
+    sources = {"": str(path)}
+    for setting in settings:
+        sources[setting.path] = OPTION
+        if setting.key:
+            document.setdefault(setting.section, {})
+        else:
+            document[setting.section] = setting.value
+    return Draft(
+        path=path,
+        document=document,
+        model_keys=model_keys,
+        settings=settings,
+        sources=sources,
+        faults=[*faults, *clashes, *unreadable, *_unknown_at_the_top(document)],
+    )
+
+
+def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:
+    faults = []
+    for name in document:
+        if name not in CONTENTS:
+            homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
+            nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"
+            advice = f"put it under {homes[0]}" if homes else f"remove it{nearest}"
+            faults.append(Fault(path=key_name(name), problem=f"unknown key at the top level; {advice}"))
+    return faults

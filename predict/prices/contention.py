@@ -30,7 +30,7 @@ def sampled_contention_slowdown(fitted: CostModel, cluster: Cluster) -> float | 
         ranks=ranks,
         ranks_per_node=ranks,
     )
-    beside, alone = fitted.times([(both, "compute_beside"), (both.compute, "forward")], cluster)
+    beside, alone = fitted.times([(both, "compute_beside"), (both.gemm, "forward")], cluster)
     if beside is None or alone is None:
         return None
     return min(1.0, max(0.0, beside.median_us / alone.median_us - 1))

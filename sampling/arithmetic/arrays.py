@@ -1,6 +1,6 @@
-"""Arithmetic on a number, or on an array of them: one formula prices a call, or many calls of a kind at once.
+"""Arithmetic that takes a number or an array, so that one formula prices one call, or many calls of a kind at once.
 
-Of a single number it costs what `math` costs, and numpy is used only where arrays came in.
+A single number costs what `math` costs: numpy is used only for arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def ceil(value: Any) -> Any:
     return np.ceil(value) if isinstance(value, np.ndarray) else math.ceil(value)
 
 
-def least(value: Any, limit: Any) -> Any:
+def smaller(value: Any, limit: Any) -> Any:
     """The smaller of the two."""
     if isinstance(value, np.ndarray) or isinstance(limit, np.ndarray):
         return np.minimum(value, limit)
@@ -30,6 +30,6 @@ def common_divisor(value: Any, other: int) -> Any:
     return np.gcd(value, other) if isinstance(value, np.ndarray) else math.gcd(value, other)
 
 
-def is_nothing(value: Any) -> bool:
-    """Whether the number, or every one of them, is 0."""
+def all_zero(value: Any) -> bool:
+    """Whether the number, or each number of the array, is 0."""
     return not (value.any() if isinstance(value, np.ndarray) else value)

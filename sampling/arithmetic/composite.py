@@ -1,9 +1,9 @@
-"""Cells: several operators and their collectives timed as one, so that what lies between the parts is measured."""
+"""Operators made of parts, whose arithmetic is the sum of theirs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from sampling.arithmetic.operator import Operator
@@ -13,20 +13,20 @@ from sampling.hardware.cluster import Cluster
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composite(Operator):
-    """An operator whose FLOPs, bytes and roofline terms are the sums of its parts'."""
+    """An operator whose FLOPs, bytes and roofline terms are the sums of those of its parts."""
 
     def flops(self, phase: Phase) -> float:
-        return sum(part.count * part.call.flops(part.phase) for part in self._operators(phase))
+        return self._sum_of_operators(phase, lambda operator, own: operator.flops(own))
 
     def bytes_moved(self, phase: Phase) -> float:
-        return sum(part.count * part.call.bytes_moved(part.phase) for part in self._operators(phase))
+        return self._sum_of_operators(phase, lambda operator, own: operator.bytes_moved(own))
 
-    def _operators(self, phase: Phase) -> list[_CountedOperator]:
-        return [
-            _CountedOperator(part.call, part.phase, part.count)
+    def _sum_of_operators(self, phase: Phase, quantity: Callable[[Operator, Phase], float]) -> float:
+        return sum(
+            part.count * quantity(part.call, part.phase)
             for part in self.parts(phase)
             if isinstance(part.call, Operator)
-        ]
+        )
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         return add_terms(*(scale_terms(part.call.terms(part.phase, cluster), part.count) for part in self.parts(phase)))
@@ -35,20 +35,13 @@ class Composite(Operator):
         return composite_features(self, phase, cluster)
 
 
-@dataclass(frozen=True, slots=True)
-class _CountedOperator:
-    call: Operator
-    phase: Phase
-    count: float
-
-
 def composite_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, float]:
-    """The log of each roofline term and its share: few numbers, since cells have few samples."""
+    """The logarithm and the share of each roofline term: few columns, since cells have few samples."""
     terms = call.terms(phase, cluster)
     total = sum(terms.values())
     features = {f"log2_{name}_us": math.log2(value + 1e-3) for name, value in terms.items()}
     features |= {f"share_{name}": value / total for name, value in terms.items()}
-    features |= {name: float(value) for name, value in said_bools(call).items()}
+    features |= {name: float(value) for name, value in _flags(call).items()}
     features |= {
         f"log2_{name}": math.log2(call.fields()[name])
         for name in ("batch", "seq_len", "hidden")
@@ -57,20 +50,24 @@ def composite_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, 
     return features
 
 
-def said_bools(call: Call) -> dict[str, bool]:
-    """The call's yes-or-no fields. One with a default is a column of a kind where it holds, and none where it does not:
-    it may be younger than what was fitted."""
-    said = {name: value for name, value in call.fields().items() if isinstance(value, bool)}
-    younger = {field.name for field in fields(call) if field.default is False}
-    return {
-        f"{name}=yes" if name in younger else name: value
-        for name, value in said.items()
-        if value or name not in younger
-    }
+def _flags(call: Call) -> dict[str, bool]:
+    """The yes-or-no fields. One that is False by default is a column only where it is True, as if it were a kind of call:
+    the field may be younger than the fitted model."""
+    flags = {}
+    for field in fields(call):
+        value = getattr(call, field.name)
+        if isinstance(value, bool) and field.default is not False:
+            flags[field.name] = value
+        elif value is True:
+            flags[f"{field.name}=yes"] = value
+    return flags
 
 
 def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
-    """The phase of a part that runs in `phase` of the whole; operators without weights have no backward halves."""
+    """The phase of a part with these phases that runs in `phase` of the whole; None if none does.
+
+    The backward of a part without weights counts as backward-input.
+    """
     if phase in phases:
         return phase
     if phase == "backward_accumulate" or (phase == "backward_input" and "backward_weight" not in phases):

@@ -1,4 +1,4 @@
-"""How a mixture's tokens fall on its experts: the rows that each of several groups gets."""
+"""Rows that each expert of a mixture gets, by the distribution of tokens over experts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ POWER_LAW = "power_law_"
 
 @cache
 def rows_of_groups(rows: int, groups: int, distribution: str) -> tuple[int, ...]:
-    """Rows of each group, most first; they sum to `rows`.
+    """Rows of each group, the largest first; they sum to `rows`.
 
-    `balanced` shares them evenly; `power_law_A` gives the r-th group a share that falls as r^-A. Raises SamplesError
-    for any other distribution.
+    `balanced` divides them evenly; `power_law_A` gives the r-th group a share proportional to r^-A. Raises SamplesError for
+    any other distribution.
     """
     shares = [rank ** -exponent_of(distribution) for rank in range(1, groups + 1)]
     total = math.fsum(shares)
@@ -39,7 +39,7 @@ def exponent_of(distribution: str) -> float:
         exponent = math.nan
     if not 0 <= exponent < math.inf:
         raise SamplesError(
-            f"distribution: {distribution!r} is no way to share rows among experts; it is {BALANCED!r}, or "
+            f"distribution: {distribution!r} is not a distribution of rows over experts; give {BALANCED!r} or "
             f"'{POWER_LAW}A' with a number A of 0 or more, such as '{POWER_LAW}1.2'"
         )
     return exponent
@@ -47,7 +47,7 @@ def exponent_of(distribution: str) -> float:
 
 @cache
 def experts_with_rows(groups: int, rows: int, distribution: str) -> float:
-    """How many of the experts get a row, and so need their weights read; the expected number where rows are shared unevenly."""
+    """Number of experts that get a row, so that their weights are read; the expected number for a power law."""
     if not distribution.startswith(POWER_LAW):
         return float(min(groups, rows))
     exponent = exponent_of(distribution)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.arrays import is_nothing, log2
+from sampling.arithmetic.arrays import all_zero, log2
 from sampling.arithmetic.bandwidth import BandwidthShare
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
 FORK_JOIN_ELEMENTS = 32_768
-"""Elements from which torch shares an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).
-Waking them costs tens of µs, more than such a kernel itself takes."""
+"""Elements above which torch divides an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).
+Waking the threads costs tens of µs, more than such a kernel itself takes."""
 
 FORWARD_BACKWARD: tuple[Phase, ...] = ("forward", "backward")
 WITH_WEIGHTS: tuple[Phase, ...] = ("forward", "backward", "backward_input", "backward_weight")
@@ -26,7 +26,7 @@ COPIES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSize:
-    """The sizes of a transformer layer, of a model that a session draws."""
+    """Sizes of a transformer layer for which a session chooses calls to time."""
 
     dtype: str
     batch: int
@@ -44,16 +44,16 @@ class LayerSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator(Call):
-    """Work on one device by its FLOPs and bytes. What a subclass does not declare has a default that works everywhere."""
+    """Work on one device, described by FLOPs and bytes. A subclass must declare NAME and PHASES; the rest has defaults."""
 
     KIND: ClassVar[str] = "elementwise"
-    """Efficiency of the hardware file that governs its FLOPs, and the resource under which a layer adds them up."""
+    """The hardware file's efficiency for its FLOPs, and the prefix of its roofline terms, which layers sum by name."""
     POWER_LIMITED: ClassVar[bool] = False
     """Whether it draws so much power that a GPU's clocks fall in a long run, as matrix products do."""
     FUSIBLE: ClassVar[bool] = False
     """Whether a compiler fuses it with its neighbours, so that an eager framework takes longer for it."""
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare()
-    """How fast it is where nothing was sampled, if it is memory-bound."""
+    """Speed where nothing was sampled, of an operator without a formula in `predict.prices.kernels`."""
 
     dtype: str
 
@@ -67,19 +67,19 @@ class Operator(Call):
 
     @classmethod
     def sampled_with(cls, layer: LayerSize) -> Sequence[Operator]:
-        """Calls of this class that a session times beside a layer; () where a cell has it for a part."""
+        """Calls of this class to time for such a layer; () for an operator that is a part of a sampled cell anyway."""
         return ()
 
     def least_bytes(self, phase: Phase) -> float:
-        """The traffic that a physical bound may count on, where chance may spare some of it."""
+        """Traffic that a physical bound may rely on, where chance decides how much is needed."""
         return self.bytes_moved(phase)
 
     def executed_flops(self, phase: Phase) -> float:
-        """FLOPs that the kernel really executes, where masking lets it skip some."""
+        """FLOPs that the kernel executes, fewer than `flops` where masking lets it skip some."""
         return self.flops(phase)
 
     def resident_bytes(self) -> float:
-        # forward's tensors and as much in gradients; a step's tensors are there once
+        # the tensors of forward and as much again in gradients; those of a step exist once
         return self.bytes_moved("step") if "step" in self.PHASES else 2 * COPIES * self.bytes_moved("forward")
 
     @property
@@ -94,7 +94,7 @@ class Operator(Call):
 
     @property
     def elements(self) -> int:
-        """Elements of one tensor of a memory-bound kernel; 0 where the kernel is always shared among all threads."""
+        """Elements of one tensor of a memory-bound kernel; 0 if all CPU threads always share the kernel."""
         return 0
 
     @property
@@ -105,10 +105,10 @@ class Operator(Call):
         gpu = cluster.gpu
         terms = {f"{self.KIND}_memory": self.bytes_moved(phase) / gpu.bytes_per_us()}
         flops = self.executed_flops(phase)
-        if not is_nothing(flops):
+        if not all_zero(flops):
             terms[f"{self.KIND}_compute"] = flops / gpu.peak_flops_per_us(self.compute_dtype)
-        if gpu.threads > 1 and not is_nothing(self.elements):
-            # a nominal microsecond: the fit finds what waking the threads costs
+        if gpu.threads > 1 and not all_zero(self.elements):
+            # a nominal microsecond, which the fit scales to the cost of waking the threads
             terms["fork_join"] = 1.0 * (self.elements > FORK_JOIN_ELEMENTS)
         return terms
 
@@ -117,10 +117,10 @@ class Operator(Call):
 
 
 def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, float]:
-    """Log sizes, log roofline terms, arithmetic intensity, and how well the sizes fill whole tiles.
+    """Log sizes, log roofline terms, arithmetic intensity, and the remainders of sizes modulo 64.
 
     The list is the one that won on public samples: FLOPs and bytes (as times at peak), intensity, alignment, log sizes.
-    A kind, such as the kernel's, is a column of its own, 1 where it applies.
+    Each value of a string field, such as a kernel's name, is a column of its own that is 1 where it applies.
     """
     features: dict[str, float] = {}
     for name, value in call.fields().items():

@@ -1,28 +1,28 @@
-"""How a matrix product falls into tiles, and the tiles into waves over a device's multiprocessors.
+"""Tiles of a matrix product, and waves of tiles over a GPU's multiprocessors, as features of a time model.
 
-A GPU computes whole tiles, as many at a time as it has multiprocessors, so that a last wave that is almost empty, or a
-tile that hangs over the edge, costs as much as a full one (NVIDIA, Matrix Multiplication Background User's Guide, 2023).
+A GPU computes whole tiles, as many at a time as it has multiprocessors. An almost empty last wave and a tile that extends
+past the edge cost as much as full ones (NVIDIA, Matrix Multiplication Background User's Guide, 2023).
 """
 
 from __future__ import annotations
 
-from sampling.arithmetic.arrays import ceil, common_divisor, least, log2
+from sampling.arithmetic.arrays import ceil, common_divisor, log2, smaller
 
 TILES = ((64, 64), (64, 128), (128, 128), (128, 256), (256, 128))
-"""Rows and columns of the tiles that kernels are commonly built of; which one a library takes, it does not say."""
+"""Rows and columns of common tiles; libraries do not report which one they choose."""
 NAMED_TILES = tuple((f"waves_{height}x{width}", height, width) for height, width in TILES)
 ROW_EDGES = tuple((f"rows_fill_{edge}", edge) for edge in (64, 128, 256))
 COLUMN_EDGES = tuple((f"columns_fill_{edge}", edge) for edge in (128, 256))
 FEW_WAVES = 16.0
-"""Beyond so many waves, one more or less is within the noise."""
+"""Number of waves from which one more is within the noise."""
 ALIGNMENT_LIMIT = 128
-"""Elements; a size divisible by more is loaded no faster."""
+"""Elements; a size divisible by more is not loaded any faster."""
 
 
 def wave_features(rows: int, columns: int, products: int, multiprocessors: int) -> dict[str, float]:
-    """Share of the multiprocessors' time that is used, a tile shape each; nothing for a device without a stated number.
+    """Used share of the multiprocessors' time for each tile shape; empty for a device whose multiprocessors are not stated.
 
-    `rows` × `columns` is one product's output, `products` how many run at once.
+    `rows` × `columns` is the output of one product, `products` the number that run at once.
     """
     if not multiprocessors:
         return {}
@@ -30,7 +30,7 @@ def wave_features(rows: int, columns: int, products: int, multiprocessors: int) 
     for name, height, width in NAMED_TILES:
         waves = products * -(-rows // height) * -(-columns // width) / multiprocessors
         features[f"{name}_fill"] = waves / ceil(waves)
-        features[f"{name}_few"] = least(waves, FEW_WAVES)
+        features[f"{name}_few"] = smaller(waves, FEW_WAVES)
     for name, edge in ROW_EDGES:
         features[name] = rows / (-(-rows // edge) * edge)
     for name, edge in COLUMN_EDGES:

@@ -16,8 +16,8 @@ from sampling.collectives.kinds import AllReduce
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientCell(LayerShape):
-    """The last microbatch of data parallelism: `layers` layers under torch's DDP, forward, then backward with its
-    buckets and all-reduces inside. Isolated all-reduces miss the copies and the wait for the slower rank.
+    """The last microbatch of data parallelism: the backward of `layers` layers under torch's DDP, with its buckets and
+    all-reduces. Isolated all-reduces miss the copies and the wait for the slowest rank.
     """
 
     NAME: ClassVar[str] = "gradient_cell"
@@ -35,7 +35,7 @@ class GradientCell(LayerShape):
         return self.layers * self.weight_bytes()
 
     def resident_bytes(self) -> float:
-        # gradients, and the buckets that they are reduced in
+        # gradients, and the buckets in which they are reduced
         return self.bytes_moved("forward") + 2.0 * self.gradient_bytes()
 
     def parts(self, phase: Phase) -> Sequence[Counted]:

@@ -19,7 +19,7 @@ from sampling.operators.vocabulary import CrossEntropy
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputHead(Composite):
-    """Norm, logits [batch·seq, vocab/tp] and their mean loss; with tp > 1 the loss is vocabulary-parallel."""
+    """Final norm, logits [batch·seq, vocab/tp] and their mean loss, which is vocabulary-parallel if tp > 1."""
 
     NAME: ClassVar[str] = "output_head"
     KIND: ClassVar[str] = "layer"
@@ -33,7 +33,7 @@ class OutputHead(Composite):
     tp: int
     sp: bool
     group_nodes: int = 1
-    """Nodes over which the cell's group is spread."""
+    """Nodes over which the group is spread."""
 
     @property
     def group_size(self) -> int:
@@ -56,6 +56,6 @@ class OutputHead(Composite):
         entering = (
             entering_group(size, group, self.sp) if phase == "forward" else summed_over_group(size, group, self.sp)
         )
-        # the maximum, the sum of exponentials and the target's logit of every token, in fp32
+        # per token the maximum, the sum of exponentials and the target's logit, in fp32
         loss = summed_over_group(4 * tokens, group, False) * 3 if phase == "forward" else ()
         return (*operators, *entering, *loss)

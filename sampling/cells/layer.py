@@ -1,4 +1,4 @@
-"""A whole dense transformer layer: what the sum of its operators misses is measured, not guessed."""
+"""A whole dense transformer layer, which measures what the sum of its operators misses."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CELL_PHASES: tuple[Phase, ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerShape(Composite):
-    """The fields that decide what a dense decoder layer costs, on one rank of `tp`.
+    """The fields that determine the cost of a dense decoder layer, on one rank of `tp`.
 
-    Input [batch, seq, hidden] ([batch, seq/tp, hidden] with sp). `norm` is rms or layer; `gated` a SwiGLU MLP of three
-    matrices instead of a GELU one of two; `qkv_bias` biases on query, key and value, `bias` on the other projections, but
-    for attention's output where `output_bias` says otherwise.
+    The input is [batch, seq, hidden] ([batch, seq/tp, hidden] with sp). `norm` is rms or layer. `gated` is a SwiGLU MLP of
+    three matrices, otherwise a GELU one of two. `qkv_bias` puts biases on query, key and value, `bias` on the other
+    projections, except attention's output if `output_bias` differs.
     """
 
     batch: int
@@ -51,11 +51,11 @@ class LayerShape(Composite):
     tp: int
     sp: bool
     group_nodes: int = 1
-    """Nodes over which the cell's group is spread."""
+    """Nodes over which the group is spread."""
     output_bias: str = ""
-    """Whether attention's output projection has a bias: `with`, `without`, or empty for as `bias` says."""
+    """Bias of attention's output projection: `with`, `without`, or empty to follow `bias`."""
     compiled: bool = False
-    """Whether the layer runs under torch.compile, which fuses what lies between its products."""
+    """Whether the layer runs under torch.compile, which fuses the operators between its products."""
 
     @property
     def has_output_bias(self) -> bool:
@@ -89,7 +89,7 @@ class LayerShape(Composite):
         return self.item_bytes * sum(math.prod(shape) for shape in self.weight_shapes())
 
     def resident_bytes(self) -> float:
-        # a tensor that one part writes and the next reads is counted twice already, and only weights keep gradients
+        # `bytes_moved` already counts a tensor twice that one part writes and the next reads, and only weights keep gradients
         return COPIES * (self.bytes_moved("forward") + self.weight_bytes())
 
     def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
@@ -103,16 +103,16 @@ class LayerShape(Composite):
         return counted_in(phase, calls)
 
     def frame_calls(self) -> list[tuple[Operator, int]]:
-        """Norms and residual additions: what the two halves of the layer stand in."""
-        local = self.batch * self.seq_len // (self.tp if self.sp else 1)
+        """Norms and residual additions around attention and the MLP."""
+        tokens = self.batch * self.seq_len // (self.tp if self.sp else 1)
         norm = RMSNorm if self.norm == "rms" else LayerNorm
         return [
-            (norm(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
-            (ResidualAdd(dtype=self.dtype, tokens=local, hidden=self.hidden), 2),
+            (norm(dtype=self.dtype, tokens=tokens, hidden=self.hidden), 2),
+            (ResidualAdd(dtype=self.dtype, tokens=tokens, hidden=self.hidden), 2),
         ]
 
     def attention_calls(self) -> list[tuple[Operator, int]]:
-        """Projections and attention between them."""
+        """Projections, and the attention between them."""
         heads, kv_heads = self.heads // self.tp, self.kv_heads // self.tp
         attention = Attention(
             dtype=self.dtype,
@@ -150,14 +150,14 @@ class LayerShape(Composite):
         if self.tp == 1 or phase == "backward_weight":
             return ()
         size = self.item_bytes * self.batch * self.seq_len * self.hidden
-        # in backward each collective turns into its transpose, so the list is the same in both directions
+        # backward has the transpose of each collective, so the list is the same in both directions
         group = Group(self.tp, self.group_nodes)
-        once = (*entering_group(size, group, self.sp), *summed_over_group(size, group, self.sp))
-        return once * 2
+        of_one_half = (*entering_group(size, group, self.sp), *summed_over_group(size, group, self.sp))
+        return of_one_half * 2
 
 
 def counted_in(phase: Phase, calls: Sequence[tuple[Operator, int]]) -> tuple[Counted, ...]:
-    """What of `calls`, each so many times, runs in a phase of the whole."""
+    """The operators of (operator, count) that run in a phase of the whole, each in its own phase."""
     return tuple(
         Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
     )
@@ -166,9 +166,9 @@ def counted_in(phase: Phase, calls: Sequence[tuple[Operator, int]]) -> tuple[Cou
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseLayer(LayerShape):
-    """One decoder layer, its tensor-parallel collectives inside when tp > 1 (torch's DTensor over the real group).
+    """One decoder layer, with its tensor-parallel collectives if tp > 1 (torch's DTensor over the real group).
 
-    `backward_accumulate` adds to existing gradients, as every microbatch but the first does.
+    `backward_accumulate` adds to existing gradients, as in every microbatch but the first.
     """
 
     NAME: ClassVar[str] = "dense_layer"

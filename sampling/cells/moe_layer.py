@@ -22,10 +22,10 @@ from sampling.operators.routing import Permute, Router, Unpermute
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MoELayer(Composite):
-    """Attention as in `DenseLayer`, then router, permutation, `experts` MLPs `inter` wide and what undoes the permutation.
+    """Attention as in `DenseLayer`, then router, permutation, `experts` MLPs `inter` wide, and the inverse permutation.
 
-    `distribution` says how evenly tokens fall on experts (see `rows_of_groups`). A shared expert `shared_inter` wide sees
-    every token beside them; 0 for none.
+    `distribution` is that of tokens over experts (see `rows_of_groups`). A shared expert `shared_inter` wide also gets every
+    token; 0 for none.
     """
 
     NAME: ClassVar[str] = "moe_layer"
@@ -48,7 +48,7 @@ class MoELayer(Composite):
     qkv_bias: bool
     shared_inter: int = 0
     compiled: bool = False
-    """Whether the layer runs under torch.compile, which fuses what lies between its products."""
+    """Whether the layer runs under torch.compile, which fuses the operators between its products."""
 
     @property
     def tokens(self) -> int:
@@ -56,7 +56,7 @@ class MoELayer(Composite):
 
     @property
     def dense(self) -> DenseLayer:
-        """The layer's attention, and its shared expert for an MLP."""
+        """The layer's attention, with the shared expert as its MLP."""
         return DenseLayer(
             dtype=self.dtype,
             batch=self.batch,
@@ -76,7 +76,7 @@ class MoELayer(Composite):
         )
 
     def mixture_calls(self) -> list[tuple[Operator, int]]:
-        """From the router to the sum of the experts' answers."""
+        """The operators from the router to the sum of the experts' outputs, with their counts."""
         choices = {"dtype": self.dtype, "tokens": self.tokens, "hidden": self.hidden, "topk": self.topk}
         experts = ExpertMLP(
             dtype=self.dtype,
@@ -103,7 +103,7 @@ class MoELayer(Composite):
         return counted_in(phase, calls)
 
     def weight_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the layer's weights: the router's is kept in fp32, the experts' are [experts, out, in]."""
+        """Shapes of the layer's weights. The router's is kept in fp32, the experts' are [experts, out, in]."""
         dense = [shape for shape in self.dense.weight_shapes() if math.prod(shape)]
         up = self.inter * (2 if self.gated else 1)
         return [

@@ -20,7 +20,7 @@ from sampling.operators.gemm import Gemm
 
 KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 REPEATS = 8
-"""GEMMs or collectives in a timed interval: long enough for starting and stopping the clock not to count."""
+"""GEMMs or collectives in a timed interval, long enough for the start and stop of the clock to be negligible."""
 
 
 @register
@@ -28,7 +28,7 @@ REPEATS = 8
 class Overlap(Call):
     """GEMMs of one shape and collectives of another on the same ranks; each phase is the time of one of the two.
 
-    Its terms are those of the one that is timed, and its parts what it would be if the two did not hinder each other.
+    The terms and the part of a phase are those of the call that it times, as if the other did not slow it down.
     """
 
     NAME: ClassVar[str] = "overlap"
@@ -49,7 +49,7 @@ class Overlap(Call):
         return self.ranks
 
     @property
-    def compute(self) -> Gemm:
+    def gemm(self) -> Gemm:
         return Gemm(dtype=self.dtype, m=self.m, n=self.n, k=self.k)
 
     @property
@@ -62,19 +62,19 @@ class Overlap(Call):
     def buffer_bytes(self) -> float:
         return self.communication.buffer_bytes()
 
-    def alone(self, phase: Phase) -> Call:
-        """The one that the phase times."""
-        return self.compute if phase == "compute_beside" else self.communication
+    def timed_in(self, phase: Phase) -> Call:
+        """The call that the phase times."""
+        return self.gemm if phase == "compute_beside" else self.communication
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
-        return (Counted(call=self.alone(phase), phase="forward"),)
+        return (Counted(call=self.timed_in(phase), phase="forward"),)
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        return self.alone(phase).terms("forward", cluster)
+        return self.timed_in(phase).terms("forward", cluster)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         features = {f"is_{kind.NAME}": float(self.collective == kind.NAME) for kind in KINDS}
-        features |= physics_features(self.compute, "forward", cluster)
+        features |= physics_features(self.gemm, "forward", cluster)
         for name, value in self.communication.terms("forward", cluster).items():
             features[f"log2_{name}_us"] = math.log2(value + 1e-3)
         return features

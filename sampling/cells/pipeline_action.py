@@ -1,4 +1,4 @@
-"""What a pipeline action costs beside its compute: the schedule's own book-keeping and the hand-over of a tensor."""
+"""Cost of a pipeline action besides its compute: the schedule's book-keeping and the transfer of a tensor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RANKS = 2
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineAction(Composite):
-    """One forward or backward action of torch's pipelining between two ranks, on a stage that computes next to nothing.
+    """One forward or backward action of torch's pipelining between two ranks, on a stage with almost no compute.
 
-    A run is a whole GPipe step of MICROBATCHES microbatches, in which (m + p − 1) forward and as many backward actions
-    follow one another.
+    A run is a GPipe step of MICROBATCHES microbatches, in which m + p − 1 forward and as many backward actions follow one
+    another.
     """
 
     NAME: ClassVar[str] = "pipeline_action"

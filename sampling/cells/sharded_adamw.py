@@ -19,8 +19,8 @@ from sampling.operators.optimizer import STEP, AdamW
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardedAdamW(Operator):
-    """ZeRO-1's step (Rajbhandari et al., arXiv 1910.02054): AdamW on this rank's share of the tensors, then every share
-    broadcast to all, as torch's ZeroRedundancyOptimizer does it. Timed over the real group of `dp` ranks.
+    """AdamW on this rank's share of the tensors, then a broadcast of every share to all `dp` ranks, by torch's
+    ZeroRedundancyOptimizer (ZeRO-1, Rajbhandari et al., arXiv 1910.02054).
     """
 
     NAME: ClassVar[str] = "sharded_adamw"
@@ -31,7 +31,7 @@ class ShardedAdamW(Operator):
     tensors: int
     dp: int
     group_nodes: int = 1
-    """Nodes over which the cell's group is spread."""
+    """Nodes over which the group is spread."""
 
     @property
     def group_size(self) -> int:

@@ -174,7 +174,7 @@ def group_calls_of(model: DrawnModel, ranks: int) -> Iterator[Call]:
         ranks_per_node=ranks,
     )
     yield overlap
-    yield overlap.compute
+    yield overlap.gemm
 
 
 def _weights(model: DrawnModel, tp: int) -> dict[str, int]:

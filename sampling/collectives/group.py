@@ -21,14 +21,14 @@ class Group:
 
 
 def summed_over_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
-    """What follows a row-parallel product: an all-reduce, or with sequence parallelism a reduce-scatter."""
+    """The collective after a row-parallel product: an all-reduce, or a reduce-scatter with sequence parallelism (`sp`)."""
     kind = ReduceScatter if sp else AllReduce
     call = kind(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
     return (Counted(call=call, phase="forward"),)
 
 
 def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
-    """What comes before a column-parallel product: nothing, or with sequence parallelism an all-gather."""
+    """The collective before a column-parallel product: none, or an all-gather with sequence parallelism (`sp`)."""
     if not sp:
         return ()
     call = AllGather(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)

@@ -10,30 +10,29 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from sampling.arithmetic.arrays import least, log2
+from sampling.arithmetic.arrays import log2, smaller
 from sampling.call import Call, Phase
 from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 
-RUN: tuple[Phase, ...] = ("forward",)
 FILLING_US = (3, 30)
-"""Time on the wire while which a message's chunks do not yet fill it, so that its first bytes cost more than its last."""
+"""Time on the wire during which the chunks of a message do not fill it yet, so that its first bytes cost more than its last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective(Call):
-    """Buffers are bytes: a reduction's cost here does not depend on the element type (fp32 elements are sent)."""
+    """A collective of `groups` groups of `ranks` ranks, by the bytes of its buffer; the elements sent are fp32."""
 
-    PHASES: ClassVar[tuple[Phase, ...]] = RUN
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
     COLUMNS: ClassVar[tuple[str, ...]] = ("size_bytes",)
-    BESIDE: ClassVar[Literal["", "shard", "other"]] = ""
-    """The buffer it needs beside the whole one: one rank's shard, or another whole one."""
+    EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = ""
+    """Buffer that it needs besides the whole one: one rank's shard, or another whole one."""
 
     size_bytes: int
     ranks: int
     ranks_per_node: int
     groups: int = 1
-    """How many such groups of the cluster run it at once, those that share nodes first; the time is the slowest's."""
+    """Number of groups of the cluster that run it at once, those that share nodes first; the slowest group's time counts."""
 
     @property
     def group_size(self) -> int:
@@ -44,22 +43,22 @@ class Collective(Call):
         return (self.ranks - 1) / self.ranks
 
     def steps(self) -> float:
-        """Message latencies that follow one another in the ring algorithm."""
+        """Message latencies in sequence in the ring algorithm."""
         return self.ranks - 1
 
     def bytes_on_wire(self) -> float:
         return self.size_bytes * self.wire_factor()
 
     def buffer_bytes(self) -> float:
-        return self.size_bytes * {"": 1.0, "shard": 1 + 1 / self.ranks, "other": 2.0}[self.BESIDE]
+        return self.size_bytes * {"": 1.0, "shard": 1 + 1 / self.ranks, "other": 2.0}[self.EXTRA_BUFFER]
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         link = cluster.link(self.ranks, self.ranks_per_node)
         wire_us = self.bytes_on_wire() / link.bytes_per_us()
         terms = {"latency": self.steps() * link.latency_us, "wire": wire_us}
-        terms |= {f"wire_until_{filled_us}us": least(wire_us, float(filled_us)) for filled_us in FILLING_US}
+        terms |= {f"wire_until_{filled_us}us": smaller(wire_us, float(filled_us)) for filled_us in FILLING_US}
         if self.groups > 1:
-            # what waiting for the other groups would add if all of them went over one link: the fit finds how much does
+            # the wait for the other groups if all of them shared one link; the fit finds the share that do
             share_nodes = min(self.groups, max(1, cluster.gpus_per_node // min(self.ranks, self.ranks_per_node)))
             terms["wire_of_others"] = (share_nodes - 1) * wire_us
         return terms
@@ -75,7 +74,7 @@ class Collective(Call):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllReduce(Collective):
-    """Sum of `size_bytes` on every rank, left on every rank."""
+    """Sum over ranks of buffers of `size_bytes`, left on every rank."""
 
     NAME: ClassVar[str] = "all_reduce"
 
@@ -92,16 +91,16 @@ class AllGather(Collective):
     """Each rank's shard, gathered to `size_bytes` on every rank."""
 
     NAME: ClassVar[str] = "all_gather"
-    BESIDE: ClassVar[Literal["", "shard", "other"]] = "shard"
+    EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "shard"
 
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceScatter(Collective):
-    """Sum of `size_bytes` on every rank, each left with its shard."""
+    """Sum over ranks of buffers of `size_bytes`, of which each rank keeps its shard."""
 
     NAME: ClassVar[str] = "reduce_scatter"
-    BESIDE: ClassVar[Literal["", "shard", "other"]] = "shard"
+    EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "shard"
 
 
 @register
@@ -110,7 +109,7 @@ class AllToAll(Collective):
     """Each rank sends an even share of its `size_bytes` to every other."""
 
     NAME: ClassVar[str] = "all_to_all"
-    BESIDE: ClassVar[Literal["", "shard", "other"]] = "other"
+    EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "other"
 
 
 @register

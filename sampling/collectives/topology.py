@@ -1,6 +1,6 @@
-"""Which ranks make up a group: placements on a cluster of nodes, and the groups that can run side by side.
+"""Placements of groups of ranks on a cluster of nodes, and the groups that can run side by side.
 
-Ranks count through the nodes: rank = node · gpus_per_node + place on the node.
+Ranks are numbered node by node: rank = node · gpus_per_node + place on the node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sampling.hardware.machine import Machine
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """A group of `ranks`, `ranks_per_node` of them on each node; its last node takes what is left."""
+    """A group of `ranks` with `ranks_per_node` of them on each node; the last node has the remainder."""
 
     ranks: int
     ranks_per_node: int
@@ -30,17 +30,17 @@ class Placement:
 
 
 def placement_of(call: Call) -> Placement:
-    """Where the ranks of a call stand: collectives say how many share a node, cells over how many nodes they are spread."""
+    """The placement of a call's ranks: collectives state the ranks per node, cells the number of nodes."""
     fields = call.fields()
     spread = -(-call.group_size // int(fields.get("group_nodes", 1)))
     return Placement(ranks=call.group_size, ranks_per_node=int(fields.get("ranks_per_node", spread)))
 
 
 def groups_of(placement: Placement, machine: Machine) -> list[tuple[int, ...]]:
-    """All groups of the placement that run side by side, those that share nodes one after the other; none if it does not fit.
+    """All groups of the placement that run side by side, ordered by the nodes they use; none if the placement does not fit.
 
-    On one node they are neighbours, as tensor parallelism places them. Over nodes every group takes each k-th GPU of a
-    node, where k of them share it: data and expert parallelism with k-way tensor parallelism inside, pipelines at k = all.
+    On one node a group's ranks are neighbours, as in tensor parallelism. Across nodes a group takes every k-th GPU of a node
+    that k groups share, as in data and expert parallelism around k-way tensor parallelism; in a pipeline k is the whole node.
     """
     on_a_node, nodes = placement.on_a_node, placement.nodes
     if on_a_node > machine.gpus_per_node or nodes > machine.nodes:
@@ -59,12 +59,12 @@ def groups_of(placement: Placement, machine: Machine) -> list[tuple[int, ...]]:
 
 
 def covers(placement: Placement, machine: Machine) -> bool:
-    """Whether its groups leave no rank out, as those of a training run's cells do."""
+    """Whether every rank is in one of its groups, as in a training run."""
     return sum(len(group) for group in groups_of(placement, machine)) == machine.ranks
 
 
 def placements(machine: Machine) -> Iterator[Placement]:
-    """Every distinct way to place a group: powers of two, and the whole, of a node's GPUs times as many nodes."""
+    """Every distinct placement: powers of two of a node's GPUs, or all of them, on powers of two of the nodes, or all of them."""
     for nodes in _sizes(machine.nodes):
         for on_a_node in _sizes(machine.gpus_per_node):
             if nodes * on_a_node > 1:

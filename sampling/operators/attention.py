@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.arrays import least, log2
+from sampling.arithmetic.arrays import log2, smaller
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features
 from sampling.arithmetic.tiles import wave_features
 from sampling.call import Phase
@@ -18,7 +18,7 @@ from sampling.hardware.cluster import Cluster
 class Attention(Operator):
     """softmax(Q·Kᵀ/√d)·V for Q [batch, heads, seq, head_dim], K and V [batch, kv_heads, seq, head_dim].
 
-    Forward is two products of 2·b·h·s²·d FLOPs; flash backward five of them, the scores computed again among them
+    Forward is two products of 2·b·h·s²·d FLOPs; the backward of flash attention is five, since it recomputes the scores
     (Dao et al., FlashAttention, arXiv 2205.14135).
     """
 
@@ -35,9 +35,9 @@ class Attention(Operator):
     head_dim: int
     causal: bool
     window: int = 0
-    """Keys that a query sees, itself included, in sliding-window attention; 0 for all."""
+    """Keys that a query attends to in sliding-window attention, its own included; 0 for all."""
     value_dim: int = 0
-    """Size of a value head where it is not `head_dim` (multi-head latent attention: 128 beside 192); 0 where it is."""
+    """Size of a value head if it differs from `head_dim`, as in multi-head latent attention (128 and 192); otherwise 0."""
     kernel: str = ""
     """The backend: `flash`, `cudnn`, `efficient` or `math` of torch, `flash_attn` of the package, or another that a
     measurement names; empty for torch's own choice."""
@@ -48,8 +48,8 @@ class Attention(Operator):
 
     @property
     def seen(self) -> float:
-        """Share of the query-key pairs that no mask rules out."""
-        window: int = least(self.window or self.seq_len, self.seq_len)
+        """Share of the query-key pairs that the mask keeps."""
+        window: int = smaller(self.window or self.seq_len, self.seq_len)
         if not self.causal:
             return window / self.seq_len
         return window * (2 * self.seq_len - window + 1) / (2 * self.seq_len**2)
@@ -69,7 +69,7 @@ class Attention(Operator):
         return self.item_bytes * forward * (1.0 if phase == "forward" else 2.0)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        # a block of a flash kernel holds a tile of one head's queries
+        # a thread block of a flash kernel holds a tile of one head's queries
         waves = wave_features(self.seq_len, 1, self.batch * self.heads, cluster.gpu.multiprocessors)
         return {
             **physics_features(self, phase, cluster),

@@ -34,7 +34,7 @@ class SwiGLU(_Elementwise):
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (3, 5)
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.75, width=ONE_STACK)
-    """As GELU, by tensors moved; two kernels where not fused."""
+    """The share of GELU, by tensors moved; two kernels where not fused."""
 
     tokens: int
     width: int
@@ -66,7 +66,7 @@ class Gelu(_Elementwise):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidualAdd(_Elementwise):
-    """x + y over [tokens, hidden]. Its backward hands the gradient on, so it costs no pass of its own."""
+    """x + y over [tokens, hidden]. Its backward passes the gradient on and takes no time."""
 
     NAME: ClassVar[str] = "residual_add"
     COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "hidden")
@@ -92,7 +92,7 @@ class RoPE(_Elementwise):
     COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "seq_len", "heads", "head_dim")
     TENSORS: ClassVar[tuple[int, int]] = (2, 2)
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.3, backward=0.25, width=BY_ANALOGY, kernels=3)
-    """Between a fused kernel (as GELU) and the samples' unfused one (A100 114 and 45 GB/s: about ten passes)."""
+    """A value between a fused kernel (GELU) and the unfused one of the samples (A100 114 and 45 GB/s: about ten passes)."""
 
     batch: int
     seq_len: int

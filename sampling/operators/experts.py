@@ -20,10 +20,10 @@ from sampling.operators.elementwise import Gelu, SwiGLU
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupedGemm(Operator):
-    """`groups` products, one an expert: its rows of x [rows, k] · W[expert] [k, n].
+    """`groups` products, one per expert: its rows of x [rows, k] · W[expert] [k, n].
 
-    `rows` are shared out as `distribution` says: `balanced`, or `power_law_A` where the share of the r-th expert falls
-    as r^-A.
+    `distribution` divides the rows among the experts: `balanced`, or `power_law_A` where the r-th expert's share is
+    proportional to r^-A.
     """
 
     NAME: ClassVar[str] = "grouped_gemm"
@@ -37,7 +37,7 @@ class GroupedGemm(Operator):
     k: int
     distribution: str
     kernel: str = ""
-    """The library or kernel family that computes it, where a measurement names one."""
+    """Library or kernel family that computes it, if a measurement names one."""
 
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.rows * self.n * self.k * (2 if phase == "backward" else 1)
@@ -65,9 +65,9 @@ class GroupedGemm(Operator):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertMLP(Composite):
-    """One rank's experts: grouped product up (and gate), activation, grouped product down.
+    """The experts of one rank: grouped product up (and gate), activation, grouped product down.
 
-    `tokens` are those of all the `ep` ranks together, each sent to `topk` of `experts`; this rank has experts/ep of them,
+    `tokens` is the number on all `ep` ranks together, each sent to `topk` of the `experts`; a rank has experts/ep experts,
     each inter/tp wide. Routing, permutation and the exchange of tokens are calls of their own.
     """
 
@@ -86,11 +86,11 @@ class ExpertMLP(Composite):
     gated: bool
     distribution: str
     kernel: str = ""
-    """The library or kernel family that computes it, where a measurement names one."""
+    """Library or kernel family that computes it, if a measurement names one."""
 
     @property
     def rows(self) -> int:
-        """Rows of this rank: its even share of the tokens' copies."""
+        """Rows of this rank: an even share of tokens · topk."""
         return max(1, self.tokens * self.topk // self.ep)
 
     @property
@@ -100,7 +100,7 @@ class ExpertMLP(Composite):
 
     @property
     def width(self) -> int:
-        """Inner width of one of them on this rank."""
+        """Inner width of an expert on this rank."""
         return max(1, self.inter // self.tp)
 
     def parts(self, phase: Phase) -> Sequence[Counted]:

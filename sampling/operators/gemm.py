@@ -1,4 +1,4 @@
-"""Matrix products: of a linear layer, y[m, n] = x[m, k] · W[n, k]ᵀ, and of a batch of matrices."""
+"""Matrix products of a linear layer, y[m, n] = x[m, k] · W[n, k]ᵀ, and of a batch of matrices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gemm(Operator):
     n: int
     k: int
     kernel: str = ""
-    """The library or kernel family that computes it, where a measurement names one."""
+    """Library or kernel family that computes it, if a measurement names one."""
 
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.m * self.n * self.k * (2 if phase == "backward" else 1)
@@ -57,8 +57,8 @@ class Gemm(Operator):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchedGemm(Operator):
-    """`batch` products [m, k] · [k, n], the two of unfused attention among them; `adds` scales and adds onto a third
-    tensor (torch.baddbmm). Backward is two such products.
+    """`batch` products [m, k] · [k, n], such as the two of unfused attention. With `adds` they are scaled and added to a
+    third tensor (torch.baddbmm). Backward is two such products.
     """
 
     NAME: ClassVar[str] = "batched_gemm"

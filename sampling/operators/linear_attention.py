@@ -18,10 +18,10 @@ class GatedDelta(Operator):
     """Sₜ = αₜ·Sₜ₋₁·(1 − βₜ·kₜ·kₜᵀ) + βₜ·vₜ·kₜᵀ, oₜ = Sₜ·qₜ (Yang et al., Gated Delta Networks, arXiv 2412.06464).
 
     q and k are [batch, seq, heads, head_dim], v [batch, seq, value_heads, value_dim]; the gates α (log, fp32) and β are
-    [batch, seq, value_heads]. The kernel is that of flash-linear-attention, in chunks.
+    [batch, seq, value_heads]. The kernel is the chunked one of flash-linear-attention.
 
-    FLOPs are those of the recurrence, three products of head_dim × value_dim a token and value head, twice that backward;
-    the products within a chunk come on top.
+    FLOPs are those of the recurrence: three products of head_dim × value_dim per token and value head, twice that backward.
+    The products within a chunk are extra.
     """
 
     NAME: ClassVar[str] = "gated_delta"

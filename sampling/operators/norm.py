@@ -42,7 +42,7 @@ class RMSNorm(_Norm):
 
     NAME: ClassVar[str] = "rms_norm"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.66, backward=0.71, width=ONE_STACK)
-    """As a layer norm of the GH200's kernels: the samples' own is unfused, at 33–300 GB/s."""
+    """The share of a layer norm with the GH200's kernels: the samples' own RMSNorm is unfused, at 33–300 GB/s."""
 
 
 @register

@@ -1,4 +1,4 @@
-"""What a step does once, over all parameters: AdamW, and the scaling of gradients after a pipeline."""
+"""Work over all parameters at the end of a step: AdamW, and the scaling of gradients after a pipeline."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TENSORS_PER_LAUNCH = 36
 class AdamW(Operator):
     """Fused AdamW over `tensors` tensors of `parameters` elements in all (Loshchilov and Hutter, arXiv 1711.05101).
 
-    Reads weight, gradient and both moments and writes all but the gradient: 7 passes. With tp > 1 the tensors are one
-    rank's shards of DTensors, whose dispatch costs the host time for each.
+    It reads weight, gradient and both moments and writes all but the gradient: 7 passes. With tp > 1 the tensors are one
+    rank's shards of DTensors, and the host spends time on dispatching each.
     """
 
     NAME: ClassVar[str] = "adamw"
@@ -56,13 +56,13 @@ class AdamW(Operator):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientScale(Operator):
-    """Dividing every gradient by the number of microbatches, as a pipeline does at the end of its backward."""
+    """Division of every gradient by the number of microbatches, at the end of a pipeline's backward."""
 
     NAME: ClassVar[str] = "gradient_scale"
     HEADING: ClassVar[str] = "optimizer"
     PHASES: ClassVar[tuple[Phase, ...]] = STEP
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
-    """As a residual addition."""
+    """The share of a residual addition."""
 
     parameters: int
     tensors: int

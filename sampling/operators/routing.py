@@ -1,4 +1,4 @@
-"""How tokens find their experts: the router, and the permutation of tokens into rows sorted by expert and back."""
+"""A mixture's router, and the permutation of tokens into rows sorted by expert and back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FP32_BYTES = 4
 class Router(Operator):
     """softmax(x·Wᵀ) of x [tokens, hidden] and W [experts, hidden], and the `topk` greatest of each token.
 
-    Product and softmax are in fp32, as training stacks compute them for the sake of stability (Fedus et al., Switch
+    Product and softmax are in fp32, as in training stacks, for stability (Fedus et al., Switch
     Transformers, arXiv 2101.03961, section 2.4).
     """
 
     NAME: ClassVar[str] = "router"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.5, backward=0.5, width=BY_ANALOGY, kernels=6)
-    """By analogy: cast, product, softmax, top-k."""
+    """An analogy: cast, product, softmax, top-k."""
 
     tokens: int
     hidden: int
@@ -82,11 +82,11 @@ class _Permutation(Operator):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permute(_Permutation):
-    """x [tokens, hidden] → [tokens · topk, hidden], a row for each choice of a token, sorted by expert."""
+    """x [tokens, hidden] → [tokens · topk, hidden]: a row per token and chosen expert, sorted by expert."""
 
     NAME: ClassVar[str] = "permute"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.7, backward=0.4, width=BY_ANALOGY, kernels=8)
-    """By analogy: a sort, then a gather; atomic sums back."""
+    """An analogy: a sort, then a gather; atomic sums in backward."""
 
     def bytes_moved(self, phase: Phase) -> float:
         return float(self.item_bytes * (self.tokens * self.hidden + self.elements) + self.indices_bytes)
@@ -99,10 +99,10 @@ class Unpermute(_Permutation):
 
     NAME: ClassVar[str] = "unpermute"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.35, backward=0.4, width=BY_ANALOGY, kernels=4)
-    """By analogy: weighting apart from atomic sums."""
+    """An analogy: a multiplication by weights, then atomic sums."""
 
     def bytes_moved(self, phase: Phase) -> float:
-        # backward reads the rows for the gradient of their weights, and writes the rows' own
+        # backward reads the rows for the gradient of their weights, and writes the gradient of the rows
         passes = 1 if phase == "forward" else 2
         weights = FP32_BYTES * self.tokens * self.topk * passes
         rows = self.item_bytes * (self.tokens * self.hidden + passes * self.elements)

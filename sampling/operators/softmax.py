@@ -1,4 +1,4 @@
-"""What unfused attention does between its two products: masking and softmax over its scores."""
+"""Masking and softmax over the scores of unfused attention, between its two products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _OverScores(Operator):
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
     COLUMNS: ClassVar[tuple[str, ...]] = ("matrices", "seq_len")
     TENSORS: ClassVar[tuple[float, float]]
-    """Tensors of the scores' size that forward and backward must read or write; what is masked need not be read."""
+    """Tensors of the scores' size that forward and backward must read or write; masked scores need not be read."""
 
     matrices: int
     seq_len: int
@@ -52,7 +52,7 @@ class Softmax(_OverScores):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausalSoftmax(_OverScores):
-    """Scale, causal mask and softmax in one pass: a fused kernel, here torch.compile's."""
+    """Scale, causal mask and softmax in one fused kernel, here that of torch.compile."""
 
     NAME: ClassVar[str] = "causal_softmax"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 2)
@@ -63,7 +63,7 @@ class CausalSoftmax(_OverScores):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskFill(_OverScores):
-    """What lies above the diagonal filled with a constant."""
+    """The scores above the diagonal replaced by a constant."""
 
     NAME: ClassVar[str] = "mask_fill"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 1.5)

@@ -1,4 +1,4 @@
-"""Memory-bound passes that belong to no single layer: dropout, and what a step does to gradients and weights."""
+"""Memory-bound passes that do not belong to a single layer: dropout, and passes over gradients and weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sampling.catalogue import register
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropout(Operator):
-    """Dropout of `elements`: reads and writes each, and a mask of a byte, which the backward reads."""
+    """Dropout of `count` elements. Forward reads and writes each, and writes a mask of one byte, which backward reads."""
 
     NAME: ClassVar[str] = "dropout"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
@@ -38,8 +38,8 @@ class Dropout(Operator):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream(Operator):
-    """One pass that reads a half of so many bytes and writes the other: adding a microbatch's gradients to those of
-    earlier ones, a copy of the weights in the training precision. Timed as c · x; its backward is another such pass."""
+    """One pass over `size_bytes`, half of them read and half written, such as adding a microbatch's gradients to earlier ones,
+    or copying weights to the training precision. It is timed as c · x, whose backward is another such pass."""
 
     NAME: ClassVar[str] = "stream"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD

@@ -1,4 +1,4 @@
-"""Attention as its parts, one kernel after the other, which writes its scores to memory."""
+"""Attention as separate kernels, whose scores go through memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 class UnfusedAttention(Composite):
     """Causal softmax(Q·Kᵀ/√d)·V of `matrices` = batch · heads; Q, K and V are [matrices, seq, head_dim].
 
-    With `fused_softmax` mask and softmax are one compiled kernel, else a kernel each.
+    With `fused_softmax` mask and softmax are one compiled kernel, otherwise two.
     """
 
     NAME: ClassVar[str] = "unfused_attention"
@@ -46,7 +46,7 @@ class UnfusedAttention(Composite):
         return tuple(Counted(call=call, phase=phase) for call in calls)
 
     def resident_bytes(self) -> float:
-        # a tensor that one part writes and the next reads is counted twice already
+        # `bytes_moved` already counts a tensor twice that one part writes and the next reads
         return COPIES * self.bytes_moved("forward")
 
     def _product(self, *, n: int, k: int, adds: bool) -> BatchedGemm:

@@ -1,4 +1,4 @@
-"""The two ends of a model: token embedding and the cross-entropy over the vocabulary."""
+"""Operators over the vocabulary: token embedding and cross-entropy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sampling.hardware.cluster import Cluster
 class Embedding(Operator):
     """Look-up of [batch, seq] token ids in a [vocab, hidden] table; backward writes the whole dense gradient.
 
-    With tp > 1 the table's rows are spread over the group: each rank looks up what it has and the results are summed
-    (scattered along the sequence with sp), through torch's DTensor.
+    With tp > 1 the rows of the table are spread over the group: each rank looks up the tokens that it has, and the results
+    are summed (reduce-scattered along the sequence with sp), by torch's DTensor.
     """
 
     NAME: ClassVar[str] = "embedding"
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward", "backward", "backward_accumulate")
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.45, backward=0.5, width=BY_ANALOGY, kernels=3)
-    """Between A100 172 GB/s (with masks of a parallel table) and GH200 1720; gradient: the table zeroed first."""
+    """A value between A100 172 GB/s (with masks of a parallel table) and GH200 1720; the gradient's table is zeroed first."""
 
     batch: int
     seq_len: int
@@ -36,7 +36,7 @@ class Embedding(Operator):
     tp: int
     sp: bool
     group_nodes: int = 1
-    """Nodes over which the cell's group is spread."""
+    """Nodes over which the group is spread."""
 
     @property
     def group_size(self) -> int:
@@ -49,7 +49,7 @@ class Embedding(Operator):
         tokens = self.batch * self.seq_len
         table_rows = self.vocab // self.tp
         rows, table = tokens * self.hidden, table_rows * self.hidden
-        # however many tokens, a row of the table that a cache keeps is read once
+        # a row of the table that stays in a cache is read once, however many tokens have it
         distinct = min(tokens, table_rows) * self.hidden
         elements = {"forward": rows + distinct, "backward": rows + table, "backward_accumulate": rows + 4 * table}[
             phase

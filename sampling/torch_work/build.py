@@ -1,4 +1,4 @@
-"""Calls built in torch: a function for each kind of call, in a file of this package that is found by standing in it."""
+"""Calls built in torch: a function per class of call, registered with `@builds` in any file of FOLDERS."""
 
 from __future__ import annotations
 

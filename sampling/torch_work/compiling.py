@@ -1,4 +1,4 @@
-"""Functions and modules under torch.compile, fit to be timed over and over."""
+"""Functions and modules under torch.compile that can be timed repeatedly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def compiled(work: Work) -> Work:
-    """`work` compiled for fixed shapes on its first run. Its backward may be repeated on one graph.
+    """`work`, compiled for fixed shapes on its first run, with a backward that can be repeated on one graph.
 
-    A compiled backward else reuses the memory of what forward saved, which it can do but once.
+    By default a compiled backward reuses the memory of the tensors that forward saved, so that it can run only once.
     """
     import torch._functorch.config as functorch_config
 

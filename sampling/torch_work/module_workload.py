@@ -1,4 +1,4 @@
-"""A built cell: modules run phase by phase as training runs them, gradients into `.grad` and all."""
+"""Workloads of cells: torch modules run phase by phase as in training, with gradients in `.grad`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sampling.errors import SkippedError
 
 
 class _Slot:
-    """One module with its own input, and the graph its last forward left."""
+    """One module with its own input, and the graph of its last forward."""
 
     def __init__(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         self.module = module
@@ -36,11 +36,11 @@ class _Slot:
 
 
 class ModuleWorkload:
-    """Times `modules` in turn: distinct weights, detached from one another.
+    """Modules with distinct weights, run in turn.
 
-    With `keeps_graph` one forward serves every backward; a module that must see each forward (DDP) sets it False.
-    A `compiled` module's backward is one piece, run once after each forward; it is compiled here, before anything is timed.
-    `context` surrounds forward and backward (vocabulary-parallel loss needs one).
+    With `keeps_graph` one forward serves every backward; it is False for a module that must see each forward (DDP). The
+    backward of a `compiled` module is one piece, run once after each forward; the module is compiled here, before any timing.
+    `context` surrounds forward and backward, for example for a vocabulary-parallel loss.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class ModuleWorkload:
         return self._slots[self._turn % len(self._slots)]
 
     def forget(self) -> None:
-        """Let go of every graph: the next backward follows a forward on the stream of its own time."""
+        """Drop every graph, so that the next backward follows a forward on the current stream."""
         for slot in self._slots:
             slot.output = None
             for weight in slot.module.parameters():
                 weight.grad = None
 
     def rotates_through(self, cache_bytes: float) -> bool:
-        """Whether the modules between two turns of one displace its weights from a cache of this size."""
+        """Whether the other modules displace one's weights from a cache of this size before its next turn."""
         others = [sum(weight.nbytes for weight in slot.module.parameters()) for slot in self._slots[1:]]
         return sum(others) >= 2 * cache_bytes
 
@@ -88,7 +88,7 @@ class ModuleWorkload:
         slot = self._slot
         slot.hidden.grad = None
         if phase == "forward":
-            # the last graph is let go untimed, as a step lets its activations go in backward
+            # the last graph is freed untimed, as a step frees its activations in backward
             slot.output = None
             return
         if slot.output is None or halves or not self._keeps_graph:

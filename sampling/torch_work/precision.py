@@ -1,4 +1,4 @@
-"""What a dtype's name asks of torch: the tensors' own dtype, and the state in which products run."""
+"""The torch dtype of a dtype's name, and the context in which its products run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Context = Callable[[], AbstractContextManager[Any]]
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """torch's dtype of the elements; SkippedError for one that a plain tensor operator does not take."""
+    """The torch dtype of the elements. Raises SkippedError for one that plain operators do not take."""
     import torch
 
     known = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -25,7 +25,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def products_in(dtype: str) -> Context:
-    """The state that products of `dtype` run in: tf32 is fp32 tensors with torch's leave to round them."""
+    """The context in which products of `dtype` run: tf32 is fp32 tensors that torch may round."""
     return _tf32_allowed if dtype == "tf32" else nullcontext
 
 
@@ -43,7 +43,7 @@ def _tf32_allowed() -> Iterator[None]:
 
 
 def fp8_dtype() -> torch.dtype:
-    """E4M3 in the encoding that this machine multiplies: the CDNA3 generation has one of its own."""
+    """E4M3 in the encoding that this machine multiplies; CDNA3 has its own."""
     import torch
 
     if torch.version.hip and torch.cuda.is_available():

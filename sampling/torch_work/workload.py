@@ -47,12 +47,12 @@ class AutogradWorkload:
         return self._copies[self._turn % len(self._copies)]
 
     def rotates_through(self, cache_bytes: float) -> bool:
-        """Whether the copies between two turns of one displace it from a cache of this size."""
+        """Whether the other copies displace one from a cache of this size before its next turn."""
         others = [copy.size_bytes() for copy in self._copies[1:]]
         return sum(others) >= 2 * cache_bytes
 
     def forget(self) -> None:
-        """Drop every graph: the next backward follows a forward on the stream of its own time."""
+        """Drop every graph, so that the next backward follows a forward on the current stream."""
         for copy in self._copies:
             copy.output = None
             for tensor in (*copy.inputs, *copy.weights):
@@ -151,6 +151,6 @@ def leaf(device: torch.device, dtype: str, *shape: int) -> torch.Tensor:
 
 
 def refuse_named_kernel(operator: str, kernel: str) -> None:
-    """SkippedError for a kernel that someone else's measurement names: torch chooses its own, which is another."""
+    """Raise SkippedError for a kernel that an imported measurement names: torch chooses its own, which may differ."""
     if kernel:
         raise SkippedError(f"{operator}: kernel {kernel!r} is not one that this sampler can ask torch for")

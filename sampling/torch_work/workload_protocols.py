@@ -1,4 +1,4 @@
-"""What a built call offers: two methods that all have, and others that only some have."""
+"""Protocols of built calls: `Workload`, which all have, and others that only some have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Workload(Protocol):
     """A built call, ready to be run phase by phase on one device."""
 
     def prepare(self, phase: Phase) -> None:
-        """Untimed: bring the state to just before `phase` (a fresh graph for a backward, say)."""
+        """Untimed: bring the state to just before `phase`, for example a new graph for a backward."""
 
     def run(self, phase: Phase) -> None:
         """Timed: do the phase once."""
@@ -27,7 +27,7 @@ class Rotates(Protocol):
 
 @runtime_checkable
 class Forgets(Protocol):
-    """A workload that can drop its graphs: a backward runs on the stream of its forward, which a capture must see too."""
+    """A workload that can drop its graphs: backward runs on the stream of its forward, which must be the captured one."""
 
     def forget(self) -> None: ...
 
@@ -41,7 +41,7 @@ class Noted(Protocol):
 
 @runtime_checkable
 class SelfTimed(Protocol):
-    """A workload that alone knows which part of a run is to be timed."""
+    """A workload that times itself, since only a part of its run counts."""
 
     def stopwatch(self, run: Callable[[], None]) -> float:
-        """Do the run; µs of what counts."""
+        """Do the run; µs of the part that counts."""

@@ -41,7 +41,7 @@ def make_head(shape: OutputHead, device: torch.device) -> torch.nn.Module:
 
 
 def random_hidden_and_target(shape: OutputHead, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Hidden states that collect a gradient (one rank's share of the sequence with sp), and every token's target."""
+    """Hidden states that collect a gradient (one rank's share of the sequence with sp), and the target of every token."""
     seq_len = shape.seq_len // (shape.tp if shape.sp else 1)
     hidden = leaf(device, shape.dtype, shape.batch, seq_len, shape.hidden)
     return hidden, torch.randint(shape.vocab, (shape.batch, shape.seq_len), device=device)

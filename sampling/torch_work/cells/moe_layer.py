@@ -27,9 +27,9 @@ def moe_layer(call: MoELayer, device: torch.device) -> ModuleWorkload:
 
 
 class Mixture(torch.nn.Module):
-    """Router, permutation, experts and what undoes the permutation, of x [batch, seq, hidden].
+    """Router, permutation, experts and inverse permutation of x [batch, seq, hidden].
 
-    The router runs, but where the tokens go is drawn beforehand: random weights would send them almost evenly.
+    The router runs, but the experts of each token are drawn beforehand, since random weights would choose them almost evenly.
     """
 
     def __init__(self, shape: MoELayer, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Mixture(torch.nn.Module):
 
 
 class MoELayerModule(torch.nn.Module):
-    """Pre-norm decoder layer whose MLP is a mixture, a shared expert beside it where the shape has one."""
+    """Pre-norm decoder layer whose MLP is a mixture, with a shared expert if the shape has one."""
 
     def __init__(self, shape: MoELayer, device: torch.device) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Runs compute and communication beside each other, so that the one is busy as long as the other is timed."""
+"""A GEMM and a collective run at the same time, one timed while the other is busy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sampling.torch_work.collectives.process_groups import present
 from sampling.torch_work.workload_protocols import Workload
 
 IN_FLIGHT = 2
-"""Pieces of background work that a GPU's queue holds: one that runs and one that follows it without a gap."""
+"""Pieces of background work in a GPU's queue: one that runs and one that follows without a gap."""
 
 
 @builds(Overlap)
@@ -30,15 +30,15 @@ def overlap(call: Overlap, device: torch.device) -> Workload:
 
 
 class OverlapWorkload:
-    """One of the two in the foreground, REPEATS times by its own clock; the other in the background, in a thread.
+    """One of the two in the foreground, REPEATS times under a clock of its own; the other in the background, in a thread.
 
-    The clock starts when the background runs on every rank, and the background goes on until the clocks of all ranks have
-    stopped. As many collectives are then brought to an end on every rank as the busiest has begun.
+    The clock starts when the background runs on every rank, and the background runs until the clocks of all ranks have
+    stopped. Every rank then completes as many collectives as the one that started most.
     """
 
     def __init__(self, overlap: Overlap, device: torch.device, group: Any) -> None:
         self._device = device
-        self._gemm = build(overlap.compute, device)
+        self._gemm = build(overlap.gemm, device)
         self._communicate = CollectiveWorkload(overlap.communication, device, group)
         self._agreement = Agreement(present().agreement(overlap.communication))
         self._foreground_us = 0.0
@@ -59,12 +59,12 @@ class OverlapWorkload:
         self._agreement.barrier()
         begun = busy.halt()
         if phase == "compute_beside":
-            # a collective that only some ranks had begun needs the others
+            # a collective that only some ranks have started needs the others
             begun = round(self._agreement.largest(begun))
         busy.finish(begun)
 
     def stopwatch(self, run: Callable[[], None]) -> float:
-        """Of a run, µs that its foreground took: the rest is to make sure that the two are beside each other."""
+        """µs of the foreground; the rest of the run makes sure that the two overlap."""
         run()
         return self._foreground_us
 
@@ -84,7 +84,7 @@ class OverlapWorkload:
 
 
 class Background:
-    """Does `piece` in a thread, on a GPU in a stream of its own, over and over, from now until `finish`."""
+    """A thread that repeats `piece` from now until `finish`, on a GPU in a stream of its own."""
 
     def __init__(self, piece: Callable[[], None], device: torch.device) -> None:
         self._piece = piece
@@ -108,13 +108,13 @@ class Background:
         self._raise_error()
 
     def halt(self) -> int:
-        """Begin no further piece; returns how many were begun."""
+        """Start no further piece; returns the number started."""
         with self._changed:
             self._limit = self._begun
             return self._begun
 
     def finish(self, pieces: int) -> None:
-        """Do what is missing to so many pieces, and end."""
+        """Complete this number of pieces and end."""
         with self._changed:
             self._limit, self._final = pieces, True
             self._changed.notify_all()
@@ -157,14 +157,14 @@ class Background:
 
 
 class _Queue:
-    """Keeps the host no more than IN_FLIGHT pieces ahead of a stream."""
+    """A limit of IN_FLIGHT pieces on how far the host runs ahead of a stream."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
         self._pieces: deque[torch.cuda.Event] = deque()
 
     def wait_for_the_oldest(self) -> bool:
-        """Whether there was one to wait for."""
+        """Wait until fewer than IN_FLIGHT pieces are queued; False if none had to be waited for."""
         self._pieces.append(self._stream.record_event())
         if len(self._pieces) < IN_FLIGHT:
             return False

@@ -1,4 +1,4 @@
-"""How ranks that time together agree: over gloo, whatever the calls themselves use."""
+"""Agreement of the ranks that time together, over gloo whatever the calls themselves use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoneRank:
     """A process that times by itself."""
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Nothing to wait for."""
 
     def largest(self, value: float) -> float:
         return value

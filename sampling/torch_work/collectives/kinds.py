@@ -28,7 +28,7 @@ class CollectiveWorkload:
     def __init__(self, call: Collective, device: torch.device, group: Any) -> None:
         self._run = FUNCTIONS[type(call)]
         self._group = group
-        self._buffers = Buffers(device, call.size_bytes, call.ranks, call.BESIDE)
+        self._buffers = Buffers(device, call.size_bytes, call.ranks, call.EXTRA_BUFFER)
 
     def prepare(self, phase: Phase) -> None:
         # keeps repeated sums finite

@@ -1,8 +1,7 @@
-"""The process groups of a job: one over all its ranks to agree on things, one that calls find as torch's default group,
-and those of placements, made once each when a call first needs them.
+"""The process groups of a job: one over all ranks for agreement, torch's default group, and those of placements, each made
+when a call first needs it.
 
-A rank builds a collective without being told the group, as torch's own functions do without one; so the present groups
-are the state of the process.
+They are state of the process, as torch's own default group is, so that a call can be built without naming its group.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from sampling.collectives.kinds import Collective
 
 TIMEOUT = timedelta(minutes=10)
-"""Only what the watch over the ranks does not notice runs into it: ranks that live and do not answer."""
+"""Limit for ranks that are alive and do not answer; the end of a rank is noticed at once (`sampling.ranks.liveness`)."""
 
 
 class ProcessGroups:
-    """`rank` of the `machine` that the job has; `groups` are made on it in the order in which all ranks ask for them."""
+    """The groups of one rank. Every rank asks for them in the same order, since torch makes each group on all ranks at once."""
 
     def __init__(self, rank: int, machine: Machine, store: Store) -> None:
         self.rank = rank
@@ -34,7 +33,7 @@ class ProcessGroups:
         self._agreements: dict[tuple[int, ...], dist.ProcessGroupGloo] = {}
 
     def members(self, call: Collective) -> list[tuple[int, ...]]:
-        """The groups that run the collective at once."""
+        """The ranks of each group that runs the collective at the same time."""
         placement = Placement(ranks=call.ranks, ranks_per_node=call.ranks_per_node)
         found = groups_of(placement, self._machine)[: call.groups]
         if len(found) < call.groups:
@@ -42,8 +41,8 @@ class ProcessGroups:
         return found
 
     def own(self, call: Collective) -> Any | None:
-        """This rank's group for the collective; None if it is in none."""
-        # torch wants every rank at the making of every group
+        """This rank's group for the collective; None if the rank is in none of them."""
+        # torch needs every rank to take part in making every group
         made = [(members, self._made(members)) for members in self.members(call)]
         return next((group for members, group in made if self.rank in members), None)
 
@@ -53,7 +52,7 @@ class ProcessGroups:
         return self._groups[members]
 
     def agreement(self, call: Collective) -> dist.ProcessGroupGloo:
-        """A group of its own over the members of this rank's group, to agree while the other one is busy."""
+        """A second group over the ranks of this rank's group, for agreement while the first one is busy."""
         members = next(members for members in self.members(call) if self.rank in members)
         if members not in self._agreements:
             store = PrefixStore("-".join(map(str, members)), self._store)

@@ -1,6 +1,6 @@
-"""How cells are spread over a tensor-parallel group: torch's DTensor styles, as its users apply them.
+"""Cells spread over a tensor-parallel group by torch's DTensor styles, as in its documentation.
 
-The whole default process group is the tensor-parallel group. With one rank every function hands its module back.
+The tensor-parallel group is the default process group. For one rank every function returns its module unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _mesh(device: torch.device, tp: int) -> DeviceMesh:
 
 
 def parallelize_layer(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
-    """Column-parallel into attention and MLP, row-parallel out of them; norms along the sequence with sp."""
+    """Attention and MLP column-parallel at their inputs, row-parallel at their outputs; norms split along the sequence with sp."""
     if tp == 1:
         return module
     outside = Shard(1) if sp else Replicate()
@@ -50,7 +50,7 @@ def parallelize_layer(module: torch.nn.Module, device: torch.device, tp: int, sp
 
 
 def parallel_embedding(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
-    """Rows of the table over the group; the output whole, or along the sequence with sp."""
+    """The rows of the table spread over the group; the output is whole, or split along the sequence with sp."""
     if tp == 1:
         return module
     style = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1) if sp else Replicate())
@@ -58,7 +58,7 @@ def parallel_embedding(module: torch.nn.Module, device: torch.device, tp: int, s
 
 
 def parallelize_head(module: torch.nn.Module, device: torch.device, tp: int, sp: bool) -> torch.nn.Module:
-    """Logits along the vocabulary, left there for the vocabulary-parallel loss."""
+    """Logits split along the vocabulary, for the vocabulary-parallel loss."""
     if tp == 1:
         return module
     outside = Shard(1) if sp else Replicate()
@@ -71,7 +71,7 @@ def parallelize_head(module: torch.nn.Module, device: torch.device, tp: int, sp:
 
 
 def as_shards(weights: list[torch.Tensor], device: torch.device, tp: int) -> list[torch.Tensor]:
-    """Leaf DTensors of which `weights` are this rank's shards, gradients included."""
+    """Leaf DTensors, with gradients, of which `weights` are this rank's shards."""
     mesh = _mesh(device, tp)
     sharded = []
     for weight in weights:

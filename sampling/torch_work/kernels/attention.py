@@ -1,4 +1,4 @@
-"""Which kernel computes an attention call: torch's own choice, one of its backends by name, or one that has windows."""
+"""Kernels of attention: torch's own choice, one of its backends by name, or one with sliding windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sampling.operators.attention import Attention
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Query, key and value [batch, seq, heads, d], as projections leave them → [batch, heads, seq, d] or with seq first."""
+"""Query, key and value [batch, seq, heads, d], the layout of projections → [batch, heads, seq, d] or [batch, seq, heads, d]."""
 
 FLASH_ATTN = "flash_attn"
 BACKENDS = {
@@ -30,11 +30,11 @@ BACKENDS = {
 
 
 def attention_kernel(call: Attention, device: torch.device) -> tuple[Attend, str]:
-    """The kernel and a note, which is empty where it is torch's own choice. SkippedError for one that is not there."""
+    """The kernel, and a note on it, empty for torch's own choice. Raises SkippedError for a kernel that is not available."""
     windowed = 0 < call.window < call.seq_len
     if call.kernel and call.kernel not in (FLASH_ATTN, *BACKENDS):
         known = ", ".join([*BACKENDS, FLASH_ATTN])
-        raise SkippedError(f"attention: kernel {call.kernel!r} is not one that can be asked for here ({known})")
+        raise SkippedError(f"attention: kernel {call.kernel!r} is not available here ({known})")
     if call.kernel == FLASH_ATTN:
         return _flash_attn(call, windowed), ""
     if not windowed:
@@ -78,7 +78,7 @@ def _flash_attn(call: Attention, windowed: bool) -> Attend:
 
 
 def _band(call: Attention, device: torch.device) -> torch.Tensor:
-    """True [seq, seq] where the query sees the key: `window` keys, fewer only at the start of a causal sequence."""
+    """True [seq, seq] where the query attends to the key: `window` keys, fewer only at the start of a causal sequence."""
     query = torch.arange(call.seq_len, device=device).unsqueeze(1)
     return _sees(call, query, torch.arange(call.seq_len, device=device).unsqueeze(0))
 

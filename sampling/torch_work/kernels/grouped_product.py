@@ -1,4 +1,4 @@
-"""One matrix product an expert, over rows that lie sorted by expert: torch's grouped product, or a loop."""
+"""One matrix product per expert over rows sorted by expert: torch's grouped product, or a loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from sampling.torch_work.precision import torch_dtype
 GroupedProduct = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """x [rows, k], weight [groups, n, k] and the end of each group's rows, int32 [groups] → [rows, n]."""
 ALIGNMENT_BYTES = 16
-"""What torch's grouped kernels ask of the strides of a matrix."""
-TRIAL = 16
+"""Alignment of a matrix's strides that torch's grouped kernels require."""
+TRIAL_SIZE = 16
+"""Rows and columns of the product that tests whether a kernel runs here."""
 
 
 def _by_functional(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -27,7 +28,7 @@ def _by_predecessor(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -
 
 
 def by_loop(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """A product a group, one after the other; reading `ends` waits for the device."""
+    """The groups' products one after the other; reading `ends` waits for the device."""
     bounds = pairwise([0, *ends.tolist()])
     return torch.cat([x[start:end] @ own.T for (start, end), own in zip(bounds, weight, strict=True)])
 
@@ -36,7 +37,7 @@ GROUPED: tuple[GroupedProduct, ...] = (_by_functional, _by_predecessor)
 
 
 def grouped_product(device: torch.device, dtype: str, n: int, k: int, *, traced: bool = False) -> GroupedProduct:
-    """The first way that runs here, forward and backward, on matrices of such a width; `traced`: under torch.compile."""
+    """The first implementation that runs here, forward and backward, with such widths; `traced` is under torch.compile."""
     item_bytes = torch_dtype(dtype).itemsize
     if any(size * item_bytes % ALIGNMENT_BYTES for size in (n, k)):
         return by_loop
@@ -46,10 +47,10 @@ def grouped_product(device: torch.device, dtype: str, n: int, k: int, *, traced:
 
 @cache
 def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool:
-    x = torch.randn(2 * TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
-    weight = torch.randn(2, TRIAL, TRIAL, device=device, dtype=dtype, requires_grad=True)
+    x = torch.randn(2 * TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype, requires_grad=True)
+    weight = torch.randn(2, TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype, requires_grad=True)
     try:
-        output = way(x, weight, row_ends((TRIAL, TRIAL), device))
+        output = way(x, weight, row_ends((TRIAL_SIZE, TRIAL_SIZE), device))
         torch.autograd.backward(output, torch.randn_like(output))
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
@@ -57,7 +58,7 @@ def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool
 
 
 def describe(way: GroupedProduct) -> str:
-    """A note where the kernels are not torch's grouped ones."""
+    """A note if the kernels are not torch's grouped ones, otherwise empty."""
     return "grouped products run one by one: torch has no grouped kernel for them here" if way is by_loop else ""
 
 

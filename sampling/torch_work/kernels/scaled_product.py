@@ -1,4 +1,4 @@
-"""Products of fp8 matrices with one scale a tensor: what a linear layer in fp8 multiplies, without the casts around it."""
+"""Products of fp8 matrices with one scale per tensor, as in an fp8 linear layer without its casts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sampling.call import Phase
 
 MULTIPLE = 16
-"""Of what every size of an fp8 product must be one (torch._scaled_mm)."""
+"""Every size of an fp8 product must be a multiple of it (torch._scaled_mm)."""
 LEAST_CAPABILITY = (8, 9)
-"""Of the first NVIDIA devices that multiply fp8 matrices (Ada)."""
+"""Compute capability of the first NVIDIA devices that multiply fp8 matrices (Ada)."""
 
 
 def fp8_products(device: torch.device, m: int, n: int, k: int) -> PhaseWorkload:
-    """The three products of a linear layer [m, k] → [m, n]; SkippedError where the device or the sizes rule them out."""
+    """The three products of a linear layer [m, k] → [m, n]. Raises SkippedError if the device or a size rules them out."""
     _refuse(device, m, n, k)
     return PhaseWorkload([_copy(device, m, n, k) for _ in range(COPIES)])
 
@@ -39,7 +39,7 @@ def _copy(device: torch.device, m: int, n: int, k: int) -> dict[Phase, Callable[
     x, weight, gradient = (_random(device, *shape) for shape in ((m, k), (n, k), (m, n)))
     one = torch.ones((), device=device)
     product = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    # the right-hand matrix lies by columns; a training step keeps the transposed copies that this takes
+    # the right-hand matrix is column-major; a training step keeps the transposed copies that this needs
     forward = partial(product, x, weight.t())
     backward_input = partial(product, gradient, _by_columns(weight))
     backward_weight = partial(product, gradient.t().contiguous(), _by_columns(x))

@@ -48,6 +48,6 @@ def test_groups_wait_at_most_for_those_that_share_their_nodes(
 @pytest.mark.parametrize("kind", [AllReduce, AllGather, ReduceScatter, AllToAll])
 def test_buffers_take_the_memory_that_is_planned_for_them(kind: type[Collective]) -> None:
     call = kind(size_bytes=4096, ranks=4, ranks_per_node=4)
-    buffers = Buffers(torch.device("cpu"), call.size_bytes, call.ranks, call.BESIDE)
+    buffers = Buffers(torch.device("cpu"), call.size_bytes, call.ranks, call.EXTRA_BUFFER)
     distinct = {tensor.data_ptr(): tensor.nbytes for tensor in (buffers.whole, buffers.other, buffers.shard)}
     assert sum(distinct.values()) == call.buffer_bytes()

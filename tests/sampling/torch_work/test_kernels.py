@@ -81,7 +81,7 @@ def test_a_window_says_which_kernel_it_runs_through() -> None:
     ("call", "fragment"),
     [
         (replace(SHAPE, kernel="cudnn"), "the cudnn kernel does not take"),
-        (replace(SHAPE, kernel="triton"), "'triton' is not one"),
+        (replace(SHAPE, kernel="triton"), "'triton' is not available"),
         (Gemm(dtype="fp32", m=16, n=16, k=16, kernel="cutlass"), "'cutlass'"),
         (Gemm(dtype="fp8", m=16, n=24, k=16), "multiples of 16"),
         (replace(SHAPE, dtype="fp8"), "dtype 'fp8'"),

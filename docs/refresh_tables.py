@@ -16,7 +16,7 @@ from typing import Any
 
 from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
+from predict.schedules.engine.timing import ChunkTimes, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = "configs/runs/demo.yml"

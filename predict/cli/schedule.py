@@ -25,7 +25,7 @@ from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.schedules.compare import Outcome
-    from predict.schedules.files.stage_times import StageTable
+    from predict.schedules.stage_times import StageTable
 
 DESCRIPTION = """\
 Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
@@ -198,8 +198,8 @@ def _of_stage_times(options: argparse.Namespace) -> Comparison:
 
 def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
     """The times given by file or by options, and where they come from."""
-    from predict.schedules.costs import LONGEST, ChunkTimes
-    from predict.schedules.files.stage_times import StageTable, read_stage_times
+    from predict.schedules.engine.costs import LONGEST, ChunkTimes
+    from predict.schedules.stage_times import StageTable, read_stage_times
 
     if options.stage_times is not None:
         if extra := given(options, "pp", "vpp", *TIMES):

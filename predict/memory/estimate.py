@@ -30,7 +30,7 @@ from sampling.errors import ConfigError
 from sampling.hardware.cluster import Gpu
 
 if TYPE_CHECKING:
-    from predict.schedules.timeline import Timeline
+    from predict.schedules.engine.timeline import Timeline
 
 GIB = 2**30
 DRIVER_SHARE = 0.0052

@@ -9,8 +9,8 @@ import numpy as np
 from predict.memory.estimate import MemoryModel
 from predict.memory.peak import trace
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import Floats
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import Floats
+from predict.schedules.engine.timeline import Timeline
 
 STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
 """From what exists throughout the step to what comes and goes."""

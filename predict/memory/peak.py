@@ -1,6 +1,6 @@
 """The peak of one rank: its actions replayed in the schedule's order.
 
-A microbatch's activations of a chunk live from its forward to its backward, as `predict.schedules.timeline.alive` counts them:
+A microbatch's activations of a chunk live from its forward to its backward, as `predict.schedules.engine.timeline.alive` counts them:
 where the backward is split into B and W, until W, except the share that B releases according to the schedule. The working set
 of the action in progress and the gradients allocated so far are added. Memory that exists throughout the step is not included.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predict.memory.chunk_memory import ChunkMemory, Instant
-from predict.schedules.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Floats, Rows, W
-from predict.schedules.timeline import alive
+from predict.schedules.engine.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Floats, Rows, W
+from predict.schedules.engine.timeline import alive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from predict.model.layer_kinds import LayerKind
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import Placement
+from predict.schedules.engine.order import Placement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,9 @@ from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.schedules import registry
+from predict.schedules.building.schedule import Schedule
+from predict.schedules.engine.order import Order
 from predict.schedules.files.order_files import is_order_file
-from predict.schedules.order import Order
-from predict.schedules.registry import Schedule
 from sampling.files.keys import one_of
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 

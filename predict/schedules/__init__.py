@@ -36,10 +36,12 @@ def makespan(
     is done, is for the schedules that are solved under one. Raises ConfigError for an unknown name, counts that the
     schedule cannot run or times of another shape, InfeasibleError where the limit cannot be kept.
     """
-    from predict.schedules import engine, registry
+    from predict.schedules import registry
+    from predict.schedules.engine.costs import ChunkTimes
+    from predict.schedules.engine.timing import makespan as makespan_of
 
-    times = engine.ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p)
+    times = ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=p2p)
     order = registry.order(
         name, ranks=ranks, chunks=chunks, microbatches=microbatches, times=times, memory_limit=memory_limit
     )
-    return engine.makespan(order, times)
+    return makespan_of(order, times)

@@ -5,144 +5,19 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
 from predict.schedules import families
-from predict.schedules.costs import ChunkTimes, TickTimes, in_ticks
+from predict.schedules.building.schedule import REGISTRY, Schedule
+from predict.schedules.engine.costs import ChunkTimes, TickTimes, in_ticks
+from predict.schedules.engine.order import CODE, KIND, Order, Placement
 from predict.schedules.files.order_files import is_order_file, read_order
-from predict.schedules.order import CODE, KIND, Order, Placement, Rows
 from sampling.errors import ConfigError, InfeasibleError
 
-Supports = Callable[[int, int, int], str | None]
-Builder = Callable[[int, int, int], Sequence[Rows]]
-"""The actions of each rank, from ranks, chunks and microbatches."""
-Solver = Callable[[int, TickTimes, int | None], Sequence[Rows]]
-"""The actions of each rank, from microbatches, times and the most chunk activations a rank may hold (None: its own choice)."""
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
-MOST = 2**22
-"""Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. An order of so many by rule
-is built and timed in half a minute at most, and in 2 GB; a solved one may take minutes."""
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
-    """One schedule and what it can do. Functions take ranks, chunks a rank and microbatches, in this order."""
-
-    name: str
-    citation: str
-    splits_backward: bool
-    """Whether it runs B and W apart rather than BW."""
-    supports: Supports
-    """What `refusal` says of counts within the common bounds."""
-    placement: Callable[[int, int], Placement]
-    """The stages of each chunk, from ranks and chunks."""
-    actions: Builder | None = None
-    """The order, where it follows from the counts."""
-    solver: Solver | None = None
-    """The order, where it is solved for the times of the stages under a limit on memory."""
-    released_by_b: float = 0.0
-    """Share of a chunk's activations that B lets go in the schedule's account, W the rest; its limit counts so too."""
-    order: Order | None = None
-    """The order itself, of a schedule that was read from a file."""
-
-    def refusal(self, ranks: int, chunks: int, microbatches: int) -> str | None:
-        """Why it cannot run these counts, as words to follow its name; None if it can."""
-        counts = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches}
-        low = [f"{key}={value}" for key, value in counts.items() if value < 1]
-        if low:
-            return f"needs at least one of each, not {', '.join(low)}"
-        if ranks * chunks * microbatches > MOST:
-            return f"is timed up to {MOST:,} ranks · chunks · microbatches, not {ranks * chunks * microbatches:,}"
-        return self.supports(ranks, chunks, microbatches)
-
-    @property
-    def recompute_refusal(self) -> str | None:
-        """Why full recomputation of activations cannot go with it, as words to follow its name; None if it can."""
-        if not self.splits_backward:
-            return None
-        return "runs B and W as two passes over the same activations, and each would have to recompute the forward"
-
-
-REGISTRY: dict[str, Schedule] = {}
-
-
-def schedule(
-    name: str,
-    *,
-    citation: str,
-    splits_backward: bool,
-    supports: Supports,
-    placement: Callable[[int, int], Placement],
-) -> Callable[[Builder], Builder]:
-    """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
-
-    def register(actions: Builder) -> Builder:
-        _add(
-            Schedule(
-                name=name,
-                citation=citation,
-                splits_backward=splits_backward,
-                supports=supports,
-                placement=placement,
-                actions=actions,
-            )
-        )
-        return actions
-
-    return register
-
-
-def solved(
-    name: str,
-    *,
-    citation: str,
-    supports: Supports,
-    placement: Callable[[int, int], Placement],
-    released_by_b: float = 0.0,
-) -> Callable[[Solver], Solver]:
-    """Decorator: register the function that solves for the actions of each rank, B and W apart, as the schedule `name`."""
-
-    def register(solver: Solver) -> Solver:
-        _add(
-            Schedule(
-                name=name,
-                citation=citation,
-                splits_backward=True,
-                supports=supports,
-                placement=placement,
-                solver=solver,
-                released_by_b=released_by_b,
-            )
-        )
-        return solver
-
-    return register
-
-
-def _add(made: Schedule) -> None:
-    if made.name in REGISTRY:
-        raise ValueError(f"two schedules are named {made.name!r}: {REGISTRY[made.name]} and {made}")
-    REGISTRY[made.name] = made
-
-
-def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
-    """`supports` of the schedules that run with all counts."""
-    return None
-
-
-def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:
-    """`supports` of the schedules for two chunks a rank, whatever the other counts."""
-    return None if chunks == 2 else f"has two chunks a rank, not {chunks}"
-
-
-def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
-    """`supports` of the schedules for one chunk a rank, whatever the other counts."""
-    return None if chunks == 1 else f"has one chunk a rank, not {chunks}"
 
 
 def names() -> list[str]:

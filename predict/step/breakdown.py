@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from predict.prices.price_list import Priced, PriceList
 from predict.run.training_run import TrainingRun
-from predict.schedules.engine import simulate
-from predict.schedules.order import Order
+from predict.schedules.engine.order import Order
+from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket, PricedBlock
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.costs import ChunkTimes
-from predict.schedules.order import Placement
+from predict.schedules.engine.costs import ChunkTimes
+from predict.schedules.engine.order import Placement
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import PricedRank
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.prices.price_list import Priced
-from predict.schedules.engine import rank_ends
-from predict.schedules.order import Order
+from predict.schedules.engine.order import Order
+from predict.schedules.engine.timing import rank_ends
 from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket, PricedBlock, Units
 from predict.step.priced_rank import PricedRank

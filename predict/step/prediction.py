@@ -16,7 +16,7 @@ from predict.memory.memory_timeline import RankTimeline, memory_timeline
 from predict.prices.price_list import PriceList
 from predict.run.smallest_cluster import SmallestCluster, smallest_cluster
 from predict.run.training_run import TrainingRun
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.timeline import Timeline
 from predict.step.breakdown import step_breakdown
 from predict.step.composition_error import composition_error
 from predict.step.interval import Interval, step_interval

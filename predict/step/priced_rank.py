@@ -12,8 +12,8 @@ from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
+from predict.schedules.engine.timeline import Timeline
 from predict.step.overlap import exposed_us, least
 from predict.step.priced_block import BlockPrices, Bucket
 from predict.workload.chunks import ChunkCalls

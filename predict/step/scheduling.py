@@ -9,9 +9,9 @@ from pathlib import Path
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.compare import Outcome, best, compare
-from predict.schedules.engine import simulate
+from predict.schedules.engine.timeline import Timeline
+from predict.schedules.engine.timing import simulate
 from predict.schedules.files.order_files import is_order_file, read_order
-from predict.schedules.timeline import Timeline
 from predict.step.chunk_times import chunk_times
 from predict.step.prediction import Prediction
 from predict.step.priced_rank import PricedRank

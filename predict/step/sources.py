@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.schedules.order import Order
+from predict.schedules.engine.order import Order
 from predict.step.priced_block import PricedBlock, total_us
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts
 

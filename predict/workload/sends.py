@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import Placement
+from predict.schedules.engine.order import Placement
 from predict.workload.rank.blocks import Calls
 from predict.workload.rank.groups import group_of
 from predict.workload.rank.share import RankShare

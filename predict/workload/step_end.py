@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.schedules.order import Placement
+from predict.schedules.engine.order import Placement
 from predict.workload import plain_step_end, sharded_step_end
 from predict.workload.rank.blocks import Calls
 from predict.workload.rank.weights import padded_vocabulary

@@ -15,7 +15,7 @@ from torch.distributed.pipelining import schedules as torch_schedules
 
 import predict.schedules
 from predict.schedules import program, registry
-from predict.schedules.engine import ChunkTimes, makespans
+from predict.schedules.engine.timing import ChunkTimes, makespans
 from predict.schedules.files import torch_csv
 
 RANKS, CHUNKS, MICROBATCHES = 16, 4, 256

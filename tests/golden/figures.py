@@ -18,7 +18,7 @@ from predict.model.spec import ModelSpec
 from predict.prices.collective_priors import collective_us
 from predict.prices.kernels import operator_us
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
+from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter
 from sampling.hardware.cluster import CONFIGS, load_cluster

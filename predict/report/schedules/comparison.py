@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.report.schedules.text import timeline_text
 from predict.report.units import Show
 from predict.schedules.compare import Outcome, reasons
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.timeline import Timeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.order import CHUNK, KIND, KINDS, Kind, Order
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
 
 KIND_NAMES: dict[Kind, str] = {
     "F": "forward",

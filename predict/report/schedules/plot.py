@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from predict.report.schedules.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.report.schedules.text import IDLE_CODE, busiest
 from predict.report.units import Show, plain
+from predict.schedules.engine.order import Floats
+from predict.schedules.engine.timeline import Timeline
 from predict.schedules.files.order_files import require_suffix
-from predict.schedules.order import Floats
-from predict.schedules.timeline import Timeline
 from sampling.files.disk import write_atomically
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from predict.report.schedules.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.report.units import Show, plain
-from predict.schedules.order import KINDS, MICROBATCH, Floats, Kind
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import KINDS, MICROBATCH, Floats, Kind
+from predict.schedules.engine.timeline import Timeline
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from predict.schedules.order import Action, Kind
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import Action, Kind
+from predict.schedules.engine.timeline import Timeline
 from sampling.errors import UserError
 from sampling.files.disk import write_atomically
 

@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 
 from predict.schedules.building.order_search import Budget
-from predict.schedules.costs import TickTimes
-from predict.schedules.order import MICROBATCH, B, F, Rows, W
+from predict.schedules.engine.costs import TickTimes
+from predict.schedules.engine.order import MICROBATCH, B, F, Rows, W
 
 AHEAD = (1.0, 1.5, 2.0)
 """Microbatches ahead for each rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from predict.schedules.costs import TickTimes
-from predict.schedules.engine import simulate
-from predict.schedules.order import Order, Placement, Rows
-from predict.schedules.timeline import alive
+from predict.schedules.engine.costs import TickTimes
+from predict.schedules.engine.order import Order, Placement, Rows
+from predict.schedules.engine.timeline import alive
+from predict.schedules.engine.timing import simulate
 
 T = TypeVar("T")
 Setting = tuple[bool, ...]

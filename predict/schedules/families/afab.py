@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.order import Rows, loop, rows
-from predict.schedules.registry import any_counts, one_chunk, schedule
+from predict.schedules.building.schedule import any_counts, one_chunk, schedule
+from predict.schedules.engine.order import Rows, loop, rows
 
 
 @schedule(

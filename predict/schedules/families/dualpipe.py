@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.order import CHUNK, CODE, KIND, MICROBATCH, PAIRED, Rows, opposite_chains, v_shape
-from predict.schedules.registry import schedule, two_chunks
+from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.engine.order import CHUNK, CODE, KIND, MICROBATCH, PAIRED, Rows, opposite_chains, v_shape
 
 Step = tuple[tuple[str, int, bool], ...]
 """Kind, chunk and whether it is half of a pair, of actions in a row."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.chunk_turns import chunk_turns, round_size, whole_rounds
-from predict.schedules.order import WHOLE_ROW, Rows, loop, rows
-from predict.schedules.registry import one_chunk, schedule
+from predict.schedules.building.interleaving import chunk_turns, round_size, whole_rounds
+from predict.schedules.building.schedule import one_chunk, schedule
+from predict.schedules.engine.order import WHOLE_ROW, Rows, loop, rows
 
 
 @schedule(

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.engine import ChunkTimes, simulate
-from predict.schedules.order import CHUNK, KIND, KINDS, MICROBATCH, Kind, Order, Rows, merge, rows, v_shape
-from predict.schedules.registry import schedule, two_chunks
+from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, MICROBATCH, Kind, Order, Rows, merge, rows, v_shape
+from predict.schedules.engine.timing import ChunkTimes, simulate
 
 PERIOD = 6
 LEGS: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.order import MICROBATCH, Rows, interleave, rows, v_shape
-from predict.schedules.registry import schedule, two_chunks
+from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.engine.order import MICROBATCH, Rows, interleave, rows, v_shape
 
 
 @schedule(

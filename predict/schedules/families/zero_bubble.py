@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.chunk_turns import chunk_turns, round_size, whole_rounds
-from predict.schedules.order import Kind, Rows, loop, merge, rows
-from predict.schedules.registry import one_chunk, schedule
+from predict.schedules.building.interleaving import chunk_turns, round_size, whole_rounds
+from predict.schedules.building.schedule import one_chunk, schedule
+from predict.schedules.engine.order import Kind, Rows, loop, merge, rows
 
 BACKWARD: tuple[Kind, Kind] = ("B", "W")
 ZERO_BUBBLE = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241"

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
+from predict.schedules.engine.order import Order
+from predict.schedules.engine.program import compile_order
 from predict.schedules.files import order_json, torch_csv
-from predict.schedules.order import Order
-from predict.schedules.program import compile_order
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.disk import write_atomically
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from predict.schedules.order import CODE, KINDS, Order, Placement, Rows, loop
+from predict.schedules.engine.order import CODE, KINDS, Order, Placement, Rows, loop
 from sampling.errors import ConfigError
 from sampling.files.keys import Count, Key
 from sampling.files.schema import build

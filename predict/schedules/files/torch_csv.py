@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from predict.schedules.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Kind, Order, Placement, Rows
+from predict.schedules.engine.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Kind, Order, Placement, Rows
 from sampling.errors import ConfigError
 
 LETTERS: dict[Kind, str] = {"F": "F", "B": "I", "W": "W", "BW": "B"}

@@ -17,7 +17,7 @@ from predict.memory.profiles import memory_profile_of
 from predict.memory.units import ChunkUnits, chunks_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.schedules.order import Order
+from predict.schedules.engine.order import Order
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import estimated, made
 

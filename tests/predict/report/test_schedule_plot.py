@@ -12,9 +12,9 @@ from predict.report.schedules import plot as schedule_plot
 from predict.report.schedules.palette import fill
 from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
-from predict.schedules.order import Action, Order, loop
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import Action, Order, loop
+from predict.schedules.engine.timeline import Timeline
+from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.errors import UserError
 
 TIMES = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)

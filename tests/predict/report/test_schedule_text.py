@@ -12,9 +12,9 @@ from rich.console import Console
 from predict.report.schedules import palette as schedule_palette
 from predict.report.schedules.text import IDLE_CODE, busiest, timeline_text
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
-from predict.schedules.order import KINDS, Action, Order, loop
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import KINDS, Action, Order, loop
+from predict.schedules.engine.timeline import Timeline
+from predict.schedules.engine.timing import ChunkTimes, simulate
 
 WHOLE = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 

@@ -10,9 +10,9 @@ import pytest
 
 from predict.report.schedules.trace import chrome_trace, save_trace
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
-from predict.schedules.order import Action, Order, Placement
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.order import Action, Order, Placement
+from predict.schedules.engine.timeline import Timeline
+from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.errors import UserError
 
 TIMES = ChunkTimes(forward=1.0, backward_input=1.5, backward_weight=0.5, p2p=0.25)

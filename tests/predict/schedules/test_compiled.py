@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from predict.schedules import compiled, engine, program, registry
-from predict.schedules.engine import ChunkTimes, makespan, simulate
-from predict.schedules.order import Action, Order, loop
+from predict.schedules.engine.order import Action, Order, loop
+from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
 from sampling.errors import InfeasibleError
 
 TIMES = ChunkTimes(forward=1.0, backward_input=1.1, backward_weight=0.7, p2p=0.05)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.schedules import engine, registry
-from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
-from predict.schedules.order import Action, Order, Placement, loop, opposite_chains, v_shape
-from predict.schedules.positions import locate
+from predict.schedules import registry
+from predict.schedules.engine import timing as engine
+from predict.schedules.engine.order import Action, Order, Placement, loop, opposite_chains, v_shape
+from predict.schedules.engine.positions import locate
+from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 
 SEEDS = st.integers(0, 10**9)
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, makespan
+from predict.schedules.engine.order import Order
+from predict.schedules.engine.timing import ChunkTimes, makespan
 from predict.schedules.files import order_json, torch_csv
 from predict.schedules.files.order_files import read_order, write_order
-from predict.schedules.order import Order
 from sampling.errors import ConfigError, UserError
 
 ORDERS = [

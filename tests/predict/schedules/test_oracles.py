@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
-from predict.schedules.order import CODE, Order, Placement, loop, opposite_chains, v_shape
+from predict.schedules.engine.order import CODE, Order, Placement, loop, opposite_chains, v_shape
+from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 from tests.needs import SHARED, needs_table
 from tests.predict.schedules.test_zero_bubble_paper import bubble_of
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, makespan, makespans, simulate
-from predict.schedules.order import PAIRED, Order, loop, rows
+from predict.schedules.engine.order import PAIRED, Order, loop, rows
+from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 from sampling.errors import ConfigError
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from predict.schedules import registry
+from predict.schedules.engine.order import KINDS
 from predict.schedules.files.torch_csv import KIND_OF
-from predict.schedules.order import KINDS
 
 torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import ChunkTimes, simulate
+from predict.schedules.engine.timing import ChunkTimes, simulate
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-auto-1p", "zb-auto-2p")
 """1F1B, 1F1B-I, ZB-H1, ZB-H2, ZB-1p and ZB-2p of the paper; the last two may keep p and 2p microbatches of activations."""

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predict.prices.contention import CONTENTION_SLOWDOWN
-from predict.schedules.costs import ChunkTimes
-from predict.schedules.engine import simulate
+from predict.schedules.engine.costs import ChunkTimes
+from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of
 from predict.step.overlap import exposed_us
 from predict.step.priced_block import Bucket, launched_us

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.order import CODE, KIND, KINDS, PAIRED, Action, Order, Placement
+from predict.schedules.engine.order import CODE, KIND, KINDS, PAIRED, Action, Order, Placement
 from sampling.errors import ConfigError
 
 Indices = NDArray[np.intp]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.positions import Indices
+from predict.schedules.engine.positions import Indices
 
 
 def round_size(ranks: int, microbatches: int) -> int:

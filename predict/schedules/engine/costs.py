@@ -12,8 +12,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import ArrayLike
 
-from predict.schedules.order import Floats
-from predict.schedules.program import Program
+from predict.schedules.engine.order import Floats
+from predict.schedules.engine.program import Program
 from sampling.errors import ConfigError
 
 LONGEST = 1e100

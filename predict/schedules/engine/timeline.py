@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from predict.schedules.order import CHUNK, CODE, KIND, Floats, Order, Rows
+from predict.schedules.engine.order import CHUNK, CODE, KIND, Floats, Order, Rows
 
 ROUNDING = 1e-9
 

@@ -15,11 +15,11 @@ from weakref import WeakSet
 
 import numpy as np
 
-from predict.schedules.compiled import pays
-from predict.schedules.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
-from predict.schedules.order import Floats, Order
-from predict.schedules.program import Level, Program, compile_order, levels, lists
-from predict.schedules.timeline import Timeline
+from predict.schedules.engine.compiled import pays
+from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
+from predict.schedules.engine.order import Floats, Order
+from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
+from predict.schedules.engine.timeline import Timeline
 from sampling.files.machine_code import compiled
 
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from predict.schedules import registry
-from predict.schedules.costs import LONGEST, ChunkTimes
+from predict.schedules.engine.costs import LONGEST, ChunkTimes
 from sampling.files.faults import Fault
 from sampling.files.keys import Key, Share
 from sampling.files.schema import read

@@ -25,8 +25,8 @@ from regressors.models.candidates import BLEND, fit_candidate
 from sampling.errors import SamplesError, UserError
 from sampling.importers import aiconfigurator
 from sampling.importers.gate import judge
-from sampling.importers.storing import cluster_of, timed_once
-from sampling.importers.table import Request, Table
+from sampling.importers.storing import cluster_of, sample_of_row
+from sampling.importers.table import ImportRequest, Table
 from sampling.progress import progress_display
 
 VERSION = 1
@@ -142,7 +142,7 @@ def _mape(data: TrainingData, rows: Places, test: Places) -> float:
 def published_tables(path: Path, system: str) -> dict[str, TrainingData]:
     """GEMM, attention and MoE of one system in its training precision; SamplesError where there is none."""
     tables = {}
-    for table in aiconfigurator.read(Request(path=path, system=system)):
+    for table in aiconfigurator.read(ImportRequest(path=path, system=system)):
         family = TABLES.get(table.name.split()[0])
         if family and (data := _data_of(table)):
             tables[family] = data
@@ -154,7 +154,7 @@ def published_tables(path: Path, system: str) -> dict[str, TrainingData]:
 def _data_of(table: Table) -> TrainingData | None:
     cluster = cluster_of(table)
     good = [
-        timed_once(row)
+        sample_of_row(row)
         for row, reason in zip(table.rows, judge(table, cluster), strict=True)
         if not reason and row.call.fields().get("dtype") == DTYPE
     ]

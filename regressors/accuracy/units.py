@@ -13,8 +13,8 @@ from sampling.hardware.cluster import Cluster
 from sampling.importers import aiconfigurator, estimate_train_time
 from sampling.importers.aiconfigurator import files as aiconfigurator_files
 from sampling.importers.gate import judge
-from sampling.importers.storing import cluster_of, timed_once
-from sampling.importers.table import Request, Row, Table
+from sampling.importers.storing import cluster_of, sample_of_row
+from sampling.importers.table import ImportRequest, Row, Table
 from sampling.store.sample import Sample
 
 FAMILIES = {
@@ -66,12 +66,12 @@ def published_units(data: Path) -> Iterator[Unit]:
             f"{data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them with --data"
         )
     if trained.is_dir():
-        for table in estimate_train_time.read(Request(path=trained)):
+        for table in estimate_train_time.read(ImportRequest(path=trained)):
             yield _unit(table, (table.source, _device(table)), table.name, "", table.rows)
     if configurator.is_dir():
         for system in sorted({file.system for file in aiconfigurator_files.find(configurator)}):
             if system in aiconfigurator.SYSTEMS:
-                for table in aiconfigurator.read(Request(path=configurator, system=system)):
+                for table in aiconfigurator.read(ImportRequest(path=configurator, system=system)):
                     yield from _by_operator(table)
 
 
@@ -98,7 +98,7 @@ def _unit(table: Table, group: tuple[str, ...], operator: str, family: str, rows
     quarantined = len(rows) - len(good)
     if not good:
         return Unit(group=group, operator=operator, family=family, data=None, quarantined=quarantined)
-    samples = [timed_once(row) for row in good]
+    samples = [sample_of_row(row) for row in good]
     (data,) = training_data((sample, cluster) for sample in samples)
     return Unit(
         group=group,

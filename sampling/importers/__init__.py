@@ -1,20 +1,33 @@
-"""Other people's measurements, as samples of ours: never beside those that our own sampler took.
+"""Other people's measurements as samples, always in profiles of their own.
 
-An importer is a module in here with a `SOURCE`, the name it is called by, and `read(request)`, which makes tables.
+An importer is a module of this folder with
+
+- `SOURCE`, the name that `python -m sampling import` calls it by,
+- `PATH`, what the user gives as its path,
+- `read(request)`, which turns the files there into tables.
 """
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 
-from sampling.importers.table import Request, Table
+from sampling.importers.table import ImportRequest, Table
 
-Importer = Callable[[Request], list[Table]]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Importer:
+    path: str
+    read: Callable[[ImportRequest], list[Table]]
 
 
 def importers() -> dict[str, Importer]:
     """Every importer by its name."""
     modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return {module.SOURCE: module.read for module in modules if hasattr(module, "SOURCE") and hasattr(module, "read")}
+    return {
+        module.SOURCE: Importer(path=module.PATH, read=module.read)
+        for module in sorted(modules, key=lambda module: getattr(module, "SOURCE", ""))
+        if hasattr(module, "SOURCE")
+    }

@@ -10,17 +10,14 @@ from pathlib import Path
 from sampling.errors import ConfigError, UserError
 from sampling.importers import importers
 from sampling.importers.storing import Outcome, store
-from sampling.importers.table import Request, Table
+from sampling.importers.table import ImportRequest, Table
 from sampling.store.profiles import DATA, IMPORTED, samples_directory
 from sampling.store.sample import Sample
 
 DESCRIPTION = """\
 Bring measurements that others published, or that you have from elsewhere, into data/imported/ (which git ignores).
 
-  aiconfigurator       PATH: the wheel, an unpacked tree or exported files; without it the installed aiconfigurator-core
-  estimate-train-time  PATH: a clone of that project, or its tables as parquet
-  nccl-tests           PATH: a log of nccl-tests or rccl-tests, or a folder of them
-  torch-trace          PATH: a Chrome trace of torch.profiler (record_shapes=True), or a folder of them
+{importers}
 
 Rows that no device of the kind can have measured are quarantined with the reason, and never learnt from. Then:
 
@@ -29,19 +26,22 @@ Rows that no device of the kind can have measured are quarantined with the reaso
 
 
 def parser() -> argparse.ArgumentParser:
+    known = importers()
     commands = argparse.ArgumentParser(
         prog="python -m sampling import",
-        description=DESCRIPTION,
+        description=DESCRIPTION.format(
+            importers="\n".join(f"  {name:19}  PATH: {importer.path}" for name, importer in known.items())
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="exit codes: 0 done, 2 wrong usage or no space, 3 files unreadable, empty or of another kind",
     )
-    commands.add_argument("name", choices=sorted(importers()), help="whose measurements they are")
-    commands.add_argument("path", type=Path, nargs="?", help="where they lie")
+    commands.add_argument("name", choices=list(known), help="whose measurements they are")
+    commands.add_argument("path", type=Path, nargs="?", help="file or folder of the measurements")
     commands.add_argument(
         "--system",
         default="",
         metavar="NAME",
-        help="of which device: the publisher's name of it, or ours in configs/hardware",
+        help="their device: the publisher's name or that of configs/hardware",
     )
     commands.add_argument(
         "--framework",
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--collective", default="", metavar="NAME", help="nccl-tests: what a log without a header timed"
     )
-    commands.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="torch-trace: GPUs a node")
+    commands.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="torch-trace: GPUs per node")
     commands.add_argument("--threads", type=int, default=0, metavar="N", help="torch-trace of a CPU: its threads")
     commands.add_argument("--profile", default="", help="name the rows are kept under (default: DEVICE-NAME)")
     commands.add_argument(
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, import, print what was kept and what not; returns the exit code."""
+    """Parse, import, and print the rows kept and quarantined; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
         for line in run(options):
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> Iterator[str]:
     """Import, and yield the lines of the report."""
-    request = Request(
+    request = ImportRequest(
         path=options.path,
         system=options.system,
         framework=options.framework,
@@ -83,13 +83,13 @@ def run(options: argparse.Namespace) -> Iterator[str]:
         ranks_per_node=options.ranks_per_node,
         threads=options.threads,
     )
-    tables = importers()[options.name](request)
+    tables = importers()[options.name].read(request)
     by_hardware: dict[str, list[Table]] = {}
     for table in tables:
         by_hardware.setdefault(table.hardware, []).append(table)
     if options.profile and len(by_hardware) > 1:
         raise ConfigError(
-            f"--profile {options.profile}: one profile is of one device, and these are of {', '.join(by_hardware)}; "
+            f"--profile {options.profile}: one profile holds one device, and these are of {', '.join(by_hardware)}; "
             "choose one with --system"
         )
     for hardware, of_device in by_hardware.items():
@@ -99,19 +99,19 @@ def run(options: argparse.Namespace) -> Iterator[str]:
 
 
 def report(outcomes: Sequence[Outcome], directory: Path) -> Iterator[str]:
-    """A line a table, below it its reasons with an example each, and what the importer left out."""
+    """A line per table, followed by its reasons for quarantine, each with an example, and its remarks."""
     width = max(len(outcome.table.name) for outcome in outcomes)
     yield f"{'table':{width}}  {'rows':>7} {'kept':>7} {'merged':>7} {'quarantined':>11}"
     for outcome in outcomes:
         figures = f"{outcome.rows:7} {outcome.kept:7} {outcome.merged:7} {outcome.quarantined:11}"
         yield f"{outcome.table.name:{width}}  {figures}"
-        yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.notes))
+        yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.remarks))
     kept, bad = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kept", "quarantined"))
     yield f"kept {kept} rows ({bad} quarantined) in {directory}"
 
 
 def reasons(samples: Sequence[Sample]) -> Iterator[str]:
-    """Each kind of reason with how many rows it is of, and the first of them."""
+    """Each kind of reason with the number of its rows, and the first of them."""
     by_kind: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.quarantine:

@@ -18,9 +18,10 @@ from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
-from sampling.importers.table import Request, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table
 
 SOURCE = "nccl-tests"
+PATH = "a log of nccl-tests or rccl-tests, or a folder of them"
 RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoall|sendrecv|\w+)_perf\b")
 START = re.compile(r"#\s*nThread")
@@ -58,7 +59,7 @@ class Section:
     lines: list[tuple[int, list[str]]] = field(default_factory=list)
 
 
-def read(request: Request) -> list[Table]:
+def read(request: ImportRequest) -> list[Table]:
     """One table a run; SamplesError for a file without results, naming line and fix."""
     if request.path is None or not request.path.exists():
         raise SamplesError(f"import {SOURCE}: no file or folder {request.path or ''}; {HELP}")
@@ -75,7 +76,7 @@ def _logs(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted({file for pattern in FOLDER_PATTERNS for file in path.glob(pattern)})
 
 
-def _tables(file: Path, request: Request, *, alone: bool) -> Iterator[Table]:
+def _tables(file: Path, request: ImportRequest, *, alone: bool) -> Iterator[Table]:
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -111,7 +112,7 @@ def _sections(text: str) -> Iterator[Section]:
     yield section
 
 
-def _table(section: Section, file: Path, number: str, request: Request) -> Table:
+def _table(section: Section, file: Path, number: str, request: ImportRequest) -> Table:
     given = request.path or file
     name = request.collective or section.program
     if not name:
@@ -133,17 +134,17 @@ def _table(section: Section, file: Path, number: str, request: Request) -> Table
         provenance={"file": file.name, "device_name": section.device, "version": section.version},
     )
     if name not in COLLECTIVES:
-        return _noted(table, f"{len(section.lines)} rows left out: no collective of ours is {name}")
+        return _with(table, f"{len(section.lines)} rows left out: no collective of ours is {name}")
     rows = [
         _row(fields, section, COLLECTIVES[name], ranks, ranks_per_node, f"{file}:{line}")
         for line, fields in section.lines
     ]
     good = tuple(row for row in rows if row is not None)
-    return _noted(table, f"{len(rows) - len(good)} rows left out: of no bytes" if len(good) < len(rows) else "", good)
+    return _with(table, f"{len(rows) - len(good)} rows left out: of no bytes" if len(good) < len(rows) else "", good)
 
 
-def _noted(table: Table, note: str, rows: tuple[Row, ...] = ()) -> Table:
-    return replace(table, rows=rows, notes=(note,) if note else ())
+def _with(table: Table, remark: str, rows: tuple[Row, ...] = ()) -> Table:
+    return replace(table, rows=rows, remarks=(remark,) if remark else ())
 
 
 def _row(

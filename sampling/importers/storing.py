@@ -147,7 +147,7 @@ def _samples(table: Table, reasons: Sequence[str], session: int, origins: Sequen
         )
 
 
-def timed_once(row: Row) -> Sample:
+def sample_of_row(row: Row) -> Sample:
     """A good row of a GPU's table, to be learnt from without being stored."""
     return Sample(
         call=row.call,
@@ -194,7 +194,7 @@ def _filled(
     left = sorted(
         f"{name} {phase}" for name, phases in missing.items() for phase in phases if (name, phase) not in done
     )
-    note = f"no other profile holds both forward and these, so they stay unmeasured: {', '.join(left)}"
+    remark = f"no other profile holds both forward and these, so they stay unmeasured: {', '.join(left)}"
     table = Table(
         source=FILL_SOURCE,
         name="phases that no table has",
@@ -202,7 +202,7 @@ def _filled(
         rows=tuple(row for row, _ in filled),
         threads=outcomes[0].table.threads,
         provenance={"ratios": sorted({origin for _, origin in filled})},
-        notes=(note,) if left else (),
+        remarks=(remark,) if left else (),
     )
     return [_outcome(table, _session(manifest, table), [origin for _, origin in filled])]
 
@@ -216,7 +216,7 @@ def _describe(manifest: Manifest, outcomes: Iterable[Outcome]) -> None:
             "rows": outcome.rows,
             "merged": outcome.merged,
             "quarantined": outcome.quarantined,
-            "notes": list(outcome.table.notes),
+            "remarks": list(outcome.table.remarks),
         }
 
 

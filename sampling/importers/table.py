@@ -1,4 +1,4 @@
-"""What an importer makes of a published file: rows of our calls with a time each, and where they come from."""
+"""The tables that an importer makes of published files: rows of calls with a time each, and their provenance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sampling.call import Call, Phase
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One published time of one phase of a call. `flaw` is what the publisher itself says is wrong with it; '' if nothing."""
+    """One published time of one phase of a call. `flaw` is a fault that the publisher itself states; '' if none."""
 
     call: Call
     phase: Phase
@@ -24,7 +24,7 @@ class Row:
 class Table:
     """The rows of one published table and direction.
 
-    `hardware` is a name of configs/hardware; `provenance` goes into the manifest; `notes` say what was left out and why.
+    `hardware` is a name of configs/hardware; `provenance` goes into the manifest; `remarks` say what was left out and why.
     """
 
     source: str
@@ -32,24 +32,24 @@ class Table:
     hardware: str
     rows: tuple[Row, ...]
     slot: str = ""
-    """What an import of it replaces, where that is more than a table of the same name: another version's, say."""
+    """The name under which a later import replaces this table, if it is not `name`: the same for several versions."""
     threads: int = 0
     """CPU threads of the rank that was timed; 0 on a GPU."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What the user asked an importer for; an importer ignores what its files say themselves."""
+class ImportRequest:
+    """What the user asks an importer for. An importer needs only what its files do not say themselves."""
 
     path: Path | None = None
     system: str = ""
-    """As the publisher calls it or as configs/hardware does; '' for all that the files hold."""
+    """The device, by the publisher's name or that of configs/hardware; '' for all that the files hold."""
     framework: str = ""
     collective: str = ""
-    """For logs whose header does not name it."""
+    """The collective of a log whose header does not name it."""
     ranks_per_node: int = 0
-    """For traces, which may not say it; 0 for what the trace or the catalogue says."""
+    """GPUs per node of a trace; 0 for what the trace or the hardware file says."""
     threads: int = 0
-    """For traces of a CPU, which do not say it; 0 for this machine's cores."""
+    """CPU threads of a trace of a CPU; 0 for this machine's cores."""

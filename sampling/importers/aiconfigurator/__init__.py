@@ -16,12 +16,13 @@ from sampling.hardware.cluster import known_hardware
 from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, Kind
 from sampling.importers.aiconfigurator.files import DISTRIBUTION, File, find, version_key
 from sampling.importers.reading import numbers_or_nan, require_columns, require_numbers
-from sampling.importers.table import Request, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE = "aiconfigurator"
+PATH = "the wheel, an unpacked tree or exported files; without it the installed aiconfigurator-core"
 LICENCE = "Apache-2.0"
 FRAMEWORKS = ("vllm", "sglang", "trtllm")
 SYSTEMS = {
@@ -49,7 +50,7 @@ class Collection:
     content: pd.DataFrame
 
 
-def read(request: Request) -> list[Table]:
+def read(request: ImportRequest) -> list[Table]:
     """One table a kind of work, of `request.system`; SamplesError where a file is damaged or none is of that system."""
     files = find(request.path)
     system = _system(request.system, sorted({file.system for file in files}))
@@ -149,7 +150,7 @@ def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungat
     shape = [column for column in kind.shape if column in content.columns]
     numbers = [column for column in shape if column not in ("distribution", "collective", "dtype")]
     require_numbers(content, numbers, collection.shown)
-    kept, notes = _leave_out(content, kind)
+    kept, remarks = _leave_out(content, kind)
     kept = kept.assign(kernel=_told_kernel(kept, shape))
     if collection.table == "moe_perf":
         kept = kept.assign(gated=_gated(kept, ungated))
@@ -170,18 +171,18 @@ def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungat
             "version": collection.version,
             "kernels": sorted(map(str, content["kernel"].unique())) if "kernel" in content else [],
         },
-        notes=notes,
+        remarks=remarks,
     )
 
 
 def _leave_out(content: pd.DataFrame, kind: Kind) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    notes, kept = [], content
+    remarks, kept = [], content
     for reason, mask in kind.left_out(content).items():
         aligned = mask.loc[kept.index]
         if aligned.any():
-            notes.append(f"{int(aligned.sum())} rows left out: {reason}")
+            remarks.append(f"{int(aligned.sum())} rows left out: {reason}")
             kept = kept[~aligned]
-    return kept, tuple(notes)
+    return kept, tuple(remarks)
 
 
 def _told_kernel(content: pd.DataFrame, shape: Sequence[str]) -> pd.Series[str]:
@@ -216,5 +217,5 @@ def _not_mapped(files: Sequence[File], hardware: str) -> list[Table]:
     if not others:
         return []
     names = ", ".join(f"{name} ({count})" for name, count in sorted(others.items()))
-    note = f"{sum(others.values())} tables left out, of work that no call of ours stands for: {names}"
-    return [Table(source=SOURCE, name="other tables", hardware=hardware, rows=(), notes=(note,))]
+    remark = f"{sum(others.values())} tables left out, of work that no call of ours stands for: {names}"
+    return [Table(source=SOURCE, name="other tables", hardware=hardware, rows=(), remarks=(remark,))]

@@ -21,12 +21,13 @@ from sampling.importers.reading import (
     require_columns,
     require_numbers,
 )
-from sampling.importers.table import Request, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE = "estimate-train-time"
+PATH = "a clone of that project, or its tables as parquet"
 LICENCE = "MIT"
 DEVICES = {"NVIDIAA100-SXM4-80GB": "a100-80gb", "NVIDIAGH200120GB": "gh200"}
 """The device at the start of a file's name → its name in configs/hardware."""
@@ -36,7 +37,7 @@ SHAPE_COLUMNS = ("mp", "b", "h", "l", "dim", "encoders", "params", "param_tensor
 FETCH = "give the folder of a clone of github.com/DebarghaG/estimate-train-time"
 
 
-def read(request: Request) -> list[Table]:
+def read(request: ImportRequest) -> list[Table]:
     """All tables of the files at `request.path`; SamplesError where there are none, or one is damaged."""
     if request.path is None:
         raise SamplesError(f"import {SOURCE}: needs a path; {FETCH}")
@@ -92,20 +93,20 @@ def _operator_table(content: pd.DataFrame, device: str, name: str, direction: st
         provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
     )
     if call_of is None:
-        return _with(table, note=f"{len(content)} rows left out: no operator of ours is its {name}")
+        return _with(table, remark=f"{len(content)} rows left out: no operator of ours is its {name}")
     require_columns(content, needed, str(file))
     require_numbers(content, needed, str(file))
     shapes = _shapes(content)
     calls = [call_of(shape) for shape in shapes]
     if phase not in type(calls[0]).PHASES:
-        return _with(table, note=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
+        return _with(table, remark=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
     times_us = numbers_or_nan(content["time_us"]).tolist()
     rows = tuple(Row(call=call, phase=phase, time_us=time) for call, time in zip(calls, times_us, strict=True))
     return _with(table, rows=rows)
 
 
-def _with(table: Table, *, rows: tuple[Row, ...] = (), note: str = "") -> Table:
-    return replace(table, rows=rows, notes=(note,) if note else ())
+def _with(table: Table, *, rows: tuple[Row, ...] = (), remark: str = "") -> Table:
+    return replace(table, rows=rows, remarks=(remark,) if remark else ())
 
 
 def _shapes(content: pd.DataFrame) -> list[Shape]:
@@ -136,7 +137,7 @@ def _collective_tables(content: pd.DataFrame, device: str, name: str, file: Path
             provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
         )
         if kind is None:
-            yield _with(table, note=f"{len(group)} rows left out: no collective of ours is its {name}")
+            yield _with(table, remark=f"{len(group)} rows left out: no collective of ours is its {name}")
             continue
         sizes, times_us = group["elements"].astype(int).tolist(), numbers_or_nan(group["time_us"]).tolist()
         rows = tuple(

@@ -15,16 +15,17 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
-from sampling.importers.table import Request, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table
 from sampling.importers.torch_trace.calls import call_of, collective_of
 from sampling.importers.torch_trace.events import RECORD, Kernel, Op, Trace, load_trace, plain_name
 
 SOURCE = "torch-trace"
+PATH = "a Chrome trace of torch.profiler (record_shapes=True), or a folder of them"
 COLLECTIVE_KERNELS = ("nccl", "rccl", "mscclKernel")
 PATTERNS = ("**/*.json", "**/*.json.gz")
 
 
-def read(request: Request) -> list[Table]:
+def read(request: ImportRequest) -> list[Table]:
     """One table a trace; SamplesError for a file that is none, and where no operator is one of ours."""
     path = request.path
     if path is None or not path.exists():
@@ -35,7 +36,7 @@ def read(request: Request) -> list[Table]:
     return [_table(file, request) for file in files]
 
 
-def _table(path: Path, request: Request) -> Table:
+def _table(path: Path, request: ImportRequest) -> Table:
     trace = load_trace(path)
     on_device = bool(trace.kernels)
     hardware = request.system or _hardware(trace, path)
@@ -56,7 +57,7 @@ def _table(path: Path, request: Request) -> Table:
             "device_name": trace.devices[0] if trace.devices else "cpu",
             "on_device": on_device,
         },
-        notes=tuple(_notes(trace, [*operators, *collectives], with_collectives=bool(collectives))),
+        remarks=tuple(_remarks(trace, [*operators, *collectives], with_collectives=bool(collectives))),
     )
 
 
@@ -133,7 +134,7 @@ def _told_above(op: Op | None) -> Mapping[str, object]:
     return {}
 
 
-def _notes(trace: Trace, rows: list[Row], *, with_collectives: bool) -> Iterator[str]:
+def _remarks(trace: Trace, rows: list[Row], *, with_collectives: bool) -> Iterator[str]:
     if not trace.kernels:
         yield "no kernels in the trace: times are the operators' own on the CPU, its thread count taken from --threads or this machine"
     else:

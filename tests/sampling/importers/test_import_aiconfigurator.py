@@ -17,7 +17,7 @@ from sampling.importers.aiconfigurator import files as aiconfigurator_files
 from sampling.importers.aiconfigurator import read
 from sampling.importers.aiconfigurator.files import PINNED, version_key
 from sampling.importers.gate import judge
-from sampling.importers.table import Request, Table
+from sampling.importers.table import ImportRequest, Table
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
@@ -69,7 +69,7 @@ def put(root: Path, place: str, *rows: dict[str, Any]) -> Path:
 
 
 def tables_of(root: Path, **request: Any) -> dict[str, Table]:
-    return {table.name: table for table in read(Request(path=root, system="h100_sxm", **request))}
+    return {table.name: table for table in read(ImportRequest(path=root, system="h100_sxm", **request))}
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_the_newest_version_of_the_first_framework_is_taken_and_the_rest_named(t
     assert [(row.call, row.phase, row.time_us) for row in gemm.rows] == [
         (Gemm(dtype="bf16", m=4096, n=4096, k=4096), "forward", 250.0)
     ]
-    assert gemm.notes == ("1 rows left out: of dtype fp8_block",)
-    assert "mhc_module_perf (1)" in tables["other tables"].notes[0]
+    assert gemm.remarks == ("1 rows left out: of dtype fp8_block",)
+    assert "mhc_module_perf (1)" in tables["other tables"].remarks[0]
     assert "gemm sglang 0.30.0" in tables_of(tree, framework="sglang")
 
 
@@ -139,10 +139,10 @@ def test_the_installed_package_is_found_and_never_imported(tree: Path, monkeypat
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aiconfigurator-core\nVersion: 0.12.0\n")
     monkeypatch.syspath_prepend(str(tree))
-    assert read(Request(system="h100_sxm"))[0].name == "gemm vllm 0.24.0"
+    assert read(ImportRequest(system="h100_sxm"))[0].name == "gemm vllm 0.24.0"
     monkeypatch.setattr(aiconfigurator_files, "DISTRIBUTION", "none-of-this-name")
     with pytest.raises(SamplesError, match=f"not installed.*pip install --no-deps {PINNED}"):
-        read(Request(system="h100_sxm"))
+        read(ImportRequest(system="h100_sxm"))
 
 
 def test_the_pin_is_the_extras() -> None:
@@ -154,7 +154,7 @@ def test_the_pin_is_the_extras() -> None:
 
 def test_bad_input_is_named(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="known here: h100_sxm"):
-        read(Request(path=tree, system="h1000"))
+        read(ImportRequest(path=tree, system="h1000"))
     path = tree / TREE / "gemm/vllm/0.24.0/gemm_perf.parquet"
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(SamplesError, match=r"gemm_perf\.parquet: cannot be read as parquet"):
@@ -164,9 +164,9 @@ def test_bad_input_is_named(tree: Path, tmp_path: Path) -> None:
         tables_of(tree)
     (tmp_path / "empty.whl").write_bytes(b"")
     with pytest.raises(SamplesError, match="cannot be read as a wheel"):
-        read(Request(path=tmp_path / "empty.whl", system="h100_sxm"))
+        read(ImportRequest(path=tmp_path / "empty.whl", system="h100_sxm"))
     with pytest.raises(SamplesError, match="no such file"):
-        read(Request(path=tmp_path / "nothing", system="h100_sxm"))
+        read(ImportRequest(path=tmp_path / "nothing", system="h100_sxm"))
 
 
 def test_versions_are_ordered_as_releases_are() -> None:
@@ -178,6 +178,6 @@ def test_versions_are_ordered_as_releases_are() -> None:
 @needs_table("data/aiconfigurator")
 @pytest.mark.parametrize("system", ["a100_sxm", "h100_sxm"])
 def test_the_gate_keeps_what_is_published(published: Path, system: str) -> None:
-    for table in read(Request(path=published / "aiconfigurator", system=system)):
+    for table in read(ImportRequest(path=published / "aiconfigurator", system=system)):
         cluster = load_cluster(hardware=table.hardware, nodes=1, gpus_per_node=1, profile="test")
         assert sum(map(bool, judge(table, cluster))) < 0.01 * len(table.rows), table.name

@@ -14,7 +14,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.importers.estimate_train_time import read
 from sampling.importers.estimate_train_time.calls import OPERATORS, Shape
 from sampling.importers.gate import judge
-from sampling.importers.table import Request, Table
+from sampling.importers.table import ImportRequest, Table
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import AdamW
 from tests.needs import needs_table
@@ -35,7 +35,7 @@ def quarantined(table: Table) -> float:
 def test_a_clone_gives_a_table_a_file_and_direction(tmp_path: Path) -> None:
     write(tmp_path, "linear2_fp16", "mp,b,l,dim,F_dur(us),B_dur(us)\n2.0,2.0,1024.0,5632.0,547.6,1005.6\n")
     write(tmp_path, "allgather_large_fp16_8_1", "shape,nodes,GPUsPerNode,dur(us)\n1000,8,1,90.5\n", "nccl")
-    gather, forward, backward = read(Request(path=tmp_path))
+    gather, forward, backward = read(ImportRequest(path=tmp_path))
     assert (forward.name, forward.hardware, forward.rows[0].phase) == ("linear2 forward", "a100-80gb", "forward")
     assert forward.rows[0].call == Gemm(dtype="fp16", m=2048, n=5632, k=2816)
     assert (backward.rows[0].phase, backward.rows[0].time_us) == ("backward", 1005.6)
@@ -45,9 +45,9 @@ def test_a_clone_gives_a_table_a_file_and_direction(tmp_path: Path) -> None:
 def test_a_direction_that_is_no_call_of_ours_is_noted(tmp_path: Path) -> None:
     write(tmp_path, "res_add_fp16", "b,l,dim,F_dur(us),B_dur(us)\n2,1024,2048,20.0,1.0\n")
     write(tmp_path, "dropout_fp16", "b,l,dim,F_dur(us),B_dur(us)\n2,1024,2048,20.0,1.0\n")
-    tables = {table.name: table for table in read(Request(path=tmp_path))}
-    assert "residual_add has no backward" in tables["res_add backward"].notes[0]
-    assert "no operator of ours is its dropout" in tables["dropout forward"].notes[0]
+    tables = {table.name: table for table in read(ImportRequest(path=tmp_path))}
+    assert "residual_add has no backward" in tables["res_add backward"].remarks[0]
+    assert "no operator of ours is its dropout" in tables["dropout forward"].remarks[0]
 
 
 def test_a_whole_models_optimizer_counts_as_its_table_states() -> None:
@@ -72,7 +72,7 @@ def test_a_whole_models_optimizer_counts_as_its_table_states() -> None:
 def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, "linear2_fp16", text)
     with pytest.raises(SamplesError, match=said) as failure:
-        read(Request(path=tmp_path))
+        read(ImportRequest(path=tmp_path))
     assert str(path) in str(failure.value)
     assert failure.value.exit_code == 3
 
@@ -83,7 +83,7 @@ def test_a_time_that_is_no_number_costs_its_row_alone(tmp_path: Path) -> None:
         "res_add_fp16",
         "b,l,dim,F_dur(us)\n" + "2,1024,2048,20.0\n" * 5 + "2,1024,2048,failed\n2,1024,2048,\n",
     )
-    (table,) = read(Request(path=tmp_path))
+    (table,) = read(ImportRequest(path=tmp_path))
     cluster = load_cluster(hardware=table.hardware, nodes=1, gpus_per_node=1, profile="test")
     assert quarantined(table) == 1.0  # two of seven are over the limit
     assert judge(replace(table, rows=table.rows[:6]), cluster) == ("",) * 5 + ("no time: nan µs",)
@@ -91,15 +91,15 @@ def test_a_time_that_is_no_number_costs_its_row_alone(tmp_path: Path) -> None:
 
 def test_a_folder_without_its_tables_and_an_unknown_system_are_errors(tmp_path: Path) -> None:
     with pytest.raises(SamplesError, match="holds no table of estimate-train-time"):
-        read(Request(path=tmp_path))
+        read(ImportRequest(path=tmp_path))
     write(tmp_path, "res_add_fp16", "b,l,dim,F_dur(us),B_dur(us)\n2,1024,2048,20.0,1.0\n")
     with pytest.raises(SamplesError, match="it has those of a100-80gb"):
-        read(Request(path=tmp_path, system="gh200"))
+        read(ImportRequest(path=tmp_path, system="gh200"))
 
 
 @needs_table("data/estimate-train-time")
 def test_published_corrupt_tables_are_quarantined_and_the_others_kept(published: Path) -> None:
-    tables = read(Request(path=published / "estimate-train-time" / "original"))
+    tables = read(ImportRequest(path=published / "estimate-train-time" / "original"))
     bad = {(table.hardware, table.name) for table in tables if table.rows and quarantined(table) > 0.05}
     assert bad == {
         ("gh200", "flash_atten backward"),

@@ -9,7 +9,7 @@ import pytest
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, SendRecv
 from sampling.errors import SamplesError
 from sampling.importers.nccl_tests import read
-from sampling.importers.table import Request
+from sampling.importers.table import ImportRequest
 
 COLUMNS = """\
 #
@@ -50,7 +50,7 @@ def put(tmp_path: Path, text: str) -> Path:
 
 
 def test_out_of_place_times_become_calls_of_the_headers_ranks(tmp_path: Path) -> None:
-    (table,) = read(Request(path=put(tmp_path, log("all_reduce_perf", 2, 8, SMALL, REDUCED))))
+    (table,) = read(ImportRequest(path=put(tmp_path, log("all_reduce_perf", 2, 8, SMALL, REDUCED))))
     assert (table.hardware, table.name) == ("h100-sxm", "all_reduce 2x8 job.log")
     assert table.provenance["version"] == "22203"
     assert [(row.call, row.time_us, row.flaw) for row in table.rows] == [
@@ -68,7 +68,7 @@ def test_several_runs_in_one_log_are_several_tables(tmp_path: Path) -> None:
         + log("alltoall_perf", 1, 8, exchanged)
         + log("sendrecv_perf", 2, 4, sent)
     )
-    gather, all_to_all, send = read(Request(path=put(tmp_path, text)))
+    gather, all_to_all, send = read(ImportRequest(path=put(tmp_path, text)))
     assert gather.rows[0].call == AllGather(size_bytes=134_217_728, ranks=8, ranks_per_node=8)
     assert all_to_all.rows[0].call == AllToAll(size_bytes=134_217_728, ranks=8, ranks_per_node=8)
     assert send.rows[0].call == SendRecv(size_bytes=134_217_728, ranks=2, ranks_per_node=1)
@@ -88,7 +88,7 @@ def test_an_rccl_log_is_read_alike(tmp_path: Path) -> None:
         + REDUCED
         + "\n"
     )
-    (table,) = read(Request(path=put(tmp_path, text)))
+    (table,) = read(ImportRequest(path=put(tmp_path, text)))
     assert (table.hardware, len(table.rows)) == ("mi300x", 1)
     assert table.rows[0].call == AllReduce(size_bytes=268_435_456, ranks=8, ranks_per_node=8)
 
@@ -97,22 +97,22 @@ def test_wrong_and_unchecked_results_are_flawed_and_empty_messages_left_out(tmp_
     wrong = SMALL.replace("0.08      0", "0.08     17")
     unchecked = SMALL.replace("0.08      0", "0.08    N/A")
     empty = "           0             0     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0"
-    (table,) = read(Request(path=put(tmp_path, log("all_reduce_perf", 1, 8, SMALL, wrong, unchecked, empty))))
+    (table,) = read(ImportRequest(path=put(tmp_path, log("all_reduce_perf", 1, 8, SMALL, wrong, unchecked, empty))))
     assert [row.flaw for row in table.rows] == [
         "",
         "its result is wrong: #wrong is 17",
         "its result was not checked: #wrong is N/A (run with -c 1)",
     ]
-    assert table.notes == ("1 rows left out: of no bytes",)
+    assert table.remarks == ("1 rows left out: of no bytes",)
 
 
 def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None:
     path = put(tmp_path, log("all_reduce_perf", 1, 8, SMALL, device="Strange GPU").replace("all_reduce_perf", "run"))
     with pytest.raises(SamplesError, match="--collective"):
-        read(Request(path=path))
+        read(ImportRequest(path=path))
     with pytest.raises(SamplesError, match=r"'Strange GPU' is not in the catalogue.*--system"):
-        read(Request(path=path, collective="all_reduce"))
-    (table,) = read(Request(path=path, collective="all_reduce", system="h200"))
+        read(ImportRequest(path=path, collective="all_reduce"))
+    (table,) = read(ImportRequest(path=path, collective="all_reduce", system="h200"))
     assert table.hardware == "h200"
 
 
@@ -131,10 +131,10 @@ def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None
 )
 def test_a_bad_log_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(SamplesError, match=said) as failure:
-        read(Request(path=put(tmp_path, text)))
+        read(ImportRequest(path=put(tmp_path, text)))
     assert "job.log" in str(failure.value)
 
 
 def test_a_program_of_another_collective_is_noted(tmp_path: Path) -> None:
-    (table,) = read(Request(path=put(tmp_path, log("broadcast_perf", 1, 8, SMALL))))
-    assert table.rows == () and "no collective of ours is broadcast" in table.notes[0]
+    (table,) = read(ImportRequest(path=put(tmp_path, log("broadcast_perf", 1, 8, SMALL))))
+    assert table.rows == () and "no collective of ours is broadcast" in table.remarks[0]

@@ -104,7 +104,7 @@ def test_a_backward_that_is_missing_is_filled_by_the_ratio_of_a_like_device_at_a
 def test_without_a_device_that_has_both_the_gap_is_told(tmp_path: Path) -> None:
     outcomes = put(tmp_path, "h100-test", table("h100-sxm", forwards()))
     assert gaps(forwards()) == {"attention": ["backward"]}
-    assert "attention backward" in outcomes[-1].table.notes[0]
+    assert "attention backward" in outcomes[-1].table.remarks[0]
     assert len(samples(tmp_path, "h100-test")) == 30
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sampling.collectives.kinds import AllReduce
 from sampling.errors import SamplesError
-from sampling.importers.table import Request, Table
+from sampling.importers.table import ImportRequest, Table
 from sampling.importers.torch_trace import read
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
@@ -36,7 +36,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Table:
         functional.cross_entropy(logits, ids.view(-1)).backward()
     path = tmp_path_factory.mktemp("trace") / "cpu.json"
     record.export_chrome_trace(str(path))
-    (table,) = read(Request(path=path, threads=2))
+    (table,) = read(ImportRequest(path=path, threads=2))
     return table
 
 
@@ -139,7 +139,7 @@ def put(tmp_path: Path, content: Any, name: str = "gpu.json") -> Path:
 def test_kernels_of_a_gpu_are_summed_into_calls(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": EVENTS, "deviceProperties": DEVICE}).encode()))
-    (table,) = read(Request(path=path))
+    (table,) = read(ImportRequest(path=path))
     product = Gemm(dtype="bf16", m=2048, n=768, k=512)
     attention = Attention(dtype="bf16", batch=1, seq_len=2048, heads=16, kv_heads=16, head_dim=128, causal=True)
     assert {(row.call, row.phase): row.time_us for row in table.rows} == {
@@ -150,12 +150,12 @@ def test_kernels_of_a_gpu_are_summed_into_calls(tmp_path: Path) -> None:
         (AllReduce(size_bytes=2_097_152, ranks=4, ranks_per_node=2), "forward"): 60.0,
     }
     assert (table.hardware, table.threads) == ("h100-sxm", 0)
-    assert table.notes[0].startswith("2% of the kernels' time left out")
+    assert table.remarks[0].startswith("2% of the kernels' time left out")
 
 
 def test_a_recomputed_forward_inside_a_checkpoints_backward_counts_as_a_forward(tmp_path: Path) -> None:
     inside = [op(NODE + "CheckpointFunctionBackward", -10, 2000, 99), *EVENTS]
-    (table,) = read(Request(path=put(tmp_path, {"traceEvents": inside, "deviceProperties": DEVICE})))
+    (table,) = read(ImportRequest(path=put(tmp_path, {"traceEvents": inside, "deviceProperties": DEVICE})))
     assert len(table.rows) == 5
 
 
@@ -173,7 +173,7 @@ def test_a_recomputed_forward_inside_a_checkpoints_backward_counts_as_a_forward(
 )
 def test_a_bad_trace_is_named(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(SamplesError, match=said) as failure:
-        read(Request(path=put(tmp_path, content)))
+        read(ImportRequest(path=put(tmp_path, content)))
     assert "gpu.json" in str(failure.value)
 
 
@@ -182,6 +182,6 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path: Path) -> None:
     for name, content in (("cut.json", whole[:500]), ("cut.json.gz", gzip.compress(whole)[:100]), ("empty.json", b"")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SamplesError, match=f"{name}: cannot be read as a trace"):
-            read(Request(path=tmp_path / name))
+            read(ImportRequest(path=tmp_path / name))
     with pytest.raises(SamplesError, match="no file or folder"):
-        read(Request(path=tmp_path / "nothing.json"))
+        read(ImportRequest(path=tmp_path / "nothing.json"))

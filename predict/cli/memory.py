@@ -66,7 +66,7 @@ def add(subcommands: Any) -> None:
     add_target_nodes(command)
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
     command.add_argument("--check", action="store_true", help="exit with 4 where the run does not fit")
-    command.add_argument("--formula", choices=("seed",), help="print the seed's published formulas beside it")
+    command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
     anchored = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
     anchored.add_argument(
         "--mode", choices=MODES, help="default: benchmark where one is loaded or saved, else simulate"

@@ -1,4 +1,4 @@
-"""The memory estimate as `predict memory --json` prints it; `version` changes when a key changes its meaning. Sizes are bytes."""
+"""The JSON of `predict memory --json`. Sizes are bytes; `version` changes when the meaning of a key changes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
+from predict.memory.primus.projection import PrimusMemory
 from predict.memory.rank_memory import RankMemory
 
 VERSION = 1
 TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")
-"""What a rank's peak adds up from."""
+"""The terms that add up to a rank's peak."""
 
 
 def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[str, Any]:
@@ -62,4 +63,35 @@ def verdict_json(memory: MemoryEstimate) -> dict[str, Any]:
         "capacity_bytes": memory.capacity_bytes,
         "headroom_bytes": memory.headroom_bytes,
         "verdict": memory.verdict,
+    }
+
+
+def primus_json(memory: PrimusMemory) -> dict[str, Any]:
+    return {
+        "formula": "primus",
+        "run": memory.run,
+        "pipeline_rank": memory.pipeline_rank,
+        "parameters": {"total": memory.total_parameters, "rank": memory.parameters},
+        "bytes_per_parameter": memory.bytes_per_parameter,
+        "weight_bytes": memory.weight_bytes,
+        "gradient_bytes": memory.gradient_bytes,
+        "optimizer_bytes": memory.optimizer_bytes,
+        "base_activation_bytes": memory.base_activation_bytes,
+        "working_bytes": memory.working_bytes,
+        "activation_bytes": memory.activation_bytes,
+        "total_bytes": memory.total_bytes,
+        "recomputed_layers": memory.recomputed_layers,
+        "factors": {**asdict(memory.factors), "product": memory.factors.product},
+        "components": [asdict(component) for component in memory.outside_layers],
+        "layers": [
+            {
+                "name": layer.name,
+                "count": count,
+                "parameters": layer.parameters,
+                "activation_bytes": layer.activation_bytes,
+                "components": [asdict(component) for component in layer.components],
+            }
+            for layer, count in memory.layers
+        ],
+        "differences": dict(memory.differences),
     }

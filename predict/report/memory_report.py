@@ -1,4 +1,4 @@
-"""The result of `predict memory`: the estimate, what a benchmark restores beside it, and the seed's published formulas."""
+"""The result of `predict memory`: the estimate, what a benchmark restores beside it, and the formulas of Primus Projection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from predict.anchor.restored_memory import Restored
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
-from predict.memory.seed.formula import SeedMemory, seed_formula
-from predict.report.memory_json import memory_json
-from predict.report.memory_text import memory_text, restored_lines
+from predict.memory.primus.projection import PrimusMemory, primus_memory
+from predict.report.memory_json import memory_json, primus_json
+from predict.report.memory_text import memory_text, primus_lines, restored_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ def memory_report_json(
         if mode == "benchmark":
             content |= {key: value for key, value in of_benchmark.items() if key != "terms"}
     if formula:
-        content["seed"] = _seed(memory).as_json()
+        content["primus"] = primus_json(_primus(memory))
     return content
 
 
@@ -44,9 +44,9 @@ def memory_report_text(
         else:
             blocks.append(f"\n{measured}")
     if formula:
-        blocks.append("\n".join(["", *_seed(memory).lines()]))
+        blocks.append("\n".join(["", *primus_lines(_primus(memory))]))
     return Group(*blocks)
 
 
-def _seed(memory: MemoryEstimate) -> SeedMemory:
-    return seed_formula(memory.run, pipeline_rank=memory.worst.rank)
+def _primus(memory: MemoryEstimate) -> PrimusMemory:
+    return primus_memory(memory.run, pipeline_rank=memory.worst.rank)

@@ -1,13 +1,15 @@
-"""The memory estimate for a reader in a terminal."""
+"""The memory estimate as text in a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from predict.anchor.restored_memory import Restored
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
+from predict.memory.primus.components import PrimusComponent, PrimusLayer
+from predict.memory.primus.projection import PrimusMemory
 from predict.memory.rank_memory import PeakMoment
 from predict.report.memory_json import TERMS
 from predict.report.units import duration
@@ -21,23 +23,23 @@ MOST_ADVICE = 4
 
 
 def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> RenderableType:
-    """The verdict first, then each pipeline rank, each kind of layer, what lies beside them, and what would make it fit."""
+    """The verdict, each pipeline rank, each kind of layer, the buffers, and the changes that would make the run fit."""
     from rich.console import Group
 
     return Group(*_head(memory), "", _ranks(memory), "", _units(memory), "", _buffers(memory), *_advice(memory, advice))
 
 
 def size(size_bytes: float) -> str:
-    """GiB with two digits behind the point, or MiB where that says nothing."""
+    """GiB with two decimals, or MiB below a tenth of a GiB."""
     return f"{size_bytes / GIB:,.2f} GiB" if abs(size_bytes) >= GIB / 10 else f"{size_bytes / 2**20:,.1f} MiB"
 
 
 def summary(memory: MemoryEstimate) -> str:
-    """One line for other reports."""
+    """The estimate in one line, for other reports."""
     left = memory.headroom_bytes
     of_capacity = f"{size(abs(left))} {'free' if left >= 0 else 'too much'}"
     return (
-        f"{size(memory.point_bytes)} expected on a GPU of pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
+        f"{size(memory.point_bytes)} per GPU expected on pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
         f"{memory.verdict} ({of_capacity})"
     )
 
@@ -47,25 +49,25 @@ def _head(memory: MemoryEstimate) -> list[str]:
     left = memory.headroom_bytes
     return [
         f"[bold]{memory.run.name}[/]  {memory.run.model.name} on {memory.run.cluster.gpu.name}, {memory.run.plan.schedule}, "
-        f"kept as {memory.profile.name} keeps it",
+        f"memory profile {memory.profile.name}",
         "",
         f"  verdict   [bold {colour}]{memory.verdict}[/]   {size(memory.point_bytes)} expected, {size(memory.upper_bytes)} at most, "
         f"of {size(memory.capacity_bytes)}",
-        f"  headroom  {size(left)}{'' if left >= 0 else ' (it does not fit)'}",
+        f"  headroom  {size(left)}{'' if left >= 0 else ' (does not fit)'}",
         f"  peak      on pipeline rank {worst.rank}, {_when(worst.when)}; allocated {size(worst.allocated)}, reserved "
         f"{size(worst.reserved)}",
     ]
 
 
 def restored_lines(restored: Restored, capacity_bytes: float) -> list[str]:
-    """What a benchmark makes of it, under the estimate."""
+    """The peak restored from a benchmark."""
     verdict = restored.verdict(capacity_bytes)
     terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())
     return [
         f"from the benchmark: [bold {COLOURS[verdict]}]{verdict}[/]   {size(restored.point_bytes)} expected, "
         f"{size(restored.upper_bytes)} at most, of {size(capacity_bytes)}",
         f"  {terms}",
-        f"  measured over counted activations: {restored.terms['activation_correction']:.3f}",
+        f"  measured / predicted activations: {restored.terms['activation_correction']:.3f}",
     ]
 
 
@@ -82,7 +84,7 @@ def _table(title: str) -> Table:
 
 
 def _ranks(memory: MemoryEstimate) -> RenderableType:
-    table = _table("pipeline ranks at their peaks, GiB on a GPU")
+    table = _table("pipeline ranks at their peaks, GiB per GPU")
     for name in ("rank", "layers", *TERMS, "peak"):
         table.add_column(name, justify="right")
     table.add_column("when")
@@ -93,8 +95,8 @@ def _ranks(memory: MemoryEstimate) -> RenderableType:
 
 
 def _units(memory: MemoryEstimate) -> RenderableType:
-    table = _table("kinds of layers, on one GPU; activations of one microbatch")
-    for name in ("", "how many", "parameters", "activations", "forward +", "backward +"):
+    table = _table("kinds of layers, per GPU; activations of one microbatch")
+    for name in ("", "count", "parameters", "activations", "forward +", "backward +"):
         table.add_column(name, justify="right" if name else "left")
     for unit, count, of in memory.units:
         repeats = "" if unit.recompute == "none" or unit.kind is None else f", {unit.recompute} recompute"
@@ -122,11 +124,46 @@ def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
     if memory.verdict == "FITS":
         return []
     if not advice:
-        return ["", "No single change of recomputation, microbatch, tp, ZeRO, pp or schedule makes it fit."]
-    lines = ["", "[bold]One change that makes it fit, the cheapest first:[/]"]
+        return ["", "No single change of recomputation, microbatch, tp, ZeRO, pp or schedule is enough to make it fit."]
+    lines = ["", "[bold]Single changes that make it fit, cheapest first:[/]"]
     for each in advice[:MOST_ADVICE]:
         changes = " ".join(f"--set {setting}" for setting in each.settings)
         lines.append(
             f"  {changes}   {each.verdict} at {size(each.point_bytes)}, step {duration(each.step_us)} ({each.cost:+.1%})"
         )
     return lines
+
+
+def primus_lines(memory: PrimusMemory) -> list[str]:
+    """The summary of Primus Projection, and how our estimate differs."""
+    factors = memory.factors
+    return [
+        f"{memory.run}: memory of pipeline rank {memory.pipeline_rank} by the formulas of Primus Projection",
+        f"  parameters            {memory.total_parameters:,} in total, {memory.parameters:,} on the rank",
+        *_primus_components(memory),
+        f"  weights + gradients + optimizer   {_gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
+        f"  activations                       {_gib(memory.activation_bytes)} GiB  "
+        f"({_gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
+        f"ga {factors.ga_saving:g})",
+        f"  total                             {_gib(memory.total_bytes)} GiB",
+        "how ours differs:",
+        *(f"  {term}: {difference}" for term, difference in memory.differences.items()),
+    ]
+
+
+def _primus_components(memory: PrimusMemory) -> Iterator[str]:
+    for component in memory.outside_layers:
+        yield f"  {component.name:<32}{_primus_sizes(component)}"
+    for layer, count in memory.layers:
+        yield f"  {f'{layer.name} × {count}':<32}{_primus_sizes(layer)}"
+        for component in layer.components:
+            name = f"{component.name} × {component.count}" if component.count > 1 else component.name
+            yield f"    {name:<30}{_primus_sizes(component)}"
+
+
+def _primus_sizes(of: PrimusComponent | PrimusLayer) -> str:
+    return f"{of.parameters:>18,} parameters {of.activation_bytes / GIB:>10.4f} GiB"
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:,.2f}"

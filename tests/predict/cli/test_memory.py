@@ -120,9 +120,9 @@ def test_a_file_without_a_memory_part_is_refused(capsys: pytest.CaptureFixture[s
     assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 3
 
 
-def test_the_seeds_formulas_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "by the seed's formulas" in out(capsys, LARGE, "--formula", "seed")
-    assert told(capsys, LARGE, "--formula", "seed")["seed"]["total_bytes"] > 0
+def test_the_formulas_of_primus_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "by the formulas of Primus Projection" in out(capsys, LARGE, "--formula", "primus")
+    assert told(capsys, LARGE, "--formula", "primus")["primus"]["total_bytes"] > 0
 
 
 def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

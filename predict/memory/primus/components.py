@@ -1,7 +1,7 @@
-"""The seed's memory formulas by component, as they are printed (Primus "Projection", sections Parameter Estimation and
+"""The memory formulas of Primus Projection by component, as its document prints them (sections Parameter Estimation and
 Activation Memory).
 
-Every tensor has two bytes an element. A component's activations are what one microbatch keeps of it for the backward.
+Every tensor has two bytes per element. A component's activations are the bytes that one microbatch keeps for the backward.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from predict.workload.rank.weights import padded_vocabulary
 ITEM_BYTES = 2
 FP32_BYTES = 4
 Softmax = Literal["as_queries", "log_sum_exp"]
-"""Width of what flash attention keeps of its softmax: the formula says that of the queries, one of the worked examples
-(0.51 GB of attention, 18.20 GB a layer) a number of four bytes a head."""
+"""What flash attention keeps of its softmax: as wide as the queries in the formula, four bytes per head in one of the worked
+examples (0.51 GB of attention, 18.20 GB per layer)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeedComponent:
-    """`count` alike parts; parameters and bytes are those of one."""
+class PrimusComponent:
+    """`count` equal components; parameters and bytes are those of one."""
 
     name: str
     parameters: int = 0
@@ -33,24 +33,24 @@ class SeedComponent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeedLayer:
+class PrimusLayer:
     """A layer of one kind on one rank."""
 
     name: str
-    parts: tuple[SeedComponent, ...]
+    components: tuple[PrimusComponent, ...]
 
     @property
     def parameters(self) -> int:
-        return sum(part.count * part.parameters for part in self.parts)
+        return sum(component.count * component.parameters for component in self.components)
 
     @property
     def activation_bytes(self) -> int:
-        return sum(part.count * part.activation_bytes for part in self.parts)
+        return sum(component.count * component.activation_bytes for component in self.components)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeedShapes:
-    """A run as the seed's formulas see it; `ep` 1 gives the parameters of a layer over all ranks."""
+class PrimusShapes:
+    """A run as Primus Projection sees it; `ep` 1 gives the parameters of a layer over all ranks."""
 
     run: TrainingRun
     ep: int
@@ -62,48 +62,49 @@ class SeedShapes:
 
     @property
     def tokens(self) -> int:
-        """MBS × S / (TP × CP), sequence parallel or not."""
+        """MBS × S / (TP × CP), with or without sequence parallelism."""
         plan, batch = self.run.plan, self.run.batch
         return batch.micro * batch.seq_len // (plan.tp * plan.cp)
 
     @property
-    def sbh_bytes(self) -> int:
+    def hidden_bytes(self) -> int:
         """The hidden states of a microbatch."""
         return self.tokens * self.model.hidden * ITEM_BYTES
 
     @property
-    def vocabulary_parameters(self) -> int:
-        """V × H, of the embedding and of the output layer."""
-        return padded_vocabulary(self.model.vocab, self.run.plan.tp) * self.model.hidden
+    def vocabulary(self) -> int:
+        return padded_vocabulary(self.model.vocab, self.run.plan.tp)
 
-    def layer(self, kind: LayerKind) -> SeedLayer:
-        """3 norms, attention, 2 residuals, and an MLP or a router with its experts."""
-        parts = (
-            SeedComponent(
-                name="layer_norm", parameters=2 * self.model.hidden, activation_bytes=self.sbh_bytes, count=3
+    def layer(self, kind: LayerKind) -> PrimusLayer:
+        """Three norms, attention, two residual additions, and an MLP or a router with its experts."""
+        components = (
+            PrimusComponent(
+                name="layer_norm", parameters=2 * self.model.hidden, activation_bytes=self.hidden_bytes, count=3
             ),
-            SeedComponent(
+            PrimusComponent(
                 name="self_attention",
                 parameters=self._attention_parameters(),
                 activation_bytes=self._attention_activation_bytes(),
             ),
-            SeedComponent(name="residual_add", activation_bytes=self.sbh_bytes, count=2),
+            PrimusComponent(name="residual_add", activation_bytes=self.hidden_bytes, count=2),
             *(self._mixture() if kind.sparse else self._mlp()),
         )
-        return SeedLayer(name=f"{'moe' if kind.sparse else 'dense'}_transformer_layer", parts=parts)
+        return PrimusLayer(name=f"{'moe' if kind.sparse else 'dense'}_transformer_layer", components=components)
 
-    def embedding(self) -> SeedComponent:
-        return SeedComponent(name="embedding", parameters=self.vocabulary_parameters, activation_bytes=self.sbh_bytes)
+    def embedding(self) -> PrimusComponent:
+        parameters = self.vocabulary * self.model.hidden
+        return PrimusComponent(name="embedding", parameters=parameters, activation_bytes=self.hidden_bytes)
 
-    def end(self) -> tuple[SeedComponent, ...]:
-        """Final norm and output layer; the seed names a loss too, and prints no formula for it."""
-        vocab = padded_vocabulary(self.model.vocab, self.run.plan.tp)
+    def output(self) -> tuple[PrimusComponent, ...]:
+        """Final norm and output layer; Primus names a loss too, and prints no formula for it."""
         return (
-            SeedComponent(name="final_layernorm", parameters=2 * self.model.hidden, activation_bytes=self.sbh_bytes),
-            SeedComponent(
+            PrimusComponent(
+                name="final_layernorm", parameters=2 * self.model.hidden, activation_bytes=self.hidden_bytes
+            ),
+            PrimusComponent(
                 name="output_layer",
-                parameters=self.vocabulary_parameters,
-                activation_bytes=self.tokens * vocab * ITEM_BYTES,
+                parameters=self.vocabulary * self.model.hidden,
+                activation_bytes=self.tokens * self.vocabulary * ITEM_BYTES,
             ),
         )
 
@@ -115,7 +116,7 @@ class SeedShapes:
         return 2 * model.hidden * (model.q_width + model.kv_width)
 
     def _attention_activation_bytes(self) -> int:
-        """Q + 2 × KV + output + softmax statistics, two bytes each."""
+        """Queries, keys, values, output and softmax statistics, two bytes per element."""
         model = self.model
         head_dim = model.latent.query_dim if model.latent else model.head_dim
         queries, keys = model.heads * head_dim, model.kv_heads * head_dim
@@ -124,25 +125,27 @@ class SeedShapes:
             return self.tokens * (widths * ITEM_BYTES + model.heads * FP32_BYTES)
         return self.tokens * (widths + queries) * ITEM_BYTES
 
-    def _mlp(self) -> Iterator[SeedComponent]:
+    def _mlp(self) -> Iterator[PrimusComponent]:
         """tokens × (3 × FFN + H) × 2: gate, up, their product, and the output; without a gate 2 × FFN."""
         model = self.model
         matrices = 3 if model.gated else 2
-        yield SeedComponent(
+        yield PrimusComponent(
             name="mlp",
             parameters=matrices * model.hidden * model.ffn,
             activation_bytes=self.tokens * (matrices * model.ffn + model.hidden) * ITEM_BYTES,
         )
 
-    def _mixture(self) -> Iterator[SeedComponent]:
+    def _mixture(self) -> Iterator[PrimusComponent]:
         """H × NE of router, NE/EP experts and the shared one; tokens × (topk + N_shared) × (H + 3 × FFN_e) × 2."""
         model, experts = self.model, self.model.experts
         assert experts is not None  # a model with sparse layers has them
         matrices = experts.into + 1
-        yield SeedComponent(name="router", parameters=model.hidden * experts.count, activation_bytes=self.sbh_bytes)
+        yield PrimusComponent(
+            name="router", parameters=model.hidden * experts.count, activation_bytes=self.hidden_bytes
+        )
         copies = experts.topk + (1 if experts.shared_ffn else 0)
         widths = experts.count * experts.ffn // self.ep + experts.shared_ffn
-        yield SeedComponent(
+        yield PrimusComponent(
             name="mlp",
             parameters=matrices * model.hidden * widths,
             activation_bytes=self.tokens * copies * (model.hidden + matrices * experts.ffn) * ITEM_BYTES,

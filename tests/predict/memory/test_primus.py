@@ -1,4 +1,4 @@
-"""The seed's formulas give the seed's own worked examples to the printed digits, and what a peer's numbers agree on.
+"""The formulas of Primus Projection give its worked examples to the printed digits, and a peer's numbers where they agree.
 
 Source: Primus "Projection", sections Activation Memory, Full Layer Activation Summary, Pipeline Schedule Memory Scaling and
 Example Output.
@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from predict.memory.seed.components import SeedComponent, SeedLayer
-from predict.memory.seed.formula import GIB, SeedMemory, seed_formula
+from predict.memory.estimate import GIB
+from predict.memory.primus.components import PrimusComponent, PrimusLayer
+from predict.memory.primus.projection import PrimusMemory, primus_memory
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
+from predict.report.memory_json import primus_json
+from predict.report.memory_text import primus_lines
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -86,71 +89,71 @@ def run(model: ModelSpec, batch: tuple[int, int, int] = (128, 2, 8192), **plan: 
 
 
 PRINTED = run(MIXTRAL_8X22B, pp=4, ep=8, dp=8)
-"""32 GPUs, of which EP × PP leave one for the seed's DP."""
+"""32 GPUs, of which EP × PP leave one for Primus's DP."""
 
 
 def gib(size_bytes: float, digits: int = 2) -> float:
     return round(size_bytes / GIB, digits)
 
 
-def parts(layer: SeedLayer) -> dict[str, SeedComponent]:
-    return {part.name: part for part in layer.parts}
+def components(layer: PrimusLayer) -> dict[str, PrimusComponent]:
+    return {component.name: component for component in layer.components}
 
 
-def only_layer(found: SeedMemory) -> SeedLayer:
+def only_layer(found: PrimusMemory) -> PrimusLayer:
     ((layer, _),) = found.layers
     return layer
 
 
 def test_the_mixture_of_4_5_t_is_as_printed() -> None:
     subject = run(MOE_4_5T, (4, 4, 16384), cp=4)
-    layer = only_layer(seed_formula(subject, softmax="log_sum_exp"))
-    sizes = {name: gib(part.activation_bytes * part.count) for name, part in parts(layer).items()}
+    layer = only_layer(primus_memory(subject, softmax="log_sum_exp"))
+    sizes = {name: gib(part.activation_bytes * part.count) for name, part in components(layer).items()}
     assert sizes == {"layer_norm": 0.75, "residual_add": 0.5, "router": 0.25, "self_attention": 0.51, "mlp": 16.19}
-    assert parts(layer)["mlp"].activation_bytes == 16384 * 37 * (8192 + 3 * 2048) * 2
+    assert components(layer)["mlp"].activation_bytes == 16384 * 37 * (8192 + 3 * 2048) * 2
     assert gib(layer.activation_bytes) == 18.20
 
 
-def test_the_seeds_formula_of_attention_is_wider_than_its_example() -> None:
+def test_the_formula_of_attention_is_wider_than_its_example() -> None:
     """Its text counts softmax statistics as wide as the queries, its example 4 MB of them."""
-    attention = parts(only_layer(seed_formula(run(MOE_4_5T, (4, 4, 16384), cp=4))))["self_attention"]
+    attention = components(only_layer(primus_memory(run(MOE_4_5T, (4, 4, 16384), cp=4))))["self_attention"]
     assert gib(attention.activation_bytes) == 0.76
     assert attention.activation_bytes == 16384 * (8192 + 2 * 128 + 8192 + 8192) * 2
 
 
 def test_a_recomputed_layer_keeps_its_input() -> None:
-    found = seed_formula(run(MOE_4_5T, (64, 4, 16384), cp=4, recompute="full"))
+    found = primus_memory(run(MOE_4_5T, (64, 4, 16384), cp=4, recompute="full"))
     assert gib(found.base_activation_bytes) == 0.25
     assert found.working_bytes == only_layer(found).activation_bytes
-    ends = sum(component.activation_bytes for component in found.ends)
-    assert found.activation_bytes == found.base_activation_bytes + found.working_bytes + ends
+    outside = sum(component.activation_bytes for component in found.outside_layers)
+    assert found.activation_bytes == found.base_activation_bytes + found.working_bytes + outside
 
 
 def test_the_table_of_mixtral_8x22b_is_as_printed() -> None:
-    found = seed_formula(PRINTED)
+    found = primus_memory(PRINTED)
     moe = only_layer(found)
-    dense = only_layer(seed_formula(run(replace(MIXTRAL_8X22B, layer_kinds=(), experts=None), pp=4, dp=8)))
-    assert {name: gib(part.activation_bytes, 4) for name, part in parts(moe).items()} == {
+    dense = only_layer(primus_memory(run(replace(MIXTRAL_8X22B, layer_kinds=(), experts=None), pp=4, dp=8)))
+    assert {name: gib(part.activation_bytes, 4) for name, part in components(moe).items()} == {
         "layer_norm": 0.1875,
         "self_attention": 0.625,
         "residual_add": 0.1875,
         "router": 0.1875,
         "mlp": 3.375,
     }
-    assert gib(parts(dense)["mlp"].activation_bytes, 4) == 1.6875
+    assert gib(components(dense)["mlp"].activation_bytes, 4) == 1.6875
     assert (gib(dense.activation_bytes, 4), gib(moe.activation_bytes, 4)) == (3.25, 5.125)
     assert (dense.parameters, moe.parameters) == (390_107_136, 390_156_288)
-    billions = {name: round(part.parameters / 1e9, 3) for name, part in parts(moe).items()}
+    billions = {name: round(part.parameters / 1e9, 3) for name, part in components(moe).items()}
     assert billions == {"layer_norm": 0.0, "self_attention": 0.088, "residual_add": 0.0, "router": 0.0, "mlp": 0.302}
-    (embedding,) = found.ends
+    (embedding,) = found.outside_layers
     assert (embedding.parameters, gib(embedding.activation_bytes, 4)) == (616_562_688, 0.1875)
-    norm, output = seed_formula(PRINTED, pipeline_rank=3).ends
+    norm, output = primus_memory(PRINTED, pipeline_rank=3).outside_layers
     assert (gib(norm.activation_bytes, 4), output.parameters) == (0.1875, 616_562_688)
     assert gib(output.activation_bytes, 4) == 3.0625
 
 
 def test_the_summary_of_mixtral_8x22b_is_as_printed() -> None:
-    found = seed_formula(PRINTED)
+    found = primus_memory(PRINTED)
     assert found.total_parameters == 140_845_350_912
     assert found.parameters == 6_078_750_720
     assert gib(found.state_bytes) == 79.26
@@ -159,25 +162,25 @@ def test_the_summary_of_mixtral_8x22b_is_as_printed() -> None:
 
 
 def test_the_factors_are_as_printed() -> None:
-    assert seed_formula(PRINTED).factors.interleaved_penalty == 1 + 3 / 4
+    assert primus_memory(PRINTED).factors.interleaved_penalty == 1 + 3 / 4
     small = replace(MIXTRAL_8X22B, layers=80, layer_kinds=(SPARSE,) * 80)
-    assert round(seed_formula(run(small, pp=4, vpp=20, ep=8, dp=8)).factors.interleaved_penalty, 2) == 1.04
-    assert seed_formula(run(MIXTRAL_8X22B, (4, 2, 8192), pp=4, ep=8, dp=8)).factors.ga_saving == 0.5
-    assert seed_formula(PRINTED).factors.gradient_accumulation == 64  # 128 / (2 × 1): with the microbatch's size
+    assert round(primus_memory(run(small, pp=4, vpp=20, ep=8, dp=8)).factors.interleaved_penalty, 2) == 1.04
+    assert primus_memory(run(MIXTRAL_8X22B, (4, 2, 8192), pp=4, ep=8, dp=8)).factors.ga_saving == 0.5
+    assert primus_memory(PRINTED).factors.gradient_accumulation == 64  # 128 / (2 × 1): with the microbatch's size
 
 
 def test_virtual_stages_are_dealt_in_turn() -> None:
     """55 layers on 8 virtual stages: all have 7 but the last, which is the last rank's."""
     model = replace(MIXTRAL_8X22B, layers=55, layer_kinds=(SPARSE,) * 55)
-    counts = [seed_formula(run(model, pp=4, vpp=2, ep=8, dp=8), pipeline_rank=rank).layers[0][1] for rank in range(4)]
+    counts = [primus_memory(run(model, pp=4, vpp=2, ep=8, dp=8), pipeline_rank=rank).layers[0][1] for rank in range(4)]
     assert counts == [14, 14, 14, 13]
 
 
 def test_a_block_of_layers_is_recomputed_in_each_virtual_stage() -> None:
     plan: dict[str, Any] = {"pp": 4, "vpp": 2, "ep": 8, "dp": 8, "recompute": "full", "recompute_method": "block"}
-    found = seed_formula(run(MIXTRAL_8X22B, **plan, recompute_layers=3))
+    found = primus_memory(run(MIXTRAL_8X22B, **plan, recompute_layers=3))
     layer, count = found.layers[0]
-    sbh = parts(layer)["router"].activation_bytes
+    sbh = components(layer)["router"].activation_bytes
     assert (count, found.recomputed_layers) == (14, 6)
     assert found.base_activation_bytes == 6 * sbh + 8 * layer.activation_bytes
     assert found.activation_bytes == found.base_activation_bytes * 4 * 1.375 + layer.activation_bytes + sbh
@@ -206,16 +209,16 @@ PEER_RUNS = {
 @needs_table(PEER_COMPONENTS)
 @pytest.mark.parametrize("config", PEER_RUNS)
 def test_the_peers_parameters_are_ours_to_the_last(config: str) -> None:
-    """It has the seed's code; its vocabulary is 100,352 but for DeepSeek's."""
+    """It has Primus's code; its vocabulary is 100,352 but for DeepSeek's."""
     row, subject = oracle(config), PEER_RUNS[config]
     subject = replace(subject, model=replace(subject.model, vocab=row["P_embedding"] // subject.model.hidden))
-    found = seed_formula(subject)
+    found = primus_memory(subject)
     assert found.total_parameters == row["total_params"]
     assert found.parameters == row["rank0_params"]
     assert found.bytes_per_parameter == row["bytes_per_param"]
     for layer, _ in found.layers:
         assert layer.parameters == row[f"P_{layer.name}"]
-        for name, part in parts(layer).items():
+        for name, part in components(layer).items():
             assert part.parameters == row[f"P_{layer.name}.{name}"], name
 
 
@@ -223,10 +226,10 @@ def test_the_peers_parameters_are_ours_to_the_last(config: str) -> None:
 @pytest.mark.parametrize("config", [name for name in PEER_RUNS if not name.startswith("deepseek")])
 def test_the_peers_activations_are_ours_but_for_the_experts(config: str) -> None:
     """Its later code keeps a mixture's output once and not topk times, leaves the router out of a layer's sum, and applies
-    no penalty without virtual chunks; what the seed prints is followed here. Its latent attention has no printed formula."""
-    row, found = oracle(config), seed_formula(PEER_RUNS[config])
+    no penalty without virtual chunks; what Primus prints is followed here. Its latent attention has no printed formula."""
+    row, found = oracle(config), primus_memory(PEER_RUNS[config])
     for layer, _ in found.layers:
-        for name, part in parts(layer).items():
+        for name, part in components(layer).items():
             peer = row[f"A_{layer.name}.{name}"]
             if (name, layer.name) != ("mlp", "moe_transformer_layer"):
                 assert part.activation_bytes == peer, name
@@ -239,25 +242,28 @@ def test_the_peers_activations_are_ours_but_for_the_experts(config: str) -> None
 
 
 def test_the_result_is_told_as_json_and_as_lines() -> None:
-    found = seed_formula(PRINTED)
-    content = json.loads(json.dumps(found.as_json()))
+    found = primus_memory(PRINTED)
+    content = json.loads(json.dumps(primus_json(found)))
     assert (
         content["total_bytes"]
         == found.weight_bytes + found.gradient_bytes + found.optimizer_bytes + content["activation_bytes"]
     )
-    assert content["layers"][0]["parts"][0]["name"] == "layer_norm"
-    text = "\n".join(found.lines())
+    assert content["layers"][0]["components"][0]["name"] == "layer_norm"
+    text = "\n".join(primus_lines(found))
     assert all(figure in text for figure in ("140,845,350,912", "79.26", "503.56", "582.82", "5.1250"))
-    assert all(f"{term}: {note}" in text for term, note in content["notes"].items())
+    assert all(f"{term}: {note}" in text for term, note in content["differences"].items())
 
 
-def test_what_the_seed_has_no_formula_for_is_noted() -> None:
-    assert "latent_attention" in seed_formula(PEER_RUNS["deepseek_v2-"]).notes
-    assert "multi_token_prediction" in seed_formula(run(replace(MIXTRAL_8X22B, mtp_layers=1), pp=4, ep=8, dp=8)).notes
-    assert "precision" in seed_formula(replace(PRINTED, precision="fp32")).notes
-    assert not {"latent_attention", "precision", "linear_attention"} & set(seed_formula(PRINTED).notes)
+def test_what_primus_has_no_formula_for_is_among_the_differences() -> None:
+    assert "latent_attention" in primus_memory(PEER_RUNS["deepseek_v2-"]).differences
+    assert (
+        "multi_token_prediction"
+        in primus_memory(run(replace(MIXTRAL_8X22B, mtp_layers=1), pp=4, ep=8, dp=8)).differences
+    )
+    assert "precision" in primus_memory(replace(PRINTED, precision="fp32")).differences
+    assert not {"latent_attention", "precision", "linear_attention"} & set(primus_memory(PRINTED).differences)
 
 
 def test_a_stage_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UserError, match=r"pipeline_rank: 4 is none of the 4.*give 0 to 3"):
-        seed_formula(PRINTED, pipeline_rank=4)
+    with pytest.raises(UserError, match=r"pipeline_rank: 4 is not below 4.*give 0 to 3"):
+        primus_memory(PRINTED, pipeline_rank=4)

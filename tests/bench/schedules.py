@@ -14,7 +14,8 @@ import numpy as np
 from torch.distributed.pipelining import schedules as torch_schedules
 
 import predict.schedules
-from predict.schedules import program, registry
+from predict.schedules import registry
+from predict.schedules.engine import program
 from predict.schedules.engine.timing import ChunkTimes, makespans
 from predict.schedules.files import torch_csv
 

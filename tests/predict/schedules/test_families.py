@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import predict.schedules
 from predict.schedules import registry
 from predict.schedules.building.order_search import EQUAL
+from predict.schedules.building.schedule import schedule
 from predict.schedules.engine.order import Placement
 from predict.schedules.engine.positions import locate
 from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
@@ -319,7 +320,7 @@ def test_counts_a_schedule_cannot_run_are_named() -> None:
 def test_a_name_is_registered_once() -> None:
     taken = registry.get("afab")
     with pytest.raises(ValueError, match="two schedules are named 'afab'"):
-        registry.schedule(
+        schedule(
             "afab",
             citation="",
             splits_backward=False,

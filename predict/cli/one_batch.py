@@ -16,7 +16,7 @@ MODES = ("benchmark", "simulate", "both")
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("one-batch", help="predict the time of one training step")
+    command = subcommands.add_parser("one-batch", help="how long one training step takes, and why")
     add_config(command)
     add_json(command)
     command.add_argument(

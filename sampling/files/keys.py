@@ -15,11 +15,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from sampling.files.faults import did_you_mean, shown
 
@@ -65,8 +66,7 @@ class Key:
     text, list or mapping the smallest length, 0 without it."""
     maximum: float = LARGEST
     choices: Callable[[], Sequence[str]] | None = None
-    """The texts allowed; of a mapping, the keys allowed. A lambda inside an annotation does not see its module's names:
-    use `one_of`, or name the annotated type outside the dataclass."""
+    """The texts allowed; of a mapping, the keys allowed."""
     pattern: str | None = None
     """Texts that are allowed beside the choices, as a regular expression of the whole text."""
     unmodelled: tuple[str, ...] = ()
@@ -165,13 +165,18 @@ def one_of(*choices: str, pattern: str | None = None) -> Key:
 @cache
 def keys_of(cls: Any) -> tuple[Key, ...]:
     """The keys that a dataclass declares. A field without a default is required; the `_` of `global_` is not in its key."""
-    hints = get_type_hints(cls, include_extras=True)
+    names = vars(sys.modules[cls.__module__])
     keys = []
     for field in fields(cls):
-        key = replace(_key_of(hints[field.name]), name=field.name.rstrip("_"))
-        if field.default is not MISSING:
-            key = replace(key, default=field.default)
-        keys.append(replace(key, required=field.default is MISSING and field.default_factory is MISSING))
+        hint = eval(field.type, names) if isinstance(field.type, str) else field.type  # the declaration's own source
+        keys.append(
+            replace(
+                _key_of(hint),
+                name=field.name.rstrip("_"),
+                required=field.default is MISSING and field.default_factory is MISSING,
+                default=None if field.default is MISSING else field.default,
+            )
+        )
     return tuple(keys)
 
 

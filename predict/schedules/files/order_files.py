@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.program import compile_order
-from predict.schedules.files import order_json, torch_csv
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.disk import write_atomically
+from sampling.files.documents import MOST_BYTES
 
 KEPT = 16
-FORMATS: dict[str, ModuleType] = {".csv": torch_csv, ".json": order_json}
+FORMATS = {".csv": "torch_csv", ".json": "order_json"}
+"""Suffix → the module here that loads and dumps orders; a run without an order's file imports none."""
 
 
 def is_order_file(name: str) -> bool:
@@ -23,10 +25,14 @@ def is_order_file(name: str) -> bool:
 
 
 def read_order(path: Path) -> Order:
-    """An order that runs to its end; the same object while the file is the same. ConfigError names the file and what is
-    wrong in it."""
+    """Read an order that runs to its end; the same object while the file is the same. ConfigError names the file and the
+    fault."""
     try:
         state = path.stat()
+        if state.st_size > MOST_BYTES:
+            raise ConfigError(
+                f"{path}: holds {state.st_size / 1e6:.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read"
+            )
         return _read(path.absolute(), path, state.st_mtime_ns, state.st_size)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -35,13 +41,17 @@ def read_order(path: Path) -> Order:
 
 @lru_cache(maxsize=KEPT)
 def _read(absolute: Path, path: Path, changed_ns: int, size: int) -> Order:
-    """All arguments tell whether the file is the same; `path` is its name in errors."""
+    """The order; `absolute`, `changed_ns` and `size` tell whether the file is the same, `path` is its name in errors."""
     try:
-        order: Order = FORMATS[path.suffix.lower()].load(path.read_text(encoding="utf-8"))
+        order: Order = _format_of(path).load(path.read_text(encoding="utf-8"))
         compile_order(order)
     except (ConfigError, InfeasibleError) as error:
         raise ConfigError(f"{path}: {error}") from None
     return order
+
+
+def _format_of(path: Path) -> ModuleType:
+    return import_module(f"predict.schedules.files.{FORMATS[path.suffix.lower()]}")
 
 
 def require_suffix(path: Path, allowed: Collection[str]) -> None:
@@ -50,6 +60,6 @@ def require_suffix(path: Path, allowed: Collection[str]) -> None:
 
 
 def write_order(order: Order, path: Path) -> None:
-    """UserError for another suffix, ConfigError where the format cannot hold the order."""
+    """Write an order. UserError for another suffix, ConfigError if the format cannot hold the order."""
     require_suffix(path, FORMATS)
-    write_atomically(path, FORMATS[path.suffix.lower()].dump(order).encode())
+    write_atomically(path, _format_of(path).dump(order).encode())

@@ -1,4 +1,4 @@
-"""Timing on a CUDA or HIP device: events on its stream, a cache that is flushed, the device's own readings."""
+"""Times runs on a CUDA or HIP device: by events on its stream, with cold caches."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Callable
 
 import torch
 
-from sampling.call import Phase
-from sampling.hardware.power import Reading, read_device
-from sampling.timing.graph_replay import replayed_us
+from sampling.hardware.device_clock import device_clock_mhz
 from sampling.torch_work.workload_protocols import Rotates, Workload
 
 FLUSH_FACTOR = 2.0
-"""Size of what is written to flush a cache, over the cache's own."""
+"""Bytes written to flush a cache, as a multiple of its size."""
 
 
-class GpuClock:
-    """The `Instrument` of a device whose last-level cache holds `cache_bytes`, or more if the driver says so."""
+class GpuTimer:
+    """The `DeviceTimer` of a GPU whose last-level cache holds `cache_bytes`, or more if the driver says so."""
 
     def __init__(self, device: torch.device, cache_bytes: float) -> None:
         self._device = device
@@ -25,13 +23,10 @@ class GpuClock:
         self._scratch = torch.empty(int(FLUSH_FACTOR * self._cache_bytes), dtype=torch.int8, device=device)
         self._fill = 0
 
-    def chill(self, workload: Workload) -> None:
+    def flush_caches(self, workload: Workload) -> None:
         if not (isinstance(workload, Rotates) and workload.rotates_through(self._cache_bytes)):
-            self._flush()
-
-    def _flush(self) -> None:
-        self._fill = self._fill % 126 + 1
-        self._scratch.fill_(self._fill)
+            self._fill = self._fill % 126 + 1
+            self._scratch.fill_(self._fill)
 
     def isolated(self, run: Callable[[], None]) -> float:
         self.synchronize()
@@ -46,9 +41,6 @@ class GpuClock:
         end.record()
         return lambda: float(start.elapsed_time(end) * 1e3)
 
-    def replayed(self, workload: Workload, phase: Phase) -> float | None:
-        return replayed_us(workload, phase, self._device, flush=self._flush, isolated=self.isolated)
-
     def synchronize(self) -> None:
         torch.cuda.synchronize(self._device)
 
@@ -59,5 +51,5 @@ class GpuClock:
     def now_s(self) -> float:
         return time.monotonic()
 
-    def reading(self) -> Reading:
-        return read_device(self._device)
+    def clock_mhz(self) -> float | None:
+        return device_clock_mhz(self._device)

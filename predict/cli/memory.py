@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
     prediction = estimate(loaded(options))
     memory = replace(prediction.memory, safety_margin=options.safety_margin)
-    advice = advise(prediction.run, memory, lambda changed: estimate(changed, prices=prediction.prices).median_us)
+    advice = advise(memory, lambda changed: estimate(changed, prices=prediction.prices).median_us)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
     if options.json:
         from predict.report.memory_report import memory_report_json

@@ -48,13 +48,14 @@ StepTime = Callable[[TrainingRun], float]
 """The predicted step time of a run, in µs."""
 
 
-def advise(run: TrainingRun, memory: MemoryEstimate, step_us: StepTime) -> tuple[Advice, ...]:
+def advise(memory: MemoryEstimate, step_us: StepTime) -> tuple[Advice, ...]:
     """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
 
     For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
     """
     if memory.verdict == "FITS":
         return ()
+    run = memory.run
     candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
     before_us = step_us(run)
     for verdict in ("FITS", "AT RISK") if memory.verdict == "OOM" else ("FITS",):

@@ -1,4 +1,4 @@
-"""A picture of memory over a step: a panel a pipeline rank, its terms stacked, and the device's capacity as a line."""
+"""A plot of memory over a step: one panel per pipeline rank, its terms stacked, and the device's capacity as a line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WIDTH, PANEL, TOP, BOTTOM, LEFT, RIGHT = 11.0, 1.55, 0.65, 0.8, 0.95, 0.3
 """Inches."""
 MOST_PANELS = 16
 MOST_SPANS = 4000
-"""Of one rank that are drawn one by one; of more, the highest of each stretch."""
+"""Spans of one rank that are drawn individually; of more spans, only the highest of each of this many groups is."""
 
 
 def save_memory_plot(courses: Sequence[RankTimeline], memory: MemoryEstimate, path: Path) -> None:
@@ -53,7 +53,7 @@ def save_memory_plot(courses: Sequence[RankTimeline], memory: MemoryEstimate, pa
 
 
 def _shown(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
-    """All ranks, or as many spread evenly over them, both ends and the worst among them."""
+    """All ranks, or up to MOST_PANELS of them, evenly spread, with the first, the last and the worst."""
     if len(courses) <= MOST_PANELS:
         return list(courses)
     chosen = {round(place) for place in np.linspace(0, len(courses) - 1, MOST_PANELS - 1)} | {worst}
@@ -116,7 +116,7 @@ def _panel(axes: Axes, each: RankTimeline, memory: MemoryEstimate, highest: floa
 
 
 def _thinned(each: RankTimeline) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """The spans, or of each stretch of them the one that holds the most."""
+    """Starts, ends and terms of the spans, or of groups of them, each group by the span that holds the most."""
     spans = len(each.start_us)
     if spans <= MOST_SPANS:
         return each.start_us, each.end_us, each.terms

@@ -1,0 +1,1 @@
+"""What each part of a layer keeps for its backward: `saved_tensors` of the file that has the part's name in `predict/model/parts`."""

@@ -1,4 +1,4 @@
-"""Activations by profile: what each degree of parallelism divides, and what never rises."""
+"""Activations of every memory profile: which bytes each degree of parallelism divides, and that none rise."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def role_activations(role: Role, rank: RankShare, profile: MemoryProfile) -> Act
 
 
 def own(kept: Mapping[str, float]) -> float:
-    """Without what all layers share."""
+    """Kept bytes without the rotary tables, which all layers share."""
     return sum(size for component, size in kept.items() if component != ROTARY_TABLES)
 
 

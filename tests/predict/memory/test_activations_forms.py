@@ -112,8 +112,8 @@ SAME_FORM = {
     "mixtral_8x22B_v0.1": "mixtral-8x22b",
     "mixtral_8x7B_v0.1": "mixtral-8x7b",
 }
-"""Not of the others: keys and values count twice where head_dim is given (Qwen3, GPT-OSS), and latent attention follows
-no form that its numbers tell."""
+"""The peer's models whose formulas are ours. It counts keys and values twice where head_dim is given (Qwen3, GPT-OSS), and its
+numbers for latent attention follow no formula that we could find."""
 
 
 @needs_table(PEER_COMPONENTS)

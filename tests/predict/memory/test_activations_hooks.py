@@ -1,4 +1,4 @@
-"""Counting what torch saves for backward, and the components of which layers are made."""
+"""The bytes that torch saves for backward, counted for the modules of which layers are made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def saved_bytes(run: Callable[[], Any], modules: Iterable[nn.Module] = ()) -> in
 
 
 class Live(TorchDispatchMode):
-    """Bytes of the storages that are made while it is on and still alive, and the most there were."""
+    """Bytes of the living storages that were allocated while the mode is on, and their peak."""
 
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Live(TorchDispatchMode):
 
 
 def peaks(forward: Callable[[], torch.Tensor], known: Iterable[torch.Tensor], leaf: torch.Tensor) -> tuple[int, int]:
-    """The most that forward and backward hold, the gradient of the output among it, those of weights and the output not."""
+    """Peaks of forward and backward, with the gradient of the output, without the output and the gradients of weights."""
     gc.collect()
     gc.disable()
     try:

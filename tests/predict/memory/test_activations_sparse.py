@@ -23,7 +23,7 @@ SHAPE = {"hidden_size": HIDDEN, "num_attention_heads": 8, "intermediate_size": 9
 
 
 class FlashStandIn(torch.autograd.Function):
-    """Keeps what flash attention does: queries, keys, values, output and the log-sum-exp, heads before tokens."""
+    """Keeps what flash attention keeps: queries, keys, values, output and the log-sum-exp, heads before tokens."""
 
     @staticmethod
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -146,7 +146,7 @@ def counted_and_predicted(
 
 
 def recompute(layer: Any, name: str) -> None:
-    """What Megatron calls `name`, in torch's checkpoint."""
+    """Recompute the module that Megatron calls `name` with torch's checkpoint."""
     mlp = layer.mlp
     modules = {
         "moe": lambda: [(mlp, "forward")],

@@ -1,4 +1,4 @@
-"""The peak is that of the schedule's own order: a replay, unit by unit, finds the same."""
+"""The peak follows the schedule's own order: a replay, unit by unit, finds the same."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def order_of(run: TrainingRun) -> Order:
 
 @dataclass
 class Replay:
-    """One rank, a tensor at a time: what every unit of every microbatch keeps, by (microbatch, chunk)."""
+    """Replays one rank unit by unit; `kept` holds the bytes of each unit by (microbatch, chunk)."""
 
     counter: ChunkCounter
     chunks: tuple[ChunkUnits, ...]
@@ -100,7 +100,7 @@ class Replay:
         del self.kept[microbatch, chunk]
 
     def parted(self, microbatch: int, chunk: int) -> float:
-        """What the halves take beyond what is kept: as the whole backward, unit after unit."""
+        """Working set of the halves of a split backward, which go through the units as the whole backward does."""
         units, own = self.units(chunk), self.kept[microbatch, chunk]
         whole = [unit.kept for unit in units]
         most = max(sum(whole[: place + 1]) + self.working(units, place) for place in range(len(units))) - sum(whole)
@@ -175,7 +175,7 @@ def test_the_closed_form_is_the_replay_of_the_order(
 
 
 def test_live_microbatches_are_those_of_1f1b() -> None:
-    """min(m, p − r) and not a factor on all ranks."""
+    """The count is min(m, p − r), not a factor for all ranks."""
     run = run_of("1f1b", 1, 3)
     layers = [rank.layers for rank in memory_of(run).ranks]
     (unit,) = {

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer of a rank: the model's own parameters shared out, at their bytes each."""
+"""Weights, gradients and optimizer state of a rank: the model's parameters, divided over ranks, times their bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_rank(run: TrainingRun, rank: int = 0) -> int:
 
 
 def in_pipeline(run: TrainingRun) -> int:
-    """Parameters of one replica without tensor parallelism: of all pipeline ranks, experts of all their ranks."""
+    """Parameters of one replica without tensor parallelism, over all pipeline and expert ranks."""
     weights = [weights_of_chunks(chunks) for chunks in chunks_of_ranks(run)]
     return sum(each.dense + each.experts * run.plan.ep for each in weights)
 
@@ -75,7 +75,7 @@ def test_a_tied_table_counts_once_on_one_rank_and_twice_at_the_ends_of_a_pipelin
 
 
 def test_tensor_parallelism_divides_static_memory() -> None:
-    """A peer shows 52.6 B parameters a rank for 405B on tp 8 · pp 8."""
+    """A peer shows 52.6 B parameters per rank for 405B on tp 8 · pp 8."""
     run = made("llama3.1-405b", **LARGE_VOCABULARY)
     assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
     state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
@@ -92,7 +92,7 @@ def test_whole_replica_of_405b_is_the_model() -> None:
 
 
 def test_fsdp_shards_all_of_the_state() -> None:
-    """A peer shows 400 GiB a GPU for 70B on 64 GPUs: the optimizer alone was sharded."""
+    """A peer shows 400 GiB per GPU for 70B on 64 GPUs: the optimizer alone was sharded."""
     run = made("llama3-70b", plan__dp=64, plan__zero=3, execution__framework="torchtitan", batch__global=64)
     (rank,) = memory_of(run).ranks
     state = rank.parameters + rank.gradients + rank.optimizer
@@ -124,7 +124,7 @@ def test_experts_shard_over_their_own_group() -> None:
 
 
 def test_shared_experts_have_their_own_width() -> None:
-    """A peer takes a shared expert for as wide as a routed one, or for none at all."""
+    """Peers make a shared expert as wide as a routed one, or ignore it."""
     model = spec("deepseek-v3")
     assert model.experts is not None
     wider = replace(model, experts=replace(model.experts, shared_ffn=3 * model.experts.shared_ffn))

@@ -1,4 +1,4 @@
-"""What fits: the device's own capacity, the worst rank, and how the estimate moves with the plan."""
+"""The verdict: the device's capacity, the worst rank, and the direction in which each setting moves the estimate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from predict.memory.buffers import communicators_of
-from predict.memory.estimate import GIB, MemoryEstimate, capacity_bytes, memory_of, verdict_of
+from predict.memory.buffers import communicators_of, device_buffers, tensor_buffers
+from predict.memory.estimate import GIB, MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
+from predict.memory.peak import peak_of_order
 from predict.memory.profiles import memory_profile_of
+from predict.memory.state import state_of_rank
 from predict.run.training_run import TrainingRun
+from predict.schedules import registry
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
 from tests.predict.workload.parallel_runs import made, spec
@@ -25,7 +28,7 @@ def peak(run: TrainingRun) -> float:
 
 
 def allocated(run: TrainingRun) -> float:
-    """Of the worst rank: tensors alone, without the communicators that more groups bring."""
+    """Tensors of the worst rank, without the communicators that more groups bring."""
     return max(rank.allocated for rank in memory_of(run).ranks)
 
 
@@ -42,7 +45,7 @@ def test_verdicts(point: float, upper: float, verdict: str) -> None:
 
 
 def test_what_does_not_fit_is_never_told_to_fit() -> None:
-    """A peer shows a 582 GB fit on a part of 288 GB: 70B whole on one of them."""
+    """A peer says that 582 GB fit on a GPU of 288 GB: a whole 70B model on one of them."""
     memory = memory_of(made("llama3-70b", cluster__hardware="mi355x"))
     assert memory.point_bytes > 582e9
     assert memory.capacity_bytes <= 288 * GIB
@@ -52,7 +55,7 @@ def test_what_does_not_fit_is_never_told_to_fit() -> None:
 
 @pytest.mark.parametrize(("hardware", "gib"), [("h100-sxm", 80), ("b200", 180), ("mi300x", 192), ("a100-40gb", 40)])
 def test_capacity_is_the_devices_own(hardware: str, gib: float) -> None:
-    """A peer has 80 GB configured for one of 180."""
+    """A peer has 80 GB configured for a GPU of 180."""
     memory = memory_of(made("llama3-8b", cluster__hardware=hardware))
     assert 0.99 * gib * GIB < memory.capacity_bytes < gib * GIB
 
@@ -64,17 +67,17 @@ def test_a_cpu_rank_has_the_memory_of_its_cores() -> None:
     assert capacity_bytes(four.gpu) == 2 * capacity_bytes(two.gpu)
 
 
-def test_the_worst_rank_decides() -> None:
-    memory = memory_of(made("llama3-70b", plan__pp=8, plan__tp=4, plan__sp=True))
-    assert memory.point_bytes == max(rank.peak for rank in memory.ranks)
-    assert memory.worst.peak == memory.point_bytes
-
-
 def test_the_terms_add_up() -> None:
-    for rank in memory_of(made("mixtral-8x7b", plan__pp=4, plan__dp=8, plan__ep=8)).ranks:
-        tensors = rank.parameters + rank.gradients + rank.optimizer + rank.activations + rank.working + rank.buffers
+    run = made("mixtral-8x7b", plan__pp=4, plan__dp=8, plan__ep=8)
+    model = MemoryModel(run)
+    order = registry.order("1f1b", ranks=4, chunks=1, microbatches=run.microbatches)
+    for rank, row, units, chunks in zip(memory_of(run).ranks, order.rows, model.units, model.chunks, strict=True):
+        state = state_of_rank(run, model.profile, units)
+        buffers = sum(buffer.size_bytes for buffer in tensor_buffers(run, model.profile, units, state))
+        tensors = state.total + buffers + peak_of_order(row, chunks).total
         assert rank.allocated == pytest.approx(tensors)
-        assert rank.peak == pytest.approx(tensors + rank.slack + rank.device)
+        device = sum(buffer.size_bytes for buffer in device_buffers(run, model.profile))
+        assert rank.peak == pytest.approx(1.048 * tensors + device)
 
 
 def test_the_upper_bound_grows_with_the_margin() -> None:
@@ -171,7 +174,7 @@ def test_never_less_with_more_layers(framework: str, recompute: str, layers: int
     zero=st.sampled_from([0, 1, 3]),
 )
 def test_never_more_with_tensor_parallelism(model: str, framework: str, recompute: str, tp: int, zero: int) -> None:
-    """Replicas and so the shard group being as many."""
+    """The number of replicas, and so the shard group, stays the same."""
     common = {"plan__dp": 2, "plan__zero": zero, "plan__recompute": recompute}
     less, more = (legal(model, **common, **plan_of(framework, ranks, model)) for ranks in (tp, 2 * tp))
     assert allocated(more) <= allocated(less)
@@ -189,7 +192,7 @@ def test_never_more_with_tensor_parallelism(model: str, framework: str, recomput
 def test_never_more_with_a_higher_zero_stage(
     model: str, framework: str, recompute: str, zero: int, pp: int, dp: int
 ) -> None:
-    """In models of many layers; of a few, ZeRO-3's gathered ones weigh as much as they save."""
+    """True of models of many layers; with few layers, the layers that ZeRO-3 gathers cost as much as it saves."""
     common = {"plan__dp": dp, "plan__pp": pp, "plan__recompute": recompute, **plan_of(framework, 1, model)}
     less, more = (legal(model, **common, plan__zero=stage) for stage in (zero, zero + 1))
     assert allocated(more) <= allocated(less)
@@ -234,7 +237,7 @@ def test_plain_torch_keeps_buckets_beside_its_gradients() -> None:
 
 
 def test_dummy_gradients_are_two_bytes_of_each_distinct_shape() -> None:
-    """Transformer Engine's, on one of the B200 runs: queries, keys and values, output, the two of the MLP."""
+    """Transformer Engine keeps them for four shapes of a B200 run: query-key-value, output, and the two of the MLP."""
     memory = memory_of(made("llama3-70b", plan__pp=8))
     (dummies,) = [buffer for buffer in memory.buffers if buffer.name == "dummy gradients"]
     assert dummies.size_bytes == 2 * 8192 * (8192 + 2 * 1024 + 8192 + 2 * 28672 + 28672)

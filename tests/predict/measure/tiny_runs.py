@@ -17,7 +17,7 @@ from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from sampling.hardware.cluster import load_cluster
 
-STEPS = 3
+STEPS = 2
 LLAMA = ModelSpec(
     name="llama-like",
     layers=5,

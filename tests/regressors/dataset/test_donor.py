@@ -16,7 +16,15 @@ from regressors.features.digests import hardware_digest
 from regressors.features.pricing import price
 from regressors.features.schema import LENT
 from regressors.fitting.fit import fit_operator
-from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
+from tests.regressors.synthetic_operators import (
+    CLUSTER,
+    Product,
+    random_products,
+    roofline_time,
+    sample,
+    sampled,
+    without_smooth_correction,
+)
 
 NEW = replace(CLUSTER, gpu=replace(CLUSTER.gpu, name="new", memory_gb_per_s=2 * CLUSTER.gpu.memory_gb_per_s))
 FACTS = {"profile": "new", "architecture": "synthetic", "hardware": {"0": hardware_digest(NEW)}}
@@ -33,7 +41,8 @@ def on_new(call: Product) -> float:
 
 @pytest.fixture(scope="module")
 def donor() -> Donor:
-    fitted = fit_operator(sampled(random_products(300, seed=0), truth=wavy))[0]
+    with without_smooth_correction():
+        fitted = fit_operator(sampled(random_products(300, seed=0), truth=wavy))[0]
     return Donor(schema=fitted.schema, model=fitted.model)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,15 @@ def test_a_dying_rank_is_an_error_with_its_own_words(tmp_path: Path) -> None:
     assert_ended(tmp_path, ranks=2)
 
 
-def test_ranks_that_hang_are_ended(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="stuck: its ranks were not done after 8 s"):
-        launch([SCRIPT, str(tmp_path), "hangs"], name="stuck", processes=2, threads=1, timeout_s=8)
+def test_ranks_that_hang_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monotonic, start = time.monotonic, time.monotonic()
+
+    def late_once_all_ranks_run() -> float:
+        return monotonic() if len(list(tmp_path.iterdir())) < 2 else start + 1000.0
+
+    monkeypatch.setattr("sampling.ranks.launch.time.monotonic", late_once_all_ranks_run)
+    with pytest.raises(UserError, match="stuck: its ranks were not done after 60 s"):
+        launch([SCRIPT, str(tmp_path), "hangs"], name="stuck", processes=2, threads=1, timeout_s=60)
     assert_ended(tmp_path, ranks=2)
 
 

@@ -33,7 +33,7 @@ CONTENTS: Mapping[str, str] = {
     "precision": PRECISION.allowed(),
     "execution": f"any of {NAMES['execution']}",
 }
-"""What each key of the top level holds."""
+"""Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""

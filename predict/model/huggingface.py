@@ -1,4 +1,4 @@
-"""From the keys of a Hugging Face `config.json` to a ModelSpec, gathering every fault on the way."""
+"""Reader of a Hugging Face `config.json`: its keys to a ModelSpec, or every fault of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sampling.files.keys import Scalar
 from sampling.files.schema import check
 
 TEXT = "text_config"
-"""Where the config of a vision-language model keeps its text decoder."""
+"""The section of a vision-language model's config that holds its text decoder."""
 TIED = "tie_word_embeddings"
 BESIDE_TEXT = (
     "vision_config",
@@ -37,12 +37,12 @@ BESIDE_TEXT = (
     "boi_token_index",
     "eoi_token_index",
 )
-"""Keys of the vision tower and of the tokens that stand for pictures: a text decoder's training has no part of them."""
+"""Keys of the vision tower and of the tokens that stand for pictures, which training the text decoder does not involve."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelReading:
-    """What could be made of a model's keys: the fields that are sound, the faults, and the spec if there are none."""
+    """The outcome of reading a model's keys: the sound fields, the faults, and the spec if there are none."""
 
     values: Mapping[str, Scalar]
     faults: list[Fault]
@@ -144,7 +144,7 @@ def _read_decoder(given: Mapping[Any, Any], family: Family, *, name: str) -> Mod
 
 
 def _fields(sound: Mapping[str, Scalar], family: Family, given: Mapping[Any, Any]) -> dict[str, Scalar]:
-    """What keys and architecture set. A key that is null sets nothing, whatever leaving it out would mean."""
+    """The fields that keys and architecture set. A key that is null sets nothing, even if omitting it means a default."""
     keys = {field: key.name for field, key in family.keys.items() if key.name in sound}
     return {field: sound[key] for field, key in keys.items() if given.get(key, sound[key]) is not None} | dict(
         family.fixed
@@ -163,7 +163,7 @@ def _is_of_model(field: str) -> bool:
 
 
 def _is_no_size(key: Any, family: Family) -> bool:
-    """Whether a key is no part of the shape: it is judged as a feature or with the layers, or changes no cost."""
+    """Whether a key is not a size of the model: it is judged as a feature or with the layers, or changes no cost."""
     return isinstance(key, str) and key not in family.names() and (key in family.reads() or _costs_nothing(key))
 
 
@@ -180,7 +180,7 @@ def own_name(key: Any, family: Family) -> Any:
 
 
 def own_names(given: Mapping[Any, Any], family: Family) -> tuple[dict[Any, Any], list[Fault]]:
-    """The same keys under the family's own names, and a fault for each that is given twice with different values."""
+    """The keys under the family's own names, and a fault for each that is given twice with different values."""
     values, faults = {key: value for key, value in given.items() if own_name(key, family) == key}, []
     for key, value in given.items():
         own = own_name(key, family)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """What sets one layer apart from another of the same model."""
+    """The traits by which layers of one model differ."""
 
     mixer: str = "full"
     """Attention over all earlier tokens (full), over the last `window` of them (sliding), linear attention (linear), or the

@@ -1,4 +1,4 @@
-"""Which kind each layer of a `config.json` is: by the types and indices that it lists, or by its family's pattern."""
+"""The kind of each layer of a `config.json`: from the types and indices that it lists, or from its family's pattern."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def _dense_layers(family: Family, layers: int, given: Mapping[Any, Any]) -> tupl
         return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(indices)} is not a list; {wanted}")]
     wrong = [index for index in indices if type(index) is not int or not 0 <= index < layers]
     if wrong:
-        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(wrong[0])} is no layer; {wanted}")]
+        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(wrong[0])} is not a layer; {wanted}")]
     return frozenset(indices), []

@@ -1,4 +1,4 @@
-"""What a `config.json` may say that is well-formed but not modelled, so that none of it is silently ignored."""
+"""Features of a `config.json` that are well-formed but not modelled; they are refused, never silently ignored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sampling.files.faults import Fault, shown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """A feature that is off when its key is missing, null, false, 0 or `off`.
+    """A feature that is off when its key is missing, null, false, 0 or one of `off`.
 
-    Without a `fix` it is one that other families have, whose configs are read; a family that reads the key is not refused.
+    A refusal without a `fix` is of a feature that other families have; a family that reads the key is not refused.
     """
 
     key: str
@@ -56,7 +56,7 @@ ELSEWHERE: Mapping[str, str] = {
     "attention_bias": "biases in attention",
     "mlp_bias": "biases in the MLP",
 }
-"""Keys of some families, and what they mean; by the names that published configs give them."""
+"""Keys of some families, by the names that published configs give them → the feature they stand for."""
 STATE_SPACE = ("ssm_cfg", "state_size", "mamba_d_state", "mamba_num_heads", "ssm_state_size")
 VISION_ONLY = ("image_size", "patch_size", "num_channels")
 REFUSALS = (
@@ -94,7 +94,6 @@ REFUSALS = (
     ),
     Refusal(key="use_qk_norm", feature="a norm on queries and keys", fix="set it to false"),
 )
-"""Each by the name that published configs give it."""
 REFUSED_KEYS = frozenset(refusal.key for refusal in REFUSALS)
 
 _NEUTRAL = {
@@ -134,10 +133,7 @@ def is_neutral(key: str) -> bool:
 
 
 def refused(values: Mapping[str, Any], family: Family | None) -> Iterator[Fault]:
-    """One fault for each feature that is on and that the family does not have.
-
-    Of an unknown family those alone that no family has.
-    """
+    """A fault for each feature that is on and that the family does not have; for an unknown family, that no family has."""
     read = frozenset(family.reads()) if family else frozenset()
     effective = dict(values)
     rotary = values.get("rope_parameters")
@@ -145,14 +141,14 @@ def refused(values: Mapping[str, Any], family: Family | None) -> Iterator[Fault]
         effective.setdefault("partial_rotary_factor", rotary["partial_rotary_factor"])
     if "use_sliding_window" in values and not values["use_sliding_window"]:
         effective["sliding_window"] = None
-    told: set[str] = set()
+    reported: set[str] = set()
     for refusal in REFUSALS:
         value = effective.get(refusal.key)
-        if refusal.key in read or not refusal.applies(value) or refusal.feature in told:
+        if refusal.key in read or not refusal.applies(value) or refusal.feature in reported:
             continue
         if family is None and not refusal.fix:
             continue
-        told.add(refusal.feature)
+        reported.add(refusal.feature)
         yield Fault(path=refusal.key, problem=f"{shown(value)}: {_advice(refusal, values)}")
     if LAYER_TYPES not in read and family:
         yield from _mixed_layers(values.get(LAYER_TYPES))
@@ -163,9 +159,7 @@ def _advice(refusal: Refusal, values: Mapping[str, Any]) -> str:
         return f"{refusal.feature} is not modelled yet; {refusal.fix}"
     having = ", ".join(name for name, family in FAMILIES.items() if refusal.key in family.reads())
     own = values.get("model_type", "this model")
-    return (
-        f"{refusal.feature} is no part of {own} and not modelled there; remove it, or set model_type to one of {having}"
-    )
+    return f"{refusal.feature} is not part of {own} and not modelled there; remove it, or set model_type to one of {having}"
 
 
 def _mixed_layers(kinds: Any) -> Iterator[Fault]:

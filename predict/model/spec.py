@@ -57,7 +57,7 @@ class ModelSpec:
     max_positions: int
     """Rows of the learnt position table; unused with rope."""
     layer_kinds: tuple[LayerKind, ...] = ()
-    """One a layer; () means that all are full attention with a dense MLP."""
+    """One per layer; () means that all are full attention with a dense MLP."""
     window: int = 0
     """Keys that a query of a sliding layer sees, its own included; 0 without such layers."""
     qk_norm: bool = False
@@ -90,7 +90,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if len(self.layer_kinds) not in (0, self.layers):
             raise ValueError(
-                f"{self.name}: {len(self.layer_kinds)} layer_kinds for {self.layers} layers; give one a layer"
+                f"{self.name}: {len(self.layer_kinds)} layer_kinds for {self.layers} layers; give one per layer"
             )
         lacking = {
             "window": any(kind.mixer == "sliding" for kind in self.layer_kinds) and not self.window,

@@ -35,7 +35,7 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationFile:
-    """What `predict validate published --calibrate-on` writes: the terms, their bounds, and how well they fit."""
+    """The keys of the file that `predict validate published --calibrate-on` writes: terms, their bounds, and how well they fit."""
 
     HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
 
@@ -50,7 +50,7 @@ def bounds() -> dict[str, tuple[float, float]]:
 
 
 def calibrated(run: TrainingRun, calibration: Calibration) -> TrainingRun:
-    """The run under the terms."""
+    """The run with the terms applied."""
     cluster, execution = run.cluster, run.execution
     return replace(
         run,

@@ -1,4 +1,4 @@
-"""How a framework runs the plan: its kernels, what it fuses and overlaps, and the overheads beside the work itself.
+"""Execution: how a framework runs the plan: its kernels, what it fuses and overlaps, and the overheads beside the work itself.
 
 Each setting is an input of the run. `configs/frameworks/NAME.yml` holds what a framework sets, with its sources.
 """
@@ -17,7 +17,7 @@ RECIPES = ("", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """What a framework decides. Times are µs."""
+    """The choices of a framework. Times are µs."""
 
     framework: str = "torch"
     """The framework whose settings hold where none is given: `torch` times whole layers of this project's own plain modules,

@@ -1,4 +1,4 @@
-"""What each framework sets: `configs/frameworks/NAME.yml`, whose settings a run's own `execution` replaces."""
+"""Settings of the frameworks, from `configs/frameworks/NAME.yml`; a run's own `execution` replaces them."""
 
 from __future__ import annotations
 

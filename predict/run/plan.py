@@ -1,4 +1,4 @@
-"""How a run is spread over the ranks, and how its batch is cut."""
+"""The plan of a run: how it is spread over the ranks, and how its batch is divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers each pipeline stage holds: an even split, Megatron's first and last stage, or an explicit layout."""
+"""The split of layers among pipeline stages: even, by Megatron's first and last stage, or by an explicit layout."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sampling.errors import ConfigError
 
 EMBEDDING, LAYER, MORE_TOKENS, LOSS = "E", "t", "m", "L"
 """Megatron's letters of `--pipeline-model-parallel-layout`."""
-LONGEST = 100_000
-"""Letters of a layout that is written out."""
+MOST_LETTERS = 100_000
+"""Most letters that a layout may have when its repeats are written out."""
 
 
 def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers a stage; those that do not divide evenly go to the first stages."""
+    """Layers of each stage; those that do not divide evenly go to the first stages."""
     even, extra = divmod(layers, stages)
     return tuple(even + (stage < extra) for stage in range(stages))
 
@@ -65,7 +65,7 @@ def _explicit(layout: str, layers: int, stages: int) -> tuple[int, ...]:
     shares = _numbers(layout) if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", layout) else _letters(layout)
     if len(shares) != stages:
         raise ConfigError(
-            f"plan.layout: {layout!r} is of {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"
+            f"plan.layout: {layout!r} has {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"
         )
     if sum(shares) != layers:
         raise ConfigError(
@@ -105,13 +105,13 @@ def _repeated(text: str, layout: str) -> str:
     pattern = re.compile(r"\(([^()]*)\)(?:\*(\d+))?|([A-Za-z|])\*(\d+)")
     while found := pattern.search(text):
         inner, times = (found[1], found[2] or "1") if found[3] is None else (found[3], found[4])
-        if len(times) > len(str(LONGEST)) or len(text) + len(inner) * int(times) > LONGEST:
+        if len(times) > len(str(MOST_LETTERS)) or len(text) + len(inner) * int(times) > MOST_LETTERS:
             raise ConfigError(f"plan.layout: {times} in {layout!r} is too many; mend the count")
         text = text[: found.start()] + inner * int(times) + text[found.end() :]
     return text
 
 
 def slices(shares: Sequence[int]) -> list[range]:
-    """The layers of each stage by number."""
+    """The indices of each stage's layers."""
     starts = [sum(shares[:stage]) for stage in range(len(shares))]
     return [range(start, start + share) for start, share in zip(starts, shares, strict=True)]

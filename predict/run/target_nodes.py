@@ -10,7 +10,7 @@ NAMED = 2
 
 
 def settings_for_nodes(run: TrainingRun, nodes: int) -> list[str]:
-    """The settings that put a run on so many nodes. ConfigError where its ranks or its batch do not divide."""
+    """The settings that put a run on another number of nodes. ConfigError if its ranks or its batch do not divide."""
     if nodes < 1:
         raise ConfigError(f"--target-nodes: {nodes} is not a positive number; give 1 or more")
     reason = _why_not(run, nodes)
@@ -29,13 +29,13 @@ def _why_not(run: TrainingRun, nodes: int) -> str:
     plan, batch = run.plan, run.batch
     ranks, world = _model_ranks(run), nodes * run.cluster.gpus_per_node
     if world % ranks:
-        return f"{world} ranks are no multiple of tp · pp · cp = {ranks}"
+        return f"{world} ranks are not a multiple of tp · pp · cp = {ranks}"
     dp = world // ranks
     if plan.tp * plan.cp * dp % (plan.ep * plan.etp):
         return f"ep · etp = {plan.ep * plan.etp} does not divide the tp · cp · dp = {plan.tp * plan.cp * dp} ranks of a stage"
     if batch.global_ % (batch.micro * dp):
         return (
-            f"batch.global = {batch.global_} is no multiple of batch.micro · dp = {batch.micro} · {dp} (or, with --set "
+            f"batch.global = {batch.global_} is not a multiple of batch.micro · dp = {batch.micro} · {dp} (or, with --set "
             f"batch.global={_multiple(batch.global_, batch.micro * dp)}, it is)"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Reading YAML and JSON files so that whatever is wrong with them becomes a Fault at a key path."""
+"""Readers of YAML and JSON files that report every problem as a Fault at a key path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError:  # PyYAML built without libyaml
 MOST_BYTES = 100_000_000
 """A calls file or an order of thousands of microbatches has tens of MB; reading takes about ten times that of memory."""
 Read = tuple[dict[Any, Any] | None, list[Fault]]
-"""A file's mapping (None where it has none) and its faults. A mapping with a duplicate key comes with both."""
+"""A file's mapping (None if it has none) and its faults. A file with a duplicate key has both."""
 
 
 def read_yaml(path: Path) -> Read:

@@ -1,4 +1,4 @@
-"""What is wrong with an input, gathered so that one error can list all of it."""
+"""Faults of an input, gathered so that one error can list them all."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from sampling.errors import ConfigError, UserError
 
 LONGEST_SHOWN_BITS = 128
-"""Longer integers are described: Python refuses to print those past 4300 digits, and nobody reads them."""
+"""Longer integers are described: Python refuses to print those of more than 4300 digits, and nobody reads them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """One fault: the key path it is at ("" for the whole file), and the value, what is allowed and the fix."""
+    """One fault: its key path ("" for the whole file), and the problem: the value, what is allowed and the fix."""
 
     path: str
     problem: str
 
     def under(self, section: str) -> Fault:
-        """The same fault seen from a level further out."""
+        """The same fault with its path below `section`."""
         return replace(self, path=join(section, self.path))
 
 
@@ -76,7 +76,7 @@ def key_name(key: Any) -> str:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    """`; did you mean 'x'?`, or nothing if no known name is near."""
     nearest = difflib.get_close_matches(str(name)[:100], list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 

@@ -1,4 +1,4 @@
-"""What a rule across keys is, and the check of all of them.
+"""Rules across keys, and the check of all of them.
 
 A rule names the key path it blames and takes the values it looks at. It runs when all of them are sound on their own, so a
 fault in one place hides none elsewhere.

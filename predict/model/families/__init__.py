@@ -2,7 +2,7 @@
 here.
 
 Names and defaults are those of the `transformers` configuration classes. Dropout is taken as 0, as pre-training sets it. Of
-a vision-language model the text decoder is read (`text_config`), and its vision tower is left out.
+a vision-language model the text decoder is read (`text_config`), and its vision tower is ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What an architecture is described by: the keys of its `config.json`, and which of its layers differ.
+"""Description of an architecture: the keys of its `config.json`, and which of its layers differ.
 
-A field that a key sets is one of ModelSpec, or of a part of it (`experts.topk`), or of how its layers are laid out
-(`pattern.interval`).
+A key sets a field of ModelSpec, of one of its parts (`experts.topk`), or of the pattern of its layers (`pattern.interval`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ GATED_ACTIVATIONS = ("silu", "swish")
 PLAIN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_10", "quick_gelu", "mish", "laplace", "tanh", "sigmoid")
 MOST_LAYERS = 100_000
-"""Far beyond any model; each layer may be of a kind of its own, and is written down."""
+"""Far more than any model has; the kind of each layer is kept in memory."""
 
 LAYER_TYPES = "layer_types"
 DENSE_LAYERS = "mlp_only_layers"
@@ -49,7 +48,7 @@ class LayerPattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Number:
-    """A value that is no whole number, under the names that configs give it."""
+    """A value that is not a whole number, under the names that configs give it."""
 
     names: tuple[str, ...]
     default: float | None

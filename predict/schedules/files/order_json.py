@@ -19,7 +19,7 @@ from sampling.files.schema import build
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacementEntry:
-    """Which stage each chunk of a rank holds, and of which chain each chunk is."""
+    """The stage that each chunk of a rank holds, and the chain of each chunk."""
 
     stages: tuple[tuple[Count, ...], ...]
     chains: tuple[Count, ...]
@@ -60,7 +60,7 @@ def load(text: str) -> Order:
     rows = tuple(_row(rank, row) for rank, row in enumerate(file.per_rank))
     chunks = 1 + max(int(row[:, 2].max()) for row in rows)
     if chunks > max(map(len, rows)):
-        raise ConfigError(f"per_rank: {chunks} chunks a rank, but no rank has as many actions; count chunks from 0")
+        raise ConfigError(f"per_rank: {chunks} chunks per rank, but no rank has as many actions; count chunks from 0")
     given = file.placement
     placement = Placement(stages=given.stages, chains=given.chains) if given else loop(len(rows), chunks)
     share = 1 + max(int(row[:, 1].max()) for row in rows)
@@ -72,7 +72,7 @@ def _row(rank: int, row: list[Any]) -> Rows:
     for index, entry in enumerate(row):
         if not _is_entry(entry):
             raise ConfigError(
-                f"per_rank[{rank}][{index}]: {json.dumps(entry)} is no action; write [kind, microbatch, chunk] with a kind "
+                f"per_rank[{rank}][{index}]: {json.dumps(entry)} is not an action; write [kind, microbatch, chunk] with a kind "
                 f"of {', '.join(KINDS)}, and 1 after them for half of a pair"
             )
         made[index] = CODE[entry[0]], entry[1], entry[2], *(entry[3:] or [0])

@@ -1,4 +1,4 @@
-"""Orders in torch's CSV of pipeline actions: a row a rank, a cell an action, empty cells for idle slots.
+"""Orders in torch's CSV of pipeline actions: one row per rank, one cell per action, empty cells for idle slots.
 
 A cell is stage, kind and microbatch, as in 3F0: F, I (gradient of the input), W (gradient of the weights) or B (both).
 A pair is (0F1;7B0)OVERLAP_F_B. This is what `_PipelineScheduleRuntime._load_csv` of torch.distributed.pipelining reads
@@ -60,7 +60,7 @@ def _cells(stages: Sequence[int], row: Rows) -> list[str]:
 def load(text: str) -> Order:
     """The order of a CSV; stages of a rank become its chunks, in ascending order. ConfigError names row, cell and fault.
 
-    Actions that only communicate are left out: the engine times transfers by itself.
+    Actions that only communicate are ignored: the engine times transfers by itself.
     """
     try:
         table = [row for row in csv.reader(io.StringIO(text)) if row]
@@ -68,7 +68,7 @@ def load(text: str) -> Order:
         raise ConfigError(f"not valid CSV: {error}; mend the file") from None
     read = [list(_read_row(rank, row)) for rank, row in enumerate(table)]
     if not any(read):
-        raise ConfigError("no actions; give a row a rank of cells like 0F0, 0I0, 0W0, 0B0")
+        raise ConfigError("no actions; give one row per rank, of cells like 0F0, 0I0, 0W0, 0B0")
     stages = [sorted({stage for _, _, stage, _ in row}) for row in read]
     _check_stages(stages)
     microbatches = 1 + max(microbatch for row in read for _, microbatch, _, _ in row)
@@ -101,11 +101,13 @@ def _read(rank: int, column: int, action: str, cell: str) -> tuple[Kind, int, in
     found = ACTION.fullmatch(action.strip())
     if not found:
         raise ConfigError(
-            f"row {rank + 1}, cell {column + 1}: {cell!r} is no action; write stage, F, I, W or B, and microbatch, like 3F0"
+            f"row {rank + 1}, cell {column + 1}: {cell!r} is not an action; write stage, F, I, W or B, and microbatch, like 3F0"
         )
     stage, letter, microbatch = found.groups()
     if max(len(stage), len(microbatch)) > LONGEST_NUMBER:
-        raise ConfigError(f"row {rank + 1}, cell {column + 1}: {cell[:40]!r}: no pipeline has so many; mend the number")
+        raise ConfigError(
+            f"row {rank + 1}, cell {column + 1}: {cell[:40]!r} is larger than any pipeline; mend the number"
+        )
     return KIND_OF[letter], int(microbatch), int(stage)
 
 

@@ -140,14 +140,14 @@ def test_a_batch_that_does_not_divide_names_the_nearest_that_do(
 ) -> None:
     assert main(["one-batch", timed[0], "--target-nodes", "3"]) == 2
     error = capsys.readouterr().err
-    assert "--target-nodes: 3: batch.global = 32 is no multiple of batch.micro · dp = 2 · 3" in error
+    assert "--target-nodes: 3: batch.global = 32 is not a multiple of batch.micro · dp = 2 · 3" in error
     assert "give 1 or 2 or 4 or 8" in error
 
 
 def test_ranks_that_do_not_divide_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, plan={"pp": 4, "dp": 1})
     assert main(["one-batch", path, "--target-nodes", "3"]) == 2
-    assert "6 ranks are no multiple of tp · pp · cp = 4; give 2 or 4 or 8" in capsys.readouterr().err
+    assert "6 ranks are not a multiple of tp · pp · cp = 4; give 2 or 4 or 8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

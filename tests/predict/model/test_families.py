@@ -422,7 +422,7 @@ WRONG: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("gemma2", {"hidden_activation": "relu"}, "hidden_activation", ["'relu'", "not modelled yet"]),
     ("gpt_neox", {"rotary_pct": True}, "rotary_pct", ["true", "share"]),
     ("phi3", {"is_encoder_decoder": True}, "is_encoder_decoder", ["decoder-only"]),
-    ("phi3", {"mlp_bias": True}, "mlp_bias", ["no part of phi3", "llama"]),
+    ("phi3", {"mlp_bias": True}, "mlp_bias", ["not part of phi3", "llama"]),
     ("phi3", {"mamba_d_state": 16}, "mamba_d_state", ["state-space"]),
     ("phi3", {"image_size": 224}, "image_size", ["vision"]),
 ]

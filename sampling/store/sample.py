@@ -21,11 +21,13 @@ MEASUREMENT_COLUMNS = (
     "session",
     "origin",
     "state",
+    "clock_mhz",
+    "power_w",
+    "launch_us",
 )
-DEFAULTS: Mapping[str, Any] = {"origin": "", "state": "burst"}
+DEFAULTS: Mapping[str, Any] = {"origin": "", "state": "burst", "clock_mhz": None, "power_w": None, "launch_us": None}
 """Values of columns that older files lack."""
-FORMER_COLUMNS = ("clock_mhz", "power_w", "launch_us")
-"""Columns that older files have; they are not read."""
+MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,12 @@ class Sample:
     """Empty for a row of our own sampler, `imported` for a published one, `filled: …` for a phase that nobody timed."""
     state: State = "burst"
     """`burst`: each repeat on a rested device; `sustained`: after a second of the same work, at the clock that power allows."""
+    clock_mhz: float | None = None
+    """Clock of the multiprocessors at the end of the timing; None where the device does not report it."""
+    power_w: float | None = None
+    launch_us: float | None = None
+    """Time that the host adds to a call that it launches kernel by kernel: its time minus that of a replayed graph; None
+    where no graph could be captured."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sampling.catalogue import make_call
 from sampling.errors import SamplesError
 from sampling.files.disk import replacing
-from sampling.store.sample import DEFAULTS, FORMER_COLUMNS, MEASUREMENT_COLUMNS, Sample
+from sampling.store.sample import DEFAULTS, MAY_BE_UNKNOWN, MEASUREMENT_COLUMNS, Sample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ def read_samples(directory: Path, names: Collection[str] | None = None) -> dict[
         if names is not None and path.stem not in names:
             continue
         try:
-            table = pd.read_parquet(path).drop(columns=list(FORMER_COLUMNS), errors="ignore")
+            table = pd.read_parquet(path)
         except (OSError, ValueError) as error:
             raise SamplesError(f"{path}: cannot be read as parquet ({error}); restore or delete it") from None
         absent = [column for column in MEASUREMENT_COLUMNS if column not in table.columns]
@@ -43,6 +44,7 @@ def iterate_samples(tables: Mapping[str, pd.DataFrame]) -> Iterator[Sample]:
         columns = [column for column in table.columns if column not in MEASUREMENT_COLUMNS]
         for row in table.to_dict("records"):
             measured = {str(key): _plain(row[key]) for key in MEASUREMENT_COLUMNS}
+            measured |= {key: None for key in MAY_BE_UNKNOWN if measured[key] is None or math.isnan(measured[key])}
             yield Sample(call=make_call(name, {column: _plain(row[column]) for column in columns}), **measured)
 
 

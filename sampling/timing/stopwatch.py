@@ -1,4 +1,4 @@
-"""Clocks for a run on the host; a device has its own timer (`sampling.timing.gpu_timer`)."""
+"""Clocks for a run on the host; a device has its own (`sampling.timing.gpu_clock`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 
 Stopwatch = Callable[[Callable[[], None]], float]
-"""Does the run; returns its µs."""
+"""Do the run; µs that it took."""
 
 
 def wall_stopwatch(run: Callable[[], None]) -> float:
-    """µs of wall-clock time, for communication and for compute on several threads."""
+    """µs by the wall clock: for communication, and compute on several threads."""
     start = time.perf_counter_ns()
     run()
     return (time.perf_counter_ns() - start) / 1e3
 
 
 def thread_stopwatch(run: Callable[[], None]) -> float:
-    """µs of this thread's CPU time, for compute on one thread: preemption does not count."""
+    """µs of this thread's CPU time: compute on one thread, untouched by preemption."""
     start = time.thread_time_ns()
     run()
     return (time.thread_time_ns() - start) / 1e3

@@ -68,6 +68,13 @@ class ModuleWorkload:
     def _slot(self) -> _Slot:
         return self._slots[self._turn % len(self._slots)]
 
+    def forget(self) -> None:
+        """Drop every graph, so that the next backward follows a forward on the current stream."""
+        for slot in self._slots:
+            slot.output = None
+            for weight in slot.module.parameters():
+                weight.grad = None
+
     def rotates_through(self, cache_bytes: float) -> bool:
         """Whether the other modules displace one's weights from a cache of this size before its next turn."""
         others = [sum(weight.nbytes for weight in slot.module.parameters()) for slot in self._slots[1:]]

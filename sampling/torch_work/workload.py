@@ -51,6 +51,13 @@ class AutogradWorkload:
         others = [copy.size_bytes() for copy in self._copies[1:]]
         return sum(others) >= 2 * cache_bytes
 
+    def forget(self) -> None:
+        """Drop every graph, so that the next backward follows a forward on the current stream."""
+        for copy in self._copies:
+            copy.output = None
+            for tensor in (*copy.inputs, *copy.weights):
+                tensor.grad = None
+
     def prepare(self, phase: Phase) -> None:
         self._turn += 1
         copy = self._current()
@@ -127,6 +134,9 @@ class PhaseWorkload:
     def __init__(self, copies: Sequence[Mapping[Phase, Callable[[], object]]]) -> None:
         self._copies = copies
         self._turn = 0
+
+    def forget(self) -> None:
+        """Nothing to do: there is no graph."""
 
     def prepare(self, phase: Phase) -> None:
         self._turn += 1

@@ -26,6 +26,13 @@ class Rotates(Protocol):
 
 
 @runtime_checkable
+class Forgets(Protocol):
+    """A workload that can drop its graphs: backward runs on the stream of its forward, which must be the captured one."""
+
+    def forget(self) -> None: ...
+
+
+@runtime_checkable
 class Noted(Protocol):
     """A workload that says which of several kernels computes it; empty if there is nothing to say."""
 

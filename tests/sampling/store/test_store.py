@@ -49,26 +49,27 @@ def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
 
 
 def test_rows_of_both_states_of_a_device_are_kept_side_by_side(tmp_path: Path) -> None:
-    burst, sustained = GEMM, replace(GEMM, state="sustained", time_us=1.7)
+    burst = replace(GEMM, clock_mhz=1980.0, power_w=310.5, launch_us=4.2)
+    sustained = replace(GEMM, state="sustained", time_us=1.7, clock_mhz=1650.0)
     for sample in (burst, sustained):
         append_to_journal(tmp_path, sample)
     fold_journal(tmp_path)
     assert stored(tmp_path) == [burst, sustained]
-    again = replace(GEMM, time_us=1.6)
-    append_to_journal(tmp_path, again)
+    append_to_journal(tmp_path, GEMM)
     fold_journal(tmp_path)
-    assert stored(tmp_path) == [burst, sustained, again]
+    assert stored(tmp_path) == [burst, sustained, GEMM]
 
 
-def test_rows_from_before_the_states_are_bursts_and_former_columns_are_not_read(tmp_path: Path) -> None:
+def test_rows_from_before_the_states_are_bursts_of_an_unknown_clock(tmp_path: Path) -> None:
     append_to_journal(tmp_path, GEMM)
     fold_journal(tmp_path)
     path = tmp_path / "gemm.parquet"
-    pd.read_parquet(path).drop(columns="state").assign(clock_mhz=1980.0).to_parquet(path)
+    younger = ["state", "clock_mhz", "power_w", "launch_us"]
+    pd.read_parquet(path).drop(columns=younger).to_parquet(path)
     assert stored(tmp_path) == [GEMM]
-    append_to_journal(tmp_path, replace(GEMM, state="sustained"))
+    append_to_journal(tmp_path, replace(GEMM, state="sustained", power_w=700.0))
     fold_journal(tmp_path)
-    assert stored(tmp_path) == [GEMM, replace(GEMM, state="sustained")]
+    assert stored(tmp_path) == [GEMM, replace(GEMM, state="sustained", power_w=700.0)]
 
 
 def test_a_good_burst_does_not_take_the_place_of_a_sustained_row(tmp_path: Path) -> None:

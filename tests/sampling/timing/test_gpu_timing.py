@@ -1,4 +1,4 @@
-"""What only a GPU can show: kernels that are not on a CPU, events, and the two states of a real device."""
+"""What only a GPU can show: kernels that are not on a CPU, events, graphs, and the two states of a real device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sampling.errors import SamplesError, SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import detect_hardware
 from sampling.operators.attention import Attention
-from sampling.operators.experts import GroupedGemm
+from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
@@ -83,13 +83,34 @@ def timed(call: Call, device: torch.device, cluster: Cluster) -> tuple[list[Samp
     return rows, notes
 
 
-def test_both_states_of_a_large_product_are_timed(device: torch.device, cluster: Cluster) -> None:
+def test_both_states_of_a_large_product_are_timed_with_clock_and_launch(device: torch.device, cluster: Cluster) -> None:
     rows, notes = timed(Gemm(dtype="bf16", m=4096, n=8192, k=8192), device, cluster)
     assert not notes
     assert [(row.phase, row.state) for row in rows[:2]] == [("forward", "burst"), ("forward", "sustained")]
     burst, sustained = rows[:2]
     assert not burst.quarantine
     assert sustained.time_us > 0.8 * burst.time_us
+    assert burst.launch_us is not None
+    assert burst.launch_us < burst.time_us
+
+
+def test_launching_many_small_kernels_costs_more_than_running_them(device: torch.device, cluster: Cluster) -> None:
+    call = ExpertMLP(
+        dtype="bf16",
+        tokens=64,
+        hidden=256,
+        inter=256,
+        topk=2,
+        experts=8,
+        ep=1,
+        tp=1,
+        gated=True,
+        distribution="balanced",
+    )
+    rows, _ = timed(call, device, cluster)
+    forward = next(row for row in rows if (row.phase, row.state) == ("forward", "burst"))
+    assert forward.launch_us is not None
+    assert forward.launch_us > 0.2 * forward.time_us
 
 
 def test_experts_have_grouped_kernels(device: torch.device) -> None:

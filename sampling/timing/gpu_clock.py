@@ -1,4 +1,4 @@
-"""Times runs on a CUDA or HIP device: by events on its stream, with cold caches."""
+"""Timing on a CUDA or HIP device: events on its stream, a cache that is flushed, the device's own readings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable
 
 import torch
 
-from sampling.hardware.device_clock import device_clock_mhz
+from sampling.call import Phase
+from sampling.hardware.power import Reading, read_device
+from sampling.timing.graph_replay import replayed_us
 from sampling.torch_work.workload_protocols import Rotates, Workload
 
 FLUSH_FACTOR = 2.0
-"""Bytes written to flush a cache, as a multiple of its size."""
+"""Size of what is written to flush a cache, over the cache's own."""
 
 
-class GpuTimer:
-    """The `DeviceTimer` of a GPU whose last-level cache holds `cache_bytes`, or more if the driver says so."""
+class GpuClock:
+    """The `Instrument` of a device whose last-level cache holds `cache_bytes`, or more if the driver says so."""
 
     def __init__(self, device: torch.device, cache_bytes: float) -> None:
         self._device = device
@@ -23,10 +25,13 @@ class GpuTimer:
         self._scratch = torch.empty(int(FLUSH_FACTOR * self._cache_bytes), dtype=torch.int8, device=device)
         self._fill = 0
 
-    def flush_caches(self, workload: Workload) -> None:
+    def chill(self, workload: Workload) -> None:
         if not (isinstance(workload, Rotates) and workload.rotates_through(self._cache_bytes)):
-            self._fill = self._fill % 126 + 1
-            self._scratch.fill_(self._fill)
+            self._flush()
+
+    def _flush(self) -> None:
+        self._fill = self._fill % 126 + 1
+        self._scratch.fill_(self._fill)
 
     def isolated(self, run: Callable[[], None]) -> float:
         self.synchronize()
@@ -41,6 +46,9 @@ class GpuTimer:
         end.record()
         return lambda: float(start.elapsed_time(end) * 1e3)
 
+    def replayed(self, workload: Workload, phase: Phase) -> float | None:
+        return replayed_us(workload, phase, self._device, flush=self._flush, isolated=self.isolated)
+
     def synchronize(self) -> None:
         torch.cuda.synchronize(self._device)
 
@@ -51,5 +59,5 @@ class GpuTimer:
     def now_s(self) -> float:
         return time.monotonic()
 
-    def clock_mhz(self) -> float | None:
-        return device_clock_mhz(self._device)
+    def reading(self) -> Reading:
+        return read_device(self._device)

@@ -57,8 +57,9 @@ def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window:
         return [], []
     own = family.pattern.mixer
     allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
-    if own not in allowed.values():
-        allowed[own] = own
+    if own not in MIXERS.values():
+        # transformers calls every mixer with a recurrence so
+        allowed["linear_attention"] = own
     either = f"one of {', '.join(allowed)}"
     if not isinstance(types, list):
         return [], [

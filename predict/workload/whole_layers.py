@@ -34,7 +34,7 @@ def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
 
     Attention in a window is timed as full attention of a layer that is otherwise alike.
     """
-    if model.latent is not None or kind.mixer == "linear":
+    if model.latent is not None or kind.mixer not in ("full", "sliding"):
         return None
     return replace(kind, mixer="full")
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
+from sampling.errors import SamplesError
+from sampling.files.faults import Fault, shown
+from sampling.files.schema import read
 from sampling.store.profiles import DATA
 
 LEAST_ROWS = 5
 """Validation runs below which their quantile says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationFile:
+    """The keys of a profile's validation runs; `error` of a row is predicted / measured − 1."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
+
+    rows: tuple[Mapping[str, Any], ...]
+    summary: Mapping[str, Any]
+
+    def contradictions(self) -> Iterator[Fault]:
+        for index, row in enumerate(self.rows):
+            error = row.get("error") if isinstance(row, Mapping) else None
+            if not isinstance(error, int | float) or not -1 < error < math.inf:
+                yield Fault(path=f"rows[{index}].error", problem=f"{shown(error)} is not a relative error above -1")
 
 
 def validation_path(profile: str) -> Path:
@@ -20,12 +41,14 @@ def validation_path(profile: str) -> Path:
 def profile_error(profile: str) -> float | None:
     """Half-width in log time at 90 %: the conformal quantile of |log error| over the profile's validation runs.
 
-    None with fewer than LEAST_ROWS runs.
+    None with fewer than LEAST_ROWS runs. Raises SamplesError for a damaged file.
     """
     path = validation_path(profile)
     if not path.is_file():
         return None
-    errors = sorted(abs(math.log1p(row["error"])) for row in json.loads(path.read_text())["rows"])
+    fix = "restore the file, or write it anew with `predict validate`"
+    rows = read(ValidationFile, path, error=SamplesError, fix=fix).rows
+    errors = sorted(abs(math.log1p(row["error"])) for row in rows)
     if len(errors) < LEAST_ROWS:
         return None
     return errors[min(len(errors) - 1, math.ceil(0.9 * (len(errors) + 1)) - 1)]

@@ -1,0 +1,43 @@
+"""The error that a profile's validation runs showed, from the file that `predict validate` keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict.prices import profile_error as module
+from sampling.errors import SamplesError
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "DATA", tmp_path)
+    path = module.validation_path("mine")
+    path.parent.mkdir()
+    return path
+
+
+def write(path: Path, errors: list[Any]) -> None:
+    path.write_text(json.dumps({"version": 1, "rows": [{"error": error} for error in errors], "summary": {}}))
+
+
+def test_it_is_the_largest_error_of_a_few_runs(kept: Path) -> None:
+    write(kept, [0.02, -0.1, 0.01, 0.03, 0.05])
+    assert module.profile_error("mine") == pytest.approx(-math.log(0.9))
+
+
+def test_too_few_runs_show_no_error(kept: Path) -> None:
+    assert module.profile_error("mine") is None
+    write(kept, [0.02] * (module.LEAST_ROWS - 1))
+    assert module.profile_error("mine") is None
+
+
+@pytest.mark.parametrize("error", [None, "small", -1, float("nan"), float("inf")])
+def test_a_damaged_file_is_an_error_that_names_it(kept: Path, error: Any) -> None:
+    write(kept, [0.02, error, 0.01, 0.03, 0.05])
+    with pytest.raises(SamplesError, match=r"mine-steps\.json: rows\[1\]\.error: .* is not a relative error"):
+        module.profile_error("mine")

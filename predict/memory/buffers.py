@@ -9,15 +9,13 @@ gradients, part of an action's working set (`state`); tokens sent to experts, pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import StateBytes, weight_bytes
-from predict.memory.units import ChunkUnits
-from predict.model.layer_kinds import LayerKind
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
-from sampling.cells.matrices import Shape, products_on_rank
+from sampling.cells.matrices import Shape
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
@@ -40,10 +38,10 @@ P2P_IN_FLIGHT = 2
 
 
 def tensor_buffers(
-    run: TrainingRun, profile: MemoryProfile, chunks: Iterable[ChunkUnits], state: StateBytes
+    run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape], state: StateBytes
 ) -> tuple[Buffer, ...]:
-    """The buffers of one rank that torch's allocator counts."""
-    found = [_dummy_gradients(run, profile, chunks), _ddp_buckets(run, state), _p2p(run), _blas(run)]
+    """The buffers of one rank that torch's allocator counts; `linear_shapes` are the distinct shapes of the rank's linear modules."""
+    found = [_dummy_gradients(run, profile, linear_shapes), _ddp_buckets(run, state), _p2p(run), _blas(run)]
     return tuple(buffer for buffer in found if buffer.size_bytes)
 
 
@@ -87,27 +85,12 @@ def communicators_of(run: TrainingRun) -> int:
     return sum(ranks > 1 for ranks in groups)
 
 
-def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, chunks: Iterable[ChunkUnits]) -> Buffer:
+def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape]) -> Buffer:
     size = 0.0
     if profile.dummy_gradients and run.execution.fuse_gradients:
-        rank = RankShare(run=run)
-        kinds = {unit.kind for chunk in chunks for unit in chunk.units if unit.kind is not None}
-        shapes = {shape for kind in kinds for shape in _linear_shapes(rank, kind)}
-        size = float(weight_bytes(run) * sum(rows * columns for rows, columns in shapes))
+        size = float(weight_bytes(run) * sum(rows * columns for rows, columns in linear_shapes))
     source = "Transformer Engine's module/base.py, get_dummy_wgrad: one a distinct shape, kept for good"
     return Buffer(name="dummy gradients", size_bytes=size, width_bytes=0.0, source=source)
-
-
-def _linear_shapes(rank: RankShare, kind: LayerKind) -> Iterator[Shape]:
-    """[out, in] of the linear modules of a layer on one rank."""
-    model, plan = rank.model, rank.plan
-    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
-    for matrices, ranks in (
-        (mixer.matrices(model), plan.tp),
-        (feed_forward.matrices(model), plan.tp),
-        (feed_forward.expert_matrices(model), plan.etp),
-    ):
-        yield from products_on_rank((matrix for matrix in matrices if matrix.is_linear), ranks).values()
 
 
 def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 from predict.memory.activations import Activations, unit_activations
 from predict.memory.profiles.memory_profile import MemoryProfile
-from predict.memory.state import gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
-from predict.memory.units import ChunkUnits, Unit
+from predict.memory.state import StateBytes, gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
+from predict.memory.units import ChunkUnits, Unit, linear_shapes
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.groups import groups_of
 from predict.workload.rank.share import RankShare
+from sampling.cells.matrices import Shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +50,19 @@ class ChunkMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitMemory:
-    """Bytes of one unit: what its actions take, and the gradients that its first backward allocates."""
+    """Bytes of one unit."""
 
+    state: StateBytes
+    linear_shapes: frozenset[Shape]
+    """[out, in] of its linear modules on one rank."""
     activations: Activations
     kept: float
+    """Bytes of `activations` that are not another unit's already."""
     backward_working: float
     gathered: float
     unreduced: float
     gradients: float
+    """Gradients that its first backward allocates."""
 
 
 class ChunkCounter:
@@ -97,15 +103,17 @@ class ChunkCounter:
     def _count(self, unit: Unit) -> UnitMemory:
         run, profile, groups = self._run, self._profile, self._groups
         activations = unit_activations(self._local, profile, unit)
-        gradients = 0.0 if profile.gradient_buffers else state_of_unit(run, profile, unit, groups).gradients
+        state = state_of_unit(run, profile, unit, groups)
         return UnitMemory(
+            state=state,
+            linear_shapes=linear_shapes(run, unit.kind) if unit.kind else frozenset(),
             activations=activations,
             kept=activations.kept_bytes,
             # the backward of the loss, or that of the product before it
             backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
             gathered=gathered_bytes(run, unit, groups),
             unreduced=unreduced_bytes(run, profile, unit, groups),
-            gradients=gradients,
+            gradients=0.0 if profile.gradient_buffers else state.gradients,
         )
 
 

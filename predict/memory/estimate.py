@@ -21,7 +21,7 @@ from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_
 from predict.memory.profiles import memory_profile_of
 from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.rank_memory import PeakMoment, RankBaseline, RankMemory
-from predict.memory.state import state_of_rank, update_bytes
+from predict.memory.state import StateBytes, update_bytes
 from predict.memory.units import Unit, chunks_of_ranks, weights_of_chunks
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
@@ -138,7 +138,9 @@ class MemoryModel:
 
     def baseline(self, rank: int) -> RankBaseline:
         run, profile, chunks = self.run, self.profile, self.units[rank]
-        state = state_of_rank(run, profile, chunks)
+        units = [self.counter.unit(unit) for chunk in chunks for unit in chunk.units]
+        state = sum((unit.state for unit in units), StateBytes())
+        shapes = frozenset().union(*{unit.linear_shapes for unit in units})
         slack = reserved_share(run, profile)
         return RankBaseline(
             rank=rank,
@@ -147,7 +149,7 @@ class MemoryModel:
             state=state,
             resident_gradients=state.gradients if profile.gradient_buffers else 0.0,
             update_working=update_bytes(run, profile, state),
-            tensors=tensor_buffers(run, profile, chunks, state),
+            tensors=tensor_buffers(run, profile, shapes, state),
             device=self._outside_allocator,
             slack_share=slack,
             slack_width=RESERVED_WIDTH if slack else 0.0,

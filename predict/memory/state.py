@@ -6,13 +6,12 @@ ZeRO-1 (Megatron's distributed optimizer) divides the optimizer state over the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predict.memory.profiles.memory_profile import MemoryProfile
-from predict.memory.units import ChunkUnits, Unit
+from predict.memory.units import Unit
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.groups import Groups, groups_of
+from predict.workload.rank.groups import Groups
 from predict.workload.rank.share import WIDER, RankShare
 from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -82,14 +81,6 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
         parameters=each.weights * (shard if zero >= 3 else whole) + each.copies * whole,
         gradients=each.gradients * (shard if zero >= 2 else whole),
         optimizer=each.optimizer * (shard if zero >= 1 else whole),
-    )
-
-
-def state_of_rank(run: TrainingRun, profile: MemoryProfile, chunks: Iterable[ChunkUnits]) -> StateBytes:
-    groups = groups_of(run)
-    return sum(
-        (state_of_unit(run, profile, unit, groups) for chunk in chunks for unit in chunk.units),
-        StateBytes(),
     )
 
 

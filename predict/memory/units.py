@@ -11,6 +11,7 @@ from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from predict.workload.whole_layers import layer_call
+from sampling.cells.matrices import Shape, products_on_rank
 
 Role = Literal["embedding", "layer", "joining", "head"]
 
@@ -97,3 +98,19 @@ def _further_tokens(run: TrainingRun) -> list[Unit]:
 def weights_of_chunks(chunks: tuple[ChunkUnits, ...]) -> Weights:
     """All weights of a rank, whose chunks these are."""
     return sum((unit.weights for chunk in chunks for unit in chunk.units), Weights())
+
+
+def linear_shapes(run: TrainingRun, kind: LayerKind) -> frozenset[Shape]:
+    """[out, in] of the linear modules of a layer on one rank, equal ones once."""
+    model, plan = run.model, run.plan
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    divided = (
+        (mixer.matrices(model), plan.tp),
+        (feed_forward.matrices(model), plan.tp),
+        (feed_forward.expert_matrices(model), plan.etp),
+    )
+    return frozenset(
+        shape
+        for matrices, ranks in divided
+        for shape in products_on_rank((matrix for matrix in matrices if matrix.is_linear), ranks).values()
+    )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from predict.memory.estimate import memory_of
+from predict.memory.estimate import MemoryModel, memory_of
 from predict.memory.profiles import memory_profile_of
-from predict.memory.state import bytes_per_parameter, state_of_rank
+from predict.memory.state import bytes_per_parameter
 from predict.memory.units import chunks_of_ranks, weights_of_chunks
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.weights import padded_vocabulary
@@ -78,7 +78,7 @@ def test_tensor_parallelism_divides_static_memory() -> None:
     """A peer shows 52.6 B parameters per rank for 405B on tp 8 · pp 8."""
     run = made("llama3.1-405b", **LARGE_VOCABULARY)
     assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
-    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    state = MemoryModel(run).baseline(0).state
     assert state.parameters == 2 * on_rank(run)
     assert state.total == (2 + 4 + 12) * on_rank(run)
 
@@ -97,7 +97,7 @@ def test_fsdp_shards_all_of_the_state() -> None:
     (rank,) = memory_of(run).ranks
     state = rank.parameters + rank.gradients + rank.optimizer
     assert state <= 16 * on_rank(run) / 64 * 1.001
-    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    state = MemoryModel(run).baseline(0).state
     assert state.total == pytest.approx(16 * on_rank(run) / 64)
 
 
@@ -106,20 +106,20 @@ def test_fsdp_shards_all_of_the_state() -> None:
 )
 def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> None:
     run = made("llama3-8b", plan__dp=8, plan__zero=zero)
-    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    state = MemoryModel(run).baseline(0).state
     assert state.total == pytest.approx(bytes_each * on_rank(run))
 
 
 def test_hybrid_sharding_divides_by_the_shard_group_alone() -> None:
     run = made("llama3-8b", plan__dp=16, plan__zero=1, plan__shard=8)
-    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    state = MemoryModel(run).baseline(0).state
     assert state.optimizer == pytest.approx(12 * on_rank(run) / 8)
 
 
 def test_experts_shard_over_their_own_group() -> None:
     run = made("mixtral-8x7b", plan__dp=16, plan__ep=8, plan__zero=1)
     weights = weights_of_chunks(chunks_of_ranks(run)[0])
-    state = state_of_rank(run, memory_profile_of(run), chunks_of_ranks(run)[0])
+    state = MemoryModel(run).baseline(0).state
     assert state.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
 
 

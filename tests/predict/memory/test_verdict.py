@@ -11,11 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from predict.memory.buffers import communicators_of, device_buffers, tensor_buffers
+from predict.memory.buffers import communicators_of, device_buffers
 from predict.memory.estimate import GIB, MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
 from predict.memory.peak import peak_of_order
 from predict.memory.profiles import memory_profile_of
-from predict.memory.state import state_of_rank
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import ConfigError
@@ -71,10 +70,10 @@ def test_the_terms_add_up() -> None:
     run = made("mixtral-8x7b", plan__pp=4, plan__dp=8, plan__ep=8)
     model = MemoryModel(run)
     order = registry.order("1f1b", ranks=4, chunks=1, microbatches=run.microbatches)
-    for rank, row, units, chunks in zip(memory_of(run).ranks, order.rows, model.units, model.chunks, strict=True):
-        state = state_of_rank(run, model.profile, units)
-        buffers = sum(buffer.size_bytes for buffer in tensor_buffers(run, model.profile, units, state))
-        tensors = state.total + buffers + peak_of_order(row, chunks).total
+    for rank, row, chunks in zip(memory_of(run).ranks, order.rows, model.chunks, strict=True):
+        baseline = model.baseline(rank.rank)
+        buffers = sum(buffer.size_bytes for buffer in baseline.tensors)
+        tensors = baseline.state.total + buffers + peak_of_order(row, chunks).total
         assert rank.allocated == pytest.approx(tensors)
         device = sum(buffer.size_bytes for buffer in device_buffers(run, model.profile))
         assert rank.peak == pytest.approx(1.048 * tensors + device)

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
-    """By mode, the benchmark's first. SamplesError for a benchmark of another run."""
+    """Mode → prediction, the benchmark's first. SamplesError for a benchmark of another run."""
     mode = options.profiling_mode or ("benchmark" if options.benchmark else "simulate")
     if mode != "simulate" and not options.benchmark:
         raise UserError(

@@ -53,7 +53,7 @@ def flag(name: str) -> str:
 
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:
-    """Those of the options that were given, as flags."""
+    """The options that were given, as flags."""
     return [flag(name) for name in names if getattr(options, name) not in (None, [], "")]
 
 

@@ -16,7 +16,7 @@ OWN_OPTIONS = {
     "memory": ("truth",),
     "runs": ("overrides",),
 }
-"""By what is validated, the options that go with it, --json and --rounds aside."""
+"""What is validated → the options that go with it, --json and --rounds aside."""
 
 
 def add(subcommands: Any) -> None:

@@ -1,7 +1,7 @@
 """The speed of light with stated efficiencies: what a call costs where nothing was sampled.
 
-The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`. What a GPU's kernels make of
-them by shape is told in `predict.prices.kernels`.
+The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`; `predict.prices.kernels` says
+how they depend on a kernel's shape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups that nobody sampled, by the two tiers of the network and what sampled groups take beside those."""
+"""Collectives of groups that were not sampled: the analytic time of the two tiers, times the ratio that sampled groups show."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sampling.hardware.cluster import Cluster
 
 KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 RANKS = (2, 4, 8, 16, 32)
-"""Of groups that samplers time."""
+"""Sizes of the groups that samplers time."""
 SMALLEST, LARGEST = 2**16, 2**27
-"""Of messages that they time; the ratio of one beyond is that of the nearest."""
+"""Sizes of the messages that they time; a message beyond has the ratio of the nearest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class NetworkCorrection:
         return self._ratios[key]
 
     def _found(self, call: Collective, between: bool, size_bytes: int, cluster: Cluster) -> float | None:
-        """Of the same kind of collective where any of it was sampled, else of all kinds."""
+        """The ratio for the same kind of collective where it was sampled, else for all kinds."""
         for kinds in ((type(call),), KINDS):
             probes = [probe for kind in kinds for probe in _groups(kind, between, size_bytes)]
             asked: list[Asked] = [(probe, "forward") for probe in probes]

@@ -34,20 +34,20 @@ HOP_IN_NODE = 0.09
 MESSAGE = 0.05
 """Share of a link's latency that every further message of an all-to-all costs: they are sent without waiting."""
 OWN_SHARD = 0.3
-"""Bytes on the link that moving a rank's own shard to where the result lies is worth, as a share of that shard."""
+"""Cost of moving a rank's own shard to the result, in bytes on the link, as a share of the shard."""
 FILLED = 1.2
-"""What a link reaches in the limit, over `efficiency.wire`, which is that of an all-reduce of 128 MiB: 0.80 of the peak in
+"""Bandwidth of a link in the limit, over `efficiency.wire`, which is that of an all-reduce of 128 MiB: 0.80 of the peak in
 these tables, and 0.8 on InfiniBand in published training runs."""
 CHUNKING = 0.65
 """κ: how much of the latency of chunks is left."""
 
 HOP_BETWEEN_NODES = 0.2
-"""As in a node, by NCCL's own figures: 2.7–5 µs a hop of a network beside 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
+"""The same between nodes, by NCCL's own figures: 2.7–5 µs per hop of a network, 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
 TREE_FILLED = 0.9
 """Bandwidth of trees over that of rings, in NCCL's own model (src/graph/tuning.cc)."""
 
 HALF_WIDTH: Mapping[str, float] = {"intra_node": 0.3, "inter_node": 0.6}
-"""Of a 90 % interval, in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
+"""Half-width of the 90 % interval in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
 0.24, and the largest all-reduces of 8 Hopper ranks, which their switches add up, 0.3 faster. Between nodes there is no public
 table to judge by."""
 

@@ -62,7 +62,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
 
 
 def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
-    """A GPU's models carry over to another GPU by its peaks, and say so; a CPU's and a GPU's have nothing in common."""
+    """SamplesError where one is a CPU and the other a GPU: only models of GPUs carry over, by the peaks of the two."""
     sampled = hardware_facts(bank.facts["provenance"]["hardware"])
     if sampled.name != cluster.gpu.name and "cpu" in (sampled.kind, cluster.gpu.kind):
         raise SamplesError(

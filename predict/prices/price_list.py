@@ -1,4 +1,4 @@
-"""From counted calls to times: measured where a regressor knows the call, its parts where it knows those, else analytic."""
+"""PriceList: the times of counted calls, measured where a regressor knows the call, its parts where it knows those, else analytic."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class PriceList:
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
         """Each counted call as one or more priced ones. Raises LookupError if no model knows an atomic call."""
         wanted = list(counted)
-        self.learn(wanted)
+        if any((one.call, one.phase) not in self._known for one in wanted):
+            self.learn(wanted)
         return tuple(
             Priced(call=unit.call, phase=unit.phase, count=unit.count * one.count, time=unit.time)
             for one in wanted
@@ -69,7 +70,7 @@ class PriceList:
         )
 
     def glue_us(self, whole: Counted) -> float | None:
-        """What a call takes longer in one piece than its parts add up to; None where it was never sampled whole."""
+        """Time of a call in one piece beyond the sum of its parts; None where it was never sampled whole."""
         (priced, *more) = self.priced([whole])
         if more or priced.call != whole.call:
             return None

@@ -1,4 +1,4 @@
-"""Which answers of a profile's models a run may use, and what another kernel than the sampled one takes."""
+"""WithinSamples: the answers of a profile's models that a run may use, corrected where its kernel or its group was not sampled."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from sampling.hardware.cluster import Cluster
 from sampling.operators.attention import Attention
 
 USUAL_BYTES = (2**16, 2**20, 2**23, 2**26)
-"""Of messages that samplers time."""
+"""Sizes of messages that samplers time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithinSamples:
-    """A fitted model, without what it makes of groups that no one sampled, or of other links than the sampled ones: of
-    those the two tiers of the network, corrected by the groups that were, tell more than a fit beyond its rows. Other sizes
-    than the sampled ones are its own.
+    """A fitted model without its extrapolations to groups or links that were not sampled: there the analytic times of the two
+    tiers, corrected by the sampled groups, are closer. Message sizes that were not sampled are the model's own.
 
-    Attention by a kernel that a framework names is the sampled one's time, by the ratio of the two kernels.
+    Attention by a kernel that a framework names takes the sampled kernel's time times the ratio of the two kernels.
     """
 
     fitted: CostModel

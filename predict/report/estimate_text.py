@@ -44,7 +44,7 @@ def _head(prediction: Prediction) -> list[str]:
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
-        f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} a GPU",
+        f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
         f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)}",
         f"  rests on    {_sources(prediction)}",
         f"  needs       {_smallest(prediction)}",
@@ -114,7 +114,7 @@ def _ledger(prediction: Prediction) -> RenderableType:
 
 
 def _percent(share: float) -> str:
-    """To a tenth; what rounds to nothing has no sign."""
+    """Percent to a tenth; a value that rounds to 0 has no sign."""
     return f"{round(share, 3) + 0.0:.1%}"
 
 
@@ -123,7 +123,7 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _stages(prediction: Prediction) -> RenderableType:
-    table = _table("pipeline ranks, a microbatch")
+    table = _table("pipeline ranks, per microbatch")
     for name in ("rank", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
     for index, stage in enumerate(prediction.stages):
@@ -133,7 +133,7 @@ def _stages(prediction: Prediction) -> RenderableType:
 
 
 def _hardware_sources(prediction: Prediction) -> str:
-    """What the figures of the hardware rest on, a line each."""
+    """The sources of the hardware's figures, one per line."""
     cited = prediction.provenance["sources"].items()
     return "\n".join(["sources:", *(f"  {figure}: {source}" for figure, source in cited)])
 

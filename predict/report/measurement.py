@@ -12,9 +12,9 @@ def measurement_text(measured: Measurement) -> str:
         f"{measured.run}: {duration(measured.median_us)} a step (median; p10 {duration(measured.p10_us)}, "
         f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
         f"  {len(measured.step_times_us)} steps on {ranks} rank(s) of {measured.threads} thread(s), "
-        f"{measured.dropped_steps} left out since other processes took the machine",
+        f"{measured.dropped_steps} dropped since other processes took the machine",
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
     ]
     if measured.noisy:
-        lines.append("  NOISY: other processes disturbed most steps; none could be left out")
+        lines.append("  NOISY: other processes disturbed most steps; none could be dropped")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LEAST_SHARE = 5e-4
-"""Of the step: below it a row of the ledger shows as 0.0 % in both columns."""
+"""Share of the step below which a row of the ledger would show 0.0 % in both columns."""
 
 
 def side_by_side(benchmark: Prediction, simulate: Prediction) -> RenderableType:
@@ -44,7 +44,7 @@ def side_by_side(benchmark: Prediction, simulate: Prediction) -> RenderableType:
 
 
 def _headings(*pair: Prediction) -> list[str]:
-    """Those of either ledger that weigh something, the heaviest first."""
+    """The headings that are not negligible in either ledger, the largest first."""
     weights: dict[str, float] = {}
     for one in pair:
         for name, time_us in one.breakdown_us.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Show = Callable[[float], str]
-"""How a number is written."""
+"""Writes a number as text."""
 
 
 def duration(time_us: float) -> str:

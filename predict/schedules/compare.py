@@ -16,18 +16,18 @@ from sampling.errors import InfeasibleError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What one schedule makes of the step; without a timeline where it cannot run these counts."""
+    """One schedule's step; without a timeline where it cannot run these counts."""
 
     name: str
     timeline: Timeline | None
     chunk_bytes: ArrayLike | None = None
-    """Of a chunk's activations, where they are known: one number, or by rank and chunk."""
+    """Bytes of a chunk's activations, where they are known: one number, or by rank and chunk."""
     cost: float = math.inf
     """The time by which it is compared."""
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's own account."""
     why_not: str | None = None
-    """Why it is no choice; None if it is one."""
+    """Why it is not a choice; None if it is one."""
     device_bytes: float | None = None
     """Expected peak of the fullest device, where a run's memory is known."""
     capacity_bytes: float | None = None
@@ -38,22 +38,22 @@ class Outcome:
 
     @property
     def copies(self) -> int:
-        """Of the model; a chunk is as many times as large as one of a schedule with a single copy."""
+        """Copies of the model; with n of them a chunk is n times as large as in a schedule with one."""
         return self.timeline.order.placement.chain_count if self.timeline else 1
 
     @property
     def peak_chunks(self) -> tuple[int, ...]:
-        """By rank, the most chunk activations alive at once in the schedule's own account; empty without a timeline."""
+        """The most chunk activations alive at once in the schedule's own account, by rank; empty without a timeline."""
         return self.timeline.peak_chunks(self.released_by_b) if self.timeline else ()
 
     @property
     def peak_chunks_until_w(self) -> tuple[int, ...] | None:
-        """As `peak_chunks`, every activation held until its W; None where the schedule counts so itself."""
+        """`peak_chunks` with every activation held until its W; None where the schedule counts so itself."""
         return self.timeline.peak_chunks() if self.timeline and self.released_by_b else None
 
     @property
     def peak_bytes(self) -> tuple[float, ...] | None:
-        """By rank, the bytes of the activations alive at once; None where they are not known."""
+        """Bytes of the activations alive at once, by rank; None where they are not known."""
         return self.timeline.peak_bytes(self.chunk_bytes) if self.timeline and self.chunk_bytes is not None else None
 
     @property
@@ -68,7 +68,7 @@ class Outcome:
         return not self.valid, float(f"{self.cost:.9g}"), self.memory, len(self.name), self.name
 
     def within(self, memory_limit: int | None) -> Outcome:
-        """The same, no choice if it holds more than the limit, in chunks of a single copy of the model."""
+        """The same, and not a choice if it holds more than the limit, in chunks of a single copy of the model."""
         if memory_limit is None or self.memory <= memory_limit:
             return self
         size = f" of {self.copies} × the size" if self.copies > 1 else ""
@@ -163,7 +163,7 @@ def _gib(size_bytes: float) -> str:
 
 
 def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
-    """Why → the names of those that are no choice for this reason."""
+    """Reason → the names of the schedules that it rules out."""
     found: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.why_not:

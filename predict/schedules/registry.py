@@ -30,7 +30,7 @@ def fitting(ranks: int, chunks: int, microbatches: int) -> list[str]:
 
 
 def fitting_in_words(ranks: int, chunks: int, microbatches: int) -> str:
-    """To follow "take another schedule"."""
+    """The schedules that run these counts, as words to follow "take another schedule"."""
     found = fitting(ranks, chunks, microbatches)
     return f": {', '.join(found)}" if found else ", none runs these"
 
@@ -113,7 +113,7 @@ def of_order(name: str, order: Order) -> Schedule:
     def supports(ranks: int, chunks: int, microbatches: int) -> str | None:
         if (ranks, chunks, microbatches) == held:
             return None
-        return "holds an order of {} ranks, {} chunks a rank and {} microbatches".format(*held)
+        return "holds an order of {} ranks, {} chunks per rank and {} microbatches".format(*held)
 
     return Schedule(
         name=name,

@@ -16,7 +16,7 @@ from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket, PricedBlock
-from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us
+from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us, with_windows
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
 from sampling.call import Call, Counted
@@ -24,9 +24,9 @@ from sampling.collectives.kinds import Collective
 
 TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER = "tp", "p2p", "dp_exposed", "pp_bubble", "optimizer", "other"
 GLUE = "glue"
-"""What sampled whole layers take beyond their operators."""
+"""Time of sampled whole layers beyond their operators."""
 HOST = "host"
-"""What launching kernels takes longer than they run."""
+"""Time that launching kernels takes beyond their own."""
 STRAGGLERS, OVERHEAD = "stragglers", "step_overhead"
 NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
 
@@ -67,11 +67,10 @@ def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, pric
 def _exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """The time by which the step would be shorter if tensors crossed the pipeline's edges at once."""
     times = chunk_times(ranks, order.placement)
-    step_us, at_once_us = (
-        step_time_us(simulate(order, each, blocking=run.blocks_on_sends), ranks)
-        for each in (times, replace(times, p2p=0.0))
+    with_sends, without = (
+        simulate(order, each, blocking=run.blocks_on_sends) for each in (times, replace(times, p2p=0.0))
     )
-    return step_us - at_once_us
+    return step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without))
 
 
 def heading(call: Call) -> str:

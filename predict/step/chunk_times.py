@@ -1,4 +1,4 @@
-"""From priced chunks to the engine's input, as they are and with one kind of call at a time at its bound."""
+"""Chunk times: the schedule engine's input, made of priced chunks; one set of times, or many at once for the interval."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from predict.step.priced_rank import PricedRank
 
 Floats = NDArray[np.float64]
 Value = Callable[[Bucket], Floats]
-"""What counts of a bucket: its time, or a time for each of many cases, shape (sets,)."""
+"""Times of a bucket in µs, shape (sets,)."""
 
 
 def chunk_times(ranks: tuple[PricedRank, ...], placement: Placement, value: Value | None = None) -> ChunkTimes:
-    """Times by rank and chunk, and by edge the send over it; with `value` of many sets, they lead."""
+    """Times by rank and chunk, and of the send over each edge; the medians, or the sets that `value` gives, on a leading axis."""
     of = value or _median
 
     def table(bucket_of: str) -> Floats:
@@ -41,7 +41,7 @@ def _median(bucket: Bucket) -> Floats:
 
 
 def _edges(ranks: tuple[PricedRank, ...], placement: Placement, of: Value) -> Floats:
-    """(sets, stages − 1): by edge the send from its stage; the slower one where two chains share it."""
+    """Times of the sends, shape (sets, stages − 1); where two chains share an edge, the slower one."""
     sends = [
         [of(ranks[rank].chunks[chunk].send) for rank, chunk in holders]
         for holders in _holders_by_stage(placement)[: placement.depth - 1]

@@ -1,7 +1,9 @@
-"""The step's 90 % interval: each kind of call pushed to its bounds through the schedule, then combined.
+"""The step's 90 % interval. Its width comes from three things, which add in quadrature:
 
-Errors of one kind of call (name and phase) move together, since one model predicts them all; errors of different kinds
-are independent, and so is that of the composition itself. Independent contributions add in quadrature.
+- each kind of call (name and phase), pushed to the bounds of its `Times` through the schedule: errors of one kind move
+  together, since one model predicts them all, and errors of different kinds are independent;
+- the host's launch floor (FLOOR_WIDTH);
+- the composition error (`predict.step.composition_error`): what no single call's interval covers.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ Floats = NDArray[np.float64]
 Kind = tuple[str, str]
 Side = Literal["high", "low"]
 COMMON_SHARE = 0.35
-"""Of an analytic call's half-width, what all calls of its kind share: on public tables the bias of a kind on a GPU is about a
+"""Share of an analytic call's half-width that is common to all calls of its kind: on public tables the bias of a kind on a GPU is about a
 third of the spread of its shapes (products 3-5 of 16-22 %, attention 5-10 of 23-44 %)."""
 FLOOR = ("host", "launch")
 FLOOR_WIDTH = 0.15
-"""Of the host's launch floor: 1.0-1.3 ms about 1.1 in published stacks."""
+"""Half-width of the host's launch floor, as a share of it: 1.0-1.3 ms about 1.1 in published stacks."""
 SIDES: tuple[Side, Side] = ("high", "low")
 
 
@@ -45,7 +47,7 @@ class Interval:
 def step_interval(
     step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float, *, blocking: bool = False
 ) -> Interval:
-    """Bounds about `step_us`. `composition_error` is the half-width in log time of what no call's interval covers."""
+    """The 90 % bounds about `step_us`; `composition_error` is a half-width in log time."""
     kinds = sorted({_kind(unit) for block in _blocks(ranks) for unit in block.all_units()})
     if any(block.block.floor_us for block in _blocks(ranks)):
         kinds.append(FLOOR)
@@ -76,12 +78,12 @@ def _kind(unit: Priced) -> Kind:
 
 
 def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side: Side, *, blocking: bool) -> Floats:
-    """By how much the step changes when one kind of call at a time takes its bound."""
+    """Change of the step time in µs when one kind of call at a time takes its bound, shape (kinds,)."""
     place = {kind: index for index, kind in enumerate(kinds, start=1)}
     known: dict[int, Floats] = {}
 
     def pushed(units: Units) -> Floats:
-        """The calls' time as it is, then with each kind at its bound, shape (1 + kinds,)."""
+        """The calls' median time, then their time with each kind at its bound, shape (1 + kinds,)."""
         sums = np.full(1 + len(kinds), sum(unit.total_us for unit in units))
         for unit in units:
             bound = unit.time.high_us if side == "high" else unit.time.low_us
@@ -108,7 +110,7 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side
 
 
 def _after(rank: PricedRank, of: Callable[[Bucket], Floats]) -> Floats:
-    """What follows the pipeline in each case; what hides communication stays as long as it is."""
-    reduction, collection = of(rank.gradient_reduction), of(rank.parameter_all_gather)
-    exposed = rank.exposed_reduction_of(reduction) + rank.exposed_all_gather_of(collection)
+    """Time after the pipeline in each case; the compute that hides communication keeps its median."""
+    reduction, all_gather = of(rank.gradient_reduction), of(rank.parameter_all_gather)
+    exposed = rank.exposed_reduction_of(reduction) + rank.exposed_all_gather_of(all_gather)
     return of(rank.blocking_reduction) + exposed + of(rank.optimizer)

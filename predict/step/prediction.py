@@ -87,7 +87,7 @@ class Prediction:
 
     @cached_property
     def stages(self) -> tuple[StageEstimate, ...]:
-        """By pipeline rank."""
+        """One estimate per pipeline rank."""
         return tuple(
             StageEstimate(
                 layers=of_rank.layers,

@@ -1,4 +1,4 @@
-"""Blocks with prices: the time of one, as it is and with each kind of call at its bound."""
+"""Priced blocks: the time of a block, at its median and with each kind of call at its bound."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from predict.workload.rank.blocks import Block, Blocks, Calls, plain
 Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]
 MOST_GLUE = 0.5
-"""Of a layer's parts; what a sampled layer takes beyond is noise, or another kernel than the parts' own."""
+"""Bound of the glue, as a share of the layer's parts; what a sampled layer takes beyond is noise, or another kernel."""
 LAUNCH_NORM = 4.0
 """Exponent of the norm in which kernels and their launches add, as memory and compute of a kernel do."""
 Value = Callable[[Units], Floats]
-"""What a sequence of calls takes in each of many cases, shape (cases,)."""
+"""Time of a sequence of calls in each of many cases, shape (cases,)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ class PricedOverlap:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PricedBlock:
-    """A block, its calls priced; `busy_us` is what they and the glue between them take, `median_us` with the host's floor
-    under it."""
+    """A block with its calls priced. `busy_us` is the time of its kernels and the glue between them; `median_us` is no shorter
+    than the host needs to launch them."""
 
     block: Block
     units: Units
@@ -57,7 +57,7 @@ class PricedBlock:
     median_us: float
 
     def value(self, of: Value, floors: Floats) -> Floats:
-        """Its time in each case; `floors` [cases] is what becomes of the host's floor there."""
+        """The block's time in each case; `floors`, shape (cases,), are factors on the host's launch floor."""
         busy = of(self.units) + self.glue_us
         for each in self.overlapped:
             communication = of(each.communication)
@@ -111,8 +111,8 @@ class BlockPrices:
         return self._known[id(block)]
 
     def _glue_us(self, block: Block) -> float:
-        """What a sampled layer of the same widths takes beyond its parts; no glue where none was sampled, which is the prior
-        that published runs of Megatron on A100 support."""
+        """Time of a sampled layer of the same widths beyond its parts; 0 where none was sampled, the prior that published runs of
+        Megatron on A100 support."""
         glue_us = self.prices.glue_us(block.whole) if block.whole else None
         return 0.0 if glue_us is None else _bounded(glue_us, total_us(self.prices.parts(block.whole)))  # type: ignore[arg-type]
 
@@ -146,8 +146,8 @@ def _bounded(glue_us: float, parts_us: float) -> float:
 
 
 def launched_us(busy_us: Time, floor_us: Time) -> Time:
-    """Kernels that take `busy_us` and that the host launches in `floor_us`: the longer of the two, and a little more where
-    they are alike, since some of the kernels are shorter than their launches and others longer."""
+    """Time of kernels that run for `busy_us` and that the host launches in `floor_us`: the longer of the two, and a little more
+    where they are close, since some kernels are shorter than their launches and others longer."""
     return joined_us(busy_us, floor_us, LAUNCH_NORM)
 
 

@@ -1,4 +1,4 @@
-"""A pipeline rank with prices: what its chunks' forwards, backwards and sends cost, its reduction and its step."""
+"""Priced ranks: the times of a pipeline rank's chunks, of its gradient reduction and parameter gather, and of its optimizer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from predict.workload.decompose import RankCalls, distinct_calls
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedChunk:
-    """Of one microbatch. The halves of the backward are empty where the schedule does not part it."""
+    """One microbatch of a chunk. The halves of the backward are empty where the schedule does not split it."""
 
     forward: Bucket
     backward: Bucket
@@ -36,9 +36,9 @@ Windows = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedRank:
-    """The calls of a rank with prices; reduction and all-gather count as far as they are exposed.
+    """The calls of a rank with prices; the gradient reduction and the parameter gather count by their exposed time.
 
-    The shares say how much of the last backward and of the first forward on the rank they may hide behind.
+    The shares are those of the last backward and of the first forward on the rank behind which they may hide.
     """
 
     chunks: tuple[PricedChunk, ...]
@@ -50,11 +50,11 @@ class PricedRank:
     optimizer: Bucket
     contention_slowdown: float = CONTENTION_SLOWDOWN
     windows: Windows = ((1.0, math.inf),)
-    """While which parts of the reduction may run (see `windows_of`)."""
+    """The time that each share of the gradient reduction has to hide in (see `windows_of`)."""
 
     @property
     def forward_us(self) -> float:
-        """Of one microbatch."""
+        """Forward of one microbatch through all chunks."""
         return sum(chunk.forward.median_us for chunk in self.chunks)
 
     @property
@@ -62,7 +62,7 @@ class PricedRank:
         return self.exposed_reduction_of(self.gradient_reduction.median_us)
 
     def exposed_reduction_of(self, reduction_us: Time) -> Time:
-        """What of a reduction that takes so long does not fit its windows."""
+        """The part of a gradient reduction of `reduction_us` that does not fit its windows."""
         if not self.reduction_share:
             return reduction_us
         hidden_us = reduction_us
@@ -76,24 +76,24 @@ class PricedRank:
         return self.exposed_all_gather_of(self.parameter_all_gather.median_us)
 
     def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
-        """What of a collection that takes so long does not fit beside the first forward."""
+        """The part of a parameter gather of `all_gather_us` that does not fit beside the first forward."""
         forward_us = least(all_gather_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
         return exposed_us(all_gather_us, forward_us, share=1.0, contention_slowdown=self.contention_slowdown)
 
     @property
     def exposed_us(self) -> float:
-        """What the replicas' communication adds to the step."""
+        """Time that communication between replicas adds to the step."""
         return self.blocking_reduction.median_us + self.exposed_reduction_us + self.exposed_all_gather_us
 
     @property
     def after_us(self) -> float:
-        """What follows the rank's last pipeline action."""
+        """Time after the rank's last pipeline action."""
         return self.exposed_us + self.optimizer.median_us
 
 
 def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
-    """Of each rank: by chunk, the part of its gradients that are ready no sooner than that chunk's, and the time from the
-    start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
+    """By rank and chunk: the share of the rank's gradients that are ready no sooner than the chunk's, and the time in µs from
+    the start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
     of_ranks = []
     for rows, start, end in zip(timeline.order.rows, timeline.start, timeline.end, strict=True):
         backward = rows[:, KIND] != KINDS.index("F")
@@ -105,7 +105,7 @@ def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
 
 
 def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[PricedRank, ...]:
-    """The ranks with the windows that a timeline leaves their reductions."""
+    """The ranks with the windows that a timeline leaves for their gradient reductions."""
     return tuple(replace(rank, windows=of) for rank, of in zip(ranks, windows_of(timeline), strict=True))
 
 
@@ -118,11 +118,11 @@ def price(run: TrainingRun, calls: Iterable[RankCalls], prices: PriceList) -> tu
 
 
 BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
-"""By kind of action, the bucket of a PricedChunk that it takes."""
+"""Kind of action → its bucket of a PricedChunk."""
 
 
 def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
-    """By rank and chunk, the number of actions of each kind in an order."""
+    """The number of actions of each kind in an order, by rank and chunk."""
     counts = []
     for row in order.rows:
         found = np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=order.chunks * len(KINDS))
@@ -147,8 +147,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
 
 
 def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
-    """When the last rank is done: its pipeline, then its gradients and its optimizer."""
-    ranks = with_windows(ranks, timeline)
+    """End of the last rank in µs: its pipeline, then its gradient reduction and its optimizer. `ranks` have the timeline's windows."""
     return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
 
 
@@ -163,5 +162,5 @@ def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:
 
 
 def _not_negative(bucket: Bucket) -> Bucket:
-    """A difference of measurements; noise must not make it a gain."""
+    """The bucket, or an empty one: a difference of measurements must not become a gain by noise."""
     return bucket if bucket.median_us >= 0 else Bucket()

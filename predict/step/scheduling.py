@@ -22,7 +22,7 @@ Predict = Callable[[TrainingRun], Prediction]
 
 
 def schedule(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Timeline:
-    """When each action of the run's schedule runs; a schedule that is solved is solved for these ranks' times.
+    """The timeline of the run's schedule; a schedule that is solved is solved for these ranks' times.
 
     InfeasibleError where the schedule cannot keep plan.memory_limit.
     """

@@ -1,4 +1,4 @@
-"""What waiting for the slowest of many ranks costs."""
+"""Stragglers: the cost of waiting for the slowest of many ranks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from predict.run.training_run import TrainingRun
 
 PER_DOUBLING = 0.006
-"""Of the step, for each doubling of the ranks: published runs of one configuration at several sizes."""
+"""Share of the step for each doubling of the ranks: published runs of one configuration at several sizes."""
 
 
 def stragglers_factor(run: TrainingRun) -> float:
-    """Step time over that of ranks which are all alike."""
+    """Step time over that of ranks that are equally fast."""
     if not run.execution.stragglers:
         return 1.0
     return 1.0 + PER_DOUBLING * math.log2(run.cluster.world_size)

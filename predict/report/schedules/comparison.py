@@ -50,7 +50,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width: int) -> RenderableType:
-    """The table, the picture of the first, and why the others are no choice. `show` writes a time."""
+    """The table, the picture of the best schedule, and why others are not a choice. `show` writes a time."""
     from rich.console import Group
     from rich.markup import escape
 
@@ -64,12 +64,12 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
     refused = reasons(outcomes)
     if refused:
         listed = (f"  [dim]{escape(', '.join(names))}[/]  {escape(why_not)}" for why_not, names in refused.items())
-        parts += ["", "  no choice here", *listed]
+        parts += ["", "  not a choice here", *listed]
     return Group(*parts)
 
 
 def _notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """What the table cannot say by itself."""
+    """Remarks that the table has no column for."""
     notes = []
     if any(outcome.copies > 1 for outcome in outcomes):
         notes += [

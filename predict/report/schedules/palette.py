@@ -17,7 +17,7 @@ BASE: dict[Kind, str] = {"F": "#3f73d0", "B": "#22b3c4", "W": "#efa92f", "BW": "
 IDLE = "#f0f1f3"
 DARK, LIGHT = "#000000", "#ffffff"
 SPREAD = (0.5, 0.72)
-"""How far towards white the last chunk goes: where there are two chunks, and at most."""
+"""Share of white in the last chunk's colour: with two chunks, and at most."""
 
 
 def fill(kind: Kind, chunk: int, chunks: int) -> str:
@@ -46,7 +46,7 @@ def mixed(colour: str, other: str, share: float) -> str:
 
 
 def paint_codes(order: Order, rank: int) -> NDArray[np.intp]:
-    """For each action of the rank the number of its colour: that of its kind in KINDS × chunks + its chunk."""
+    """The colour code of each action of the rank: its kind's place in KINDS × chunks + its chunk."""
     rows = order.rows[rank]
     return (rows[:, KIND] * len(order.placement.chains) + rows[:, CHUNK]).astype(np.intp)
 

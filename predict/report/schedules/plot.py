@@ -39,13 +39,13 @@ LEFT, RIGHT, TOP, BOTTOM = 0.8, 0.3, 0.55, 0.95
 """Margins in inches."""
 ROW_FILLED = 0.88
 DIGIT_WIDTH = 0.64
-"""Of a digit of DejaVu Sans, matplotlib's own font, to the size of the font."""
+"""Width of a digit of DejaVu Sans, matplotlib's own font, over the font's size."""
 LEAST_POINTS, MOST_POINTS = 4.5, 9.5
 OUTLINED_INCHES = 0.05
 """Boxes narrower than this have no outlines, which would hide them."""
 MOST_NUMBERS = 5_000
 MOST_BOXES = 150_000
-"""With more actions than this the picture has a box for what each column of its dots shows: in an SVG 100 bytes a box."""
+"""Beyond this many actions the picture has one box per run of equal pixel columns; in an SVG a box is 100 bytes."""
 MOVE, LINE, CLOSE = 1, 2, 79
 """Codes of matplotlib.path.Path."""
 
@@ -53,7 +53,7 @@ MOVE, LINE, CLOSE = 1, 2, 79
 def save_plot(timeline: Timeline, path: Path, *, title: str, show: Show = plain) -> None:
     """Draw the timeline to a .svg or .png file; UserError for another suffix.
 
-    A row a rank, rank 0 on top; in an SVG the boxes of a kind and chunk are the group named like "F chunk 0".
+    One row per rank, rank 0 on top; in an SVG the boxes of a kind and chunk are the group named like "F chunk 0".
     """
     require_suffix(path, SUFFIXES)
     from matplotlib import rc_context
@@ -69,7 +69,7 @@ def save_plot(timeline: Timeline, path: Path, *, title: str, show: Show = plain)
 
 @dataclass(frozen=True, kw_only=True)
 class _Size:
-    """Of the part of the figure that has the rows, in inches."""
+    """Size of the part of the figure that has the rows, in inches."""
 
     width: float
     row: float
@@ -81,7 +81,7 @@ class _Size:
 
 @dataclass(frozen=True, kw_only=True)
 class _Boxes:
-    """What is drawn of a rank: spans of time and the codes of their colours."""
+    """The boxes of a rank: spans of time and the codes of their colours."""
 
     start: Floats
     end: Floats

@@ -1,4 +1,4 @@
-"""A schedule's timeline drawn in the terminal: a row a rank, time from left to right."""
+"""A schedule's timeline drawn in the terminal: one row per rank, time from left to right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> Rend
 
 
 def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunks: int) -> Integers:
-    """What each column, from one of the `edges` to the next, shows: a code of `paint_codes`, or IDLE_CODE.
+    """The code that each column, from one of the `edges` to the next, shows: of `paint_codes`, or IDLE_CODE.
 
     A column that is busy for half its time or more shows the kind it spends most of it on, and of that kind the
     busiest chunk. The actions follow each other.
@@ -84,7 +84,7 @@ class _Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pencil:
-    """How blocks of one kind and chunk are drawn."""
+    """Style of the blocks of one kind and chunk."""
 
     edge: Piece
     narrow: str

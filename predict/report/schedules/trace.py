@@ -22,12 +22,12 @@ COLOURS: dict[Kind, str] = {
     "W": "thread_state_iowait",
     "BW": "thread_state_running",
 }
-"""Of the names that the viewers know, those nearest to the palette: blue, teal, amber and green."""
+"""The viewers' colour names that are nearest to the palette: blue, teal, amber and green."""
 PROCESS = 0
 MOST_ACTIONS = 200_000
-"""Of a trace: some 90 MB, written in 5 s."""
+"""Limit of a trace's events: about 90 MB, written in 5 s."""
 INSIDE = 0.01
-"""How far before the end of its slice a flow starts, as a share of it: one at the very end binds to the slice after."""
+"""Distance of a flow's start from the end of its slice, as a share of it: one at the very end binds to the next slice."""
 
 
 class _Slice(NamedTuple):
@@ -51,7 +51,7 @@ def save_trace(timeline: Timeline, path: Path, *, name: str) -> None:
 
 
 def chrome_trace(timeline: Timeline, *, name: str) -> dict[str, Any]:
-    """The trace as an object to write as JSON: a row a rank, a slice an action, an arrow a transfer between ranks.
+    """The trace as an object to write as JSON: one row per rank, one slice per action, one arrow per transfer between ranks.
 
     Times are taken for microseconds. A row's index and `tid` are the rank.
     """

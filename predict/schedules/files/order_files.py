@@ -20,8 +20,8 @@ FORMATS = {".csv": "torch_csv", ".json": "order_json"}
 
 
 def is_order_file(name: str) -> bool:
-    """Whether a schedule's name is the path of a file with an order."""
-    return Path(name).suffix.lower() in FORMATS
+    """True where a schedule's name is the path of a file with an order."""
+    return name.lower().endswith(tuple(FORMATS))
 
 
 def read_order(path: Path) -> Order:

@@ -62,7 +62,7 @@ def test_an_order_file_is_a_schedule(tmp_path: Path) -> None:
     read = registry.order(str(path), ranks=4, chunks=2, microbatches=9)
     assert makespan(read, times) == makespan(registry.order("zbv", ranks=4, chunks=2, microbatches=9), times)
     assert registry.get(str(path)).splits_backward
-    with pytest.raises(ConfigError, match="holds an order of 4 ranks, 2 chunks a rank and 9 microbatches"):
+    with pytest.raises(ConfigError, match="holds an order of 4 ranks, 2 chunks per rank and 9 microbatches"):
         registry.order(str(path), ranks=4, chunks=2, microbatches=8)
 
 

@@ -5,7 +5,6 @@ A call registers itself with `@register`; its file is found by standing in one o
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from sampling.call import Call
 from sampling.errors import SamplesError
+from sampling.files.faults import did_you_mean
 
 FOLDERS = ("sampling.collectives", "sampling.operators", "sampling.cells")
 
@@ -53,9 +53,8 @@ def make_call(name: str, values: Mapping[str, Any]) -> Call:
     """
     known = registry()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise SamplesError(f"no operator or collective is named {name!r}{hint} (known: {', '.join(sorted(known))})")
+        near = did_you_mean(name, known)
+        raise SamplesError(f"no operator or collective is named {name!r}{near} (known: {', '.join(sorted(known))})")
     cls = known[name]
     wanted = {field.name: field.type for field in fields(cls)}
     unknown = set(values) - set(wanted)

@@ -10,13 +10,14 @@ from predict.run.training_run import TrainingRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmallestCluster:
-    """GPUs and nodes of one replica. `folded`: experts share the ranks of attention; `unfolded_gpus` is what they take on
-    ranks of their own, as plans without parallel folding do."""
+    """GPUs and nodes of one replica."""
 
     gpus: int
     nodes: int
     folded: bool
+    """Experts share the ranks of attention."""
     unfolded_gpus: int
+    """GPUs with experts on ranks of their own, as in plans without parallel folding."""
 
 
 def smallest_cluster(run: TrainingRun) -> SmallestCluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from functools import cache, lru_cache
@@ -14,6 +13,7 @@ from predict.schedules.engine.costs import ChunkTimes, TickTimes, in_ticks
 from predict.schedules.engine.order import CODE, KIND, Order, Placement
 from predict.schedules.files.order_files import is_order_file, read_order
 from sampling.errors import ConfigError, InfeasibleError
+from sampling.files.faults import did_you_mean
 
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 KEPT = 128
@@ -41,9 +41,8 @@ def get(name: str) -> Schedule:
         return of_order(name, read_order(Path(name)))
     known = _loaded()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise ConfigError(f"plan.schedule: {name!r} is not a schedule; {hint}known: {', '.join(names())}")
+        near = did_you_mean(name, known)
+        raise ConfigError(f"plan.schedule: {name!r} is not a schedule{near}; known: {', '.join(names())}")
     return known[name]
 
 

@@ -1,4 +1,4 @@
-"""Whether a run fits: the bytes of each pipeline rank by term, the worst rank, and the device's capacity.
+"""The memory of a run and whether it fits: the bytes of each pipeline rank by term, the worst rank, and the device's capacity.
 
     peak of a rank = weights + optimizer + gradients so far + live activations + the action in progress + buffers
                      + the allocator's slack + context

@@ -13,7 +13,7 @@ from predict.schedules.engine.order import Floats
 from predict.schedules.engine.timeline import Timeline
 
 STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
-"""From what exists throughout the step to what comes and goes."""
+"""The terms from bottom to top: first what exists throughout the step, last what comes and goes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from predict.schedules.engine.timeline import alive
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Trace:
-    """Bytes by action of a rank: at the action's own peak, and after it."""
+    """Bytes of a rank, by action: at the action's own peak, and after it."""
 
     activations: Floats
     working: Floats

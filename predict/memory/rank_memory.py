@@ -99,7 +99,7 @@ class RankBaseline:
         return self.state.parameters + self.state.optimizer + self.resident_gradients + self.buffer_bytes
 
     def at(self, peak: Peak, moment: PeakMoment) -> RankMemory:
-        """The rank at the peak of its actions, or in the optimizer's step where that holds more: all gradients exist by then
+        """The rank at the peak of its actions, or in the optimizer's step if that needs more: all gradients exist by then
         and no activations."""
         in_update = self.late_gradients + self.update_working > peak.total
         made = self.late_gradients if in_update else peak.at.gradients

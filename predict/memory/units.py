@@ -1,4 +1,4 @@
-"""The units of each pipeline rank's chunks (embedding, layers, head), with the weights that one GPU holds of them."""
+"""The units of each pipeline rank's chunks (embedding, layers, head), with the weights that one GPU has of them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def weights_of_chunks(chunks: tuple[ChunkUnits, ...]) -> Weights:
 
 
 def linear_shapes(run: TrainingRun, kind: LayerKind) -> frozenset[Shape]:
-    """[out, in] of the linear modules of a layer on one rank, equal ones once."""
+    """[out, in] of the linear modules of a layer on one rank, without duplicates."""
     model, plan = run.model, run.plan
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     divided = (

@@ -79,8 +79,8 @@ def _figure(courses: Sequence[RankTimeline], memory: MemoryEstimate, title: str)
             axes.set_xlabel("time", fontsize=9)
     above = 1 - 0.3 / height
     figure.text(LEFT / WIDTH, above, title, size=11.5, weight="bold", va="center")
-    told = f"{memory.verdict}: {memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f} GiB"
-    figure.text(1 - RIGHT / WIDTH, above, told, size=9.5, ha="right", va="center")
+    verdict = f"{memory.verdict}: {memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f} GiB"
+    figure.text(1 - RIGHT / WIDTH, above, verdict, size=9.5, ha="right", va="center")
     _legend(figure, height)
     return figure
 

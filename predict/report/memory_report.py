@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def memory_report_json(
     memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
 ) -> dict[str, Any]:
-    """In benchmark mode point, upper bound and verdict are the benchmark's."""
+    """JSON of the result; in benchmark mode point, upper bound and verdict are the benchmark's."""
     content = memory_json(memory, advice) | {"mode": mode}
     if restored:
         content["benchmark"] = of_benchmark = restored.to_json(memory.capacity_bytes)
@@ -33,7 +33,7 @@ def memory_report_json(
 def memory_report_text(
     memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
 ) -> RenderableType:
-    """In benchmark mode the benchmark's figures come first."""
+    """Text of the result; in benchmark mode the benchmark's figures come first."""
     from rich.console import Group
 
     blocks: list[RenderableType] = [memory_text(memory, advice)]

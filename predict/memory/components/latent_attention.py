@@ -10,7 +10,7 @@ from predict.model.parts.latent_attention import LatentAttention
 
 
 def saved_tensors(sizes: Sizes, latent: LatentAttention) -> Saved:
-    """With flash attention, bytes in Hugging Face's operators T[e·H + (4 + 2e)(r_q + r_kv) + 8 + 2e·A(dn + dr) + e·A(dn + dv) +
+    """Bytes with flash attention: in Hugging Face's operators T[e·H + (4 + 2e)(r_q + r_kv) + 8 + 2e·A(dn + dr) + e·A(dn + dv) +
     2e·A·dv + 4A] (byte-equal, torch 2.13); in Transformer Engine T[e·H + 2e(r_q + r_kv) + e·dr + 8 + 2e·A(dn + dr) + 2e·A·dv +
     4A] (from the source of Megatron-Core's multi_latent_attention.py).
 

@@ -36,8 +36,8 @@ def keeps_its_input(sizes: Sizes) -> bool:
 def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) -> SavedTensors:
     """A norm of the residual stream.
 
-    `is_module`: not part of the product after it, as Transformer Engine fuses the two, where nothing recomputes the norm alone.
-    `shares_input`: another norm keeps the same input already.
+    `is_module`: not fused with the product after it, as in Transformer Engine's LayerNormLinear, whose norm cannot be recomputed
+    alone. `shares_input`: another norm keeps the same input already.
     """
     kept = norm_bytes(sizes, sizes.rows, sizes.hidden)
     stream = 0.0 if shares_input else sizes.stream
@@ -60,10 +60,10 @@ def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) ->
 def normed_input(
     sizes: Sizes, component: str, *, is_module: bool, shares_input: bool = False, not_only_products: bool = False
 ) -> Saved:
-    """A norm and its output, which the products that read it keep once together.
+    """A norm and its output, of which the products that read it share one copy.
 
     Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine module
-    (transformer_layer.py: the norm is an IdentityOp then). `not_only_products` read it where fp8 products do not suffice.
+    (transformer_layer.py: the norm is an IdentityOp then). `not_only_products`: something else reads it too, so that no fp8 copy replaces it.
     """
     item = sizes.item if not_only_products else sizes.input_item
     output = SavedTensors(

@@ -13,7 +13,7 @@ class SavedTensors:
     component: str
     kept: float
     if_recomputed: Mapping[str, float] = field(default_factory=dict)
-    """Bytes kept instead when a module is recomputed, by the name of each module (`plan.recompute_modules`) that holds the step."""
+    """Bytes kept instead when a module is recomputed, by the name of each module (`plan.recompute_modules`) that contains the step."""
     in_forward: float = 0.0
     """Further bytes while the forward is at this step."""
     in_backward: float = 0.0
@@ -28,6 +28,7 @@ Saved = tuple[SavedTensors, ...]
 
 
 def kept_by_component(saved: Saved, recomputed: Sequence[str] = ()) -> dict[str, float]:
+    """Bytes kept by each component that keeps any, under selective recomputation of the modules `recomputed`."""
     found: dict[str, float] = {}
     for step in saved:
         found[step.component] = found.get(step.component, 0.0) + step.kept_under(recomputed)
@@ -35,7 +36,7 @@ def kept_by_component(saved: Saved, recomputed: Sequence[str] = ()) -> dict[str,
 
 
 def forward_peak_beyond_kept(saved: Saved, recomputed: Sequence[str] = ()) -> float:
-    """While a step runs, what it will discard still exists, and what later steps keep does not exist yet."""
+    """The peak of the forward: while a step runs, what it will discard still exists; what later steps keep does not yet."""
     most = later = 0.0
     for step in reversed(saved):
         kept = step.kept_under(recomputed)
@@ -45,7 +46,7 @@ def forward_peak_beyond_kept(saved: Saved, recomputed: Sequence[str] = ()) -> fl
 
 
 def backward_peak_beyond_kept(saved: Saved, recomputed: Sequence[str] = ()) -> float:
-    """When the backward reaches a step, what later steps kept is gone, and the step's whole recomputed module exists again."""
+    """The peak of the backward: at a step, what later steps kept is gone, and the step's whole recomputed module exists again."""
     most = gone = 0.0
     for step in reversed(saved):
         modules = {name for name in recomputed if name in step.if_recomputed}

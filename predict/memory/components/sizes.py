@@ -15,7 +15,7 @@ INDEX = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """What the formulas of the components are written in."""
+    """The variables of the formulas of the components."""
 
     rank: RankShare
     profile: MemoryProfile

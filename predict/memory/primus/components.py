@@ -18,7 +18,7 @@ from predict.workload.rank.weights import padded_vocabulary
 ITEM_BYTES = 2
 FP32_BYTES = 4
 Softmax = Literal["as_queries", "log_sum_exp"]
-"""What flash attention keeps of its softmax: as wide as the queries in the formula, four bytes per head in one of the worked
+"""The softmax statistics that flash attention keeps: as wide as the queries in the formula, four bytes per head in one of the worked
 examples (0.51 GB of attention, 18.20 GB per layer)."""
 
 

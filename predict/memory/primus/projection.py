@@ -46,7 +46,7 @@ class PrimusMemory:
     run: str
     pipeline_rank: int
     total_parameters: int
-    """As Primus prints it, without the output layer and the final norm where pp > 1."""
+    """The total that Primus prints, without the output layer and the final norm where pp > 1."""
     parameters: int
     """Parameters on this rank."""
     outside_layers: tuple[PrimusComponent, ...]

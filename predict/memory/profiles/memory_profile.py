@@ -81,7 +81,7 @@ class MemoryProfile:
     """fp8 products keep their inputs in fp8 (Transformer Engine's Linear saves the quantised tensor for the gradient of its
     weight; torchao's keeps the 16-bit one)."""
     loss: Mapping[int, LossBytes] = field(default_factory=lambda: UPCAST_LOSS)
-    """By bytes per element of the logits."""
+    """Bytes of the loss, for each size of a logit's element in bytes."""
 
     sequence_parallelism: bool = True
     """The framework offers sequence parallelism."""
@@ -94,8 +94,8 @@ class MemoryProfile:
     fp8_weight_copies_bytes: int = 0
     """Bytes per weight of the copies that fp8 products keep, whole on every rank."""
     dummy_gradients: bool = False
-    """With `execution.fuse_gradients`, a product adds to the main gradient, and autograd gets a dummy of the weight's shape."""
+    """A product adds to the main gradient where `execution.fuse_gradients` is set, and autograd gets a dummy of the weight's shape."""
     fp32_update_copies: bool = False
-    """In fp16 runs the optimizer's step takes an fp32 copy of its share of the gradients."""
+    """The optimizer's step makes an fp32 copy of its share of the gradients in fp16 runs."""
     device_overhead: Buffer | None = None
-    """All that lies on the device beside tensors, where it was measured as one figure; otherwise it is added up from parts."""
+    """All memory outside tensors, where it was measured as one figure; otherwise context, communication and slack add up to it."""

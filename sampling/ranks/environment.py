@@ -1,19 +1,19 @@
-"""The environment that a rank's process starts in, the same for a sampled call as for a real step."""
+"""The environment of a rank's process, the same for a sampled call and for a real step."""
 
 from __future__ import annotations
 
 
 def rank_environment(threads: int) -> dict[str, str]:
-    """The variables to set before Python starts; both OpenMP and glibc read them only once, at start-up.
+    """The variables to set before Python starts, since OpenMP and glibc read them at start-up alone.
 
-    Samples describe a step only if both ran in the same environment, so every launcher of ranks merges this mapping
-    over its own. `threads` is a rank's share of the cores; 0 (a rank on a GPU) leaves the thread count alone.
+    Samples describe a step only if both ran in the same environment, so every launcher of ranks adds these to its own.
+    `threads` is a rank's share of the cores; 0 (a rank on a GPU) leaves the thread count as it is.
 
-    - `OMP_NUM_THREADS`: ranks that share a machine share its cores, rather than each taking all of them.
+    - `OMP_NUM_THREADS`: ranks on one machine share its cores; by default each would use all of them.
     - `OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`: a thread that waits at the end of a parallel region sleeps. Spinning takes
       the core from the other ranks and makes steps several times slower wherever cores are shared.
-    - `MALLOC_*`: freed memory stays with the process. Else every large tensor is mapped and unmapped anew, and the
-      page faults come to dominate the small operators; with these a step causes none after a few warm-up steps. The
+    - `MALLOC_*`: freed memory stays with the process. Otherwise every large tensor is mapped and unmapped again, and
+      page faults dominate the small operators; with these variables a step causes none after a few warm-up steps. The
       trim threshold is beyond any tensor (16 GB), the pad grows the heap in few, large (256 MiB) strides.
     """
     environment = {

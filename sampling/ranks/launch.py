@@ -24,10 +24,10 @@ POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-TOLD = "told: "
-"""How a report begins that passes on another rank's end."""
+RELAYED = "relayed: "
+"""Prefix of a report that only relays the end of another rank."""
 ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
-"""An entry of torchrun's report (torch.distributed.elastic, `ChildFailedError`)."""
+"""Entry of torchrun's report (torch.distributed.elastic, `ChildFailedError`)."""
 
 
 def launch(
@@ -42,7 +42,7 @@ def launch(
     """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
 
     `meanwhile` is called every POLL_S seconds. Raises UserError, which begins with `name`, with the first failed
-    rank's last lines, or when `timeout_s` have passed. However it ends, an interrupt included, no rank outlives it.
+    rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt.
     """
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         logs = Path(folder)
@@ -52,7 +52,7 @@ def launch(
             *worker,
         ]
         with (logs / "agent.log").open("wb") as log:
-            # A session of its own: an interrupt reaches the ranks through `stop`, and only once.
+            # In a session of its own, so that an interrupt reaches the ranks through `stop` alone.
             agent = subprocess.Popen(
                 command, env=environment(threads), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
@@ -96,15 +96,15 @@ def stop(agent: subprocess.Popen[bytes]) -> None:
 
 
 def die_with_launcher() -> None:
-    """Called by a rank: have the kernel end this process should torchrun die without ending it."""
+    """Called by a rank: have the kernel kill this process if torchrun dies without ending it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def leave(exit_code: int = 0) -> NoReturn:
-    """Called by a rank as its last act, once what it has to say is written and its process group is destroyed.
+    """Called by a rank at its very end, after its output is written and its process group is destroyed.
 
-    It skips the interpreter's own teardown: gloo threads that still run then abort the process now and then ("terminate
-    called without an active exception"), and torchrun would take that for a failed run.
+    It skips the teardown of the interpreter, in which gloo threads that still run sometimes abort the process ("terminate
+    called without an active exception"); torchrun would take that for a failed run.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -112,29 +112,29 @@ def leave(exit_code: int = 0) -> NoReturn:
 
 
 def failure(logs: Path) -> str:
-    """The last lines of what went wrong first, to be appended to a message; "" if nothing was written down."""
-    # A rank whose peer died fails too, but only after it: the oldest error file is the cause, unless it only passes one on.
+    """The last lines of the first failure, to be appended to a message; "" if none was written."""
+    # A rank whose peer died fails later than the peer: the oldest error file is the cause, unless it only relays one.
     reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
     messages = [json.loads(report.read_text())["message"] for report in reports]
     for report, message in zip(reports, messages, strict=True):
-        if not message["message"].startswith(TOLD):
-            return f" (rank {report.parent.name}):\n{_in_the_users_terms(message)}"
+        if not message["message"].startswith(RELAYED):
+            return f" (rank {report.parent.name}):\n{_message_of(message)}"
     if messages:
-        return f": {messages[0]['message'].removeprefix(TOLD)}"
-    # A rank that a signal ended left no report: how torchrun saw it end, and what the ranks printed.
+        return f": {messages[0]['message'].removeprefix(RELAYED)}"
+    # A rank that a signal ended leaves no report: show how torchrun saw it end, and what the ranks printed.
     outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
     printed = [tail(output.read_text(errors="replace")) for output in outputs]
     ended = _ended_by_signal((logs / "agent.log").read_text(errors="replace")) if any(printed) else ""
     return "".join([f"{ended}:", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
 
 
-def _in_the_users_terms(message: dict[str, Any]) -> str:
+def _message_of(message: dict[str, Any]) -> str:
     error, _, words = message["message"].partition(": ")
     return words if error == UserError.__name__ else tail(message["extraInfo"]["py_callstack"])
 
 
 def _ended_by_signal(agent_log: str) -> str:
-    """Which rank torchrun saw ended by a signal that was not its own; "" for none."""
+    """The rank that, by torchrun's log, a signal other than torchrun's own ended; "" for none."""
     for host, rank, number in ENDED.findall(agent_log):
         if int(number) != signal.SIGTERM:
             return f" (rank {rank} on {host}, by {signal.Signals(int(number)).name})"

@@ -1,8 +1,8 @@
-"""Notices within seconds that a rank has died, and ends this one, naming it.
+"""Notices within seconds that a rank has died, and ends this one with a message that names it.
 
-A rank whose neighbour died may wait for it for minutes inside a collective. The kernel tells the ranks of a node of each
-other's end at once; of a node that fell silent as a whole, rank 0 learns by its missing beats. The first to know writes it
-down in the store that all ranks share, where the others look every second.
+A rank whose neighbour died may wait for it inside a collective for minutes. On a node, the kernel reports the end of a
+sibling process at once (pidfd). If a whole node falls silent, rank 0 misses its heartbeats. The first rank that knows
+writes the verdict into the store that all ranks share, and the others look there every second.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pathlib import Path
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from sampling.ranks.launch import TOLD
+from sampling.ranks.launch import RELAYED
 from sampling.ranks.rank import Rank, host
 
 LOOK_EVERY_MS = 1000
 NODE_SILENT_S = 8.0
 VERDICT_S = 12.0
-"""How long a rank whose communication failed waits to hear whose fault it was: a silent node's, and a second to tell."""
+"""Time that a rank whose communication failed waits for the verdict: that of a silent node, and some to publish it."""
 FAREWELL = timedelta(seconds=15)
-NOTED = timedelta(seconds=3)
+ACKNOWLEDGED = timedelta(seconds=3)
 KEPT = "rows kept so far stay; run again to go on"
 
 
-class Watch:
-    """Watches over the other ranks from a thread of its own, from the start to `farewell`."""
+class LivenessMonitor:
+    """Monitors the other ranks from a thread of its own, from its construction to `farewell`."""
 
     def __init__(self, rank: Rank, store: Store) -> None:
         self._rank = rank
-        # one connection serves one thread at a time, and the main thread may wait long on its own
+        # a connection serves one thread at a time, and the main thread may wait long on its own one
         self._store: Store = store.clone()  # type: ignore[attr-defined]
         self._store.set(f"process/{rank.rank}", json.dumps([os.getpid(), host()]))
         self._hosts = {0: self._process(0)[1]}
@@ -45,13 +45,13 @@ class Watch:
         for sibling in rank.siblings:
             pid, self._hosts[sibling] = self._process(sibling)
             if sibling != rank.rank:
-                # in a container of its own a sibling cannot be seen; its silence then has to tell
+                # a sibling in another container cannot be seen; then only missing heartbeats show its end
                 with suppress(OSError):
                     self._siblings[os.pidfd_open(pid)] = sibling
         self._beats = {node: (0, time.monotonic()) for node in range(rank.machine.nodes)}
         self._declared = False
         self._waker = os.eventfd(0)
-        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._monitor, name="liveness", daemon=True)
         self._thread.start()
 
     def _process(self, rank: int) -> tuple[int, str]:
@@ -59,27 +59,27 @@ class Watch:
         return pid, name
 
     def declare(self, error: BaseException) -> None:
-        """Tell the others why this rank ends; what another rank said first stands."""
+        """Publish why this rank ends, unless another rank has published a verdict before."""
         self._declared = True
-        self._tell(f"{self._name(self._rank.rank)} failed: {type(error).__name__}: {error}")
+        self._publish(f"{self._name(self._rank.rank)} failed: {type(error).__name__}: {error}")
         if self._rank.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             # the store ends with this process
             with suppress(dist.DistError):
-                self._store.wait([f"noted/{rank}" for rank in range(1, self._rank.machine.ranks)], NOTED)
+                self._store.wait([f"acknowledged/{rank}" for rank in range(1, self._rank.machine.ranks)], ACKNOWLEDGED)
 
     def wait_for_verdict(self) -> None:
-        """After a failed communication: if another rank is to blame, this process ends here, naming it."""
+        """Wait after a failed communication; if another rank is to blame, this process ends here with its name."""
         self._thread.join(VERDICT_S)
 
     def farewell(self) -> None:
-        """The end of this rank's work, and for rank 0 of everybody's: the shared store may be its own."""
+        """End this rank's work; rank 0 waits for all ranks, since the shared store may be its own."""
         self._store.set(f"done/{self._rank.rank}", "1")
         if self._rank.rank == 0:
             self._store.wait([f"done/{rank}" for rank in range(self._rank.machine.ranks)], FAREWELL)
         os.eventfd_write(self._waker, 1)
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _monitor(self) -> None:
         poller = select.poll()
         for descriptor in (self._waker, *self._siblings):
             poller.register(descriptor, select.POLLIN)
@@ -94,7 +94,7 @@ class Watch:
                 self._beat()
                 verdict = self._store.get("dead").decode() if self._store.check(["dead"]) else ""
             except dist.DistError:
-                # who keeps the store is gone: rank 0 itself under srun, else its node's torchrun
+                # the keeper of the store is gone: rank 0 itself under srun, else the torchrun of its node
                 gone = [self._siblings[descriptor] for descriptor in ended]
                 verdict = f"{self._name(gone[0] if gone else 0)} died, or its node did"
             if verdict and not self._declared:
@@ -103,7 +103,7 @@ class Watch:
 
     def _sibling_ended(self, rank: int) -> None:
         if not self._store.check([f"done/{rank}"]):
-            self._tell(f"{self._name(rank)} died")
+            self._publish(f"{self._name(rank)} died")
 
     def _beat(self) -> None:
         if self._rank.local_rank == 0:
@@ -118,9 +118,9 @@ class Watch:
             elif now - since > NODE_SILENT_S:
                 first = node * self._rank.machine.gpus_per_node
                 if not self._store.check([f"done/{first}"]):
-                    self._tell(f"{self._name(first)}, or its node, fell silent")
+                    self._publish(f"{self._name(first)}, or its node, fell silent")
 
-    def _tell(self, verdict: str) -> None:
+    def _publish(self, verdict: str) -> None:
         self._store.compare_set("dead", "", verdict)
 
     def _name(self, rank: int) -> str:
@@ -132,15 +132,15 @@ class Watch:
         text = f"{verdict}; {KEPT}"
         report(text)
         with suppress(dist.DistError):
-            self._store.set(f"noted/{self._rank.rank}", "1")
+            self._store.set(f"acknowledged/{self._rank.rank}", "1")
         print(f"error: rank {self._rank.rank} stops: {text}", file=sys.stderr, flush=True)
         # the main thread may wait in a collective that nothing ends
         os._exit(1)
 
 
 def report(text: str) -> None:
-    """Leave the cause where torchrun, which started this rank, looks for it."""
+    """Write the cause into the error file of torchrun, if it started this rank."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         details = {"py_callstack": text, "timestamp": str(int(time.time()))}
-        Path(path).write_text(json.dumps({"message": {"message": f"{TOLD}{text}", "extraInfo": details}}))
+        Path(path).write_text(json.dumps({"message": {"message": f"{RELAYED}{text}", "extraInfo": details}}))

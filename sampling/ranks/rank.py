@@ -1,4 +1,4 @@
-"""Which rank of a cluster this process is, when torchrun or Slurm's srun has started it as one."""
+"""The rank that this process is, if torchrun or Slurm's srun has started it as one of several."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sampling.hardware.machine import Machine
 from sampling.ranks.environment import rank_environment
 
 FIRST_PORT, PORTS = 20_000, 12_000
-"""Ports for a Slurm job's meeting point, chosen by its number: below those that Linux hands out by itself (32768…)."""
+"""Ports for the rendezvous of a Slurm job, chosen by its number: below those that Linux assigns by itself (32768…)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rank:
-    """This process among all that run the command; ranks count through the nodes."""
+    """This process among all that run the command; ranks are numbered node by node."""
 
     rank: int
     local_rank: int
@@ -37,7 +37,7 @@ class Rank:
 
 
 def rank_from(environment: Mapping[str, str]) -> Rank | None:
-    """This rank by torchrun's variables; None for a process that is alone. ConfigError for nodes of unequal size."""
+    """This rank by torchrun's variables; None for a single process. ConfigError for nodes of unequal size."""
     world = int(environment.get("WORLD_SIZE", "1"))
     if world == 1:
         return None
@@ -51,8 +51,8 @@ def rank_from(environment: Mapping[str, str]) -> Rank | None:
     local_world = int(environment["LOCAL_WORLD_SIZE"])
     if world % local_world or rank % local_world != local_rank:
         raise ConfigError(
-            f"rank {rank} of {world} is number {local_rank} of {local_world} on its node: every node must run as many ranks, "
-            "one node after the other (torchrun: the same --nproc-per-node; srun: --ntasks-per-node with --distribution=block)"
+            f"rank {rank} of {world} is number {local_rank} of {local_world} on its node: every node must run the same number of "
+            "ranks, numbered node by node (torchrun: the same --nproc-per-node; srun: --ntasks-per-node with --distribution=block)"
         )
     return Rank(
         rank=rank,
@@ -62,16 +62,18 @@ def rank_from(environment: Mapping[str, str]) -> Rank | None:
 
 
 def torchrun_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would have set, for a task that srun started; {} for any other process.
+    """The variables that torchrun would have set, for a task that srun started; {} for any other process.
 
-    A batch script has SLURM_PROCID and SLURM_NTASKS too, without being a task: only a step of several tasks counts.
+    A batch script has SLURM_PROCID and SLURM_NTASKS too and is not a task: only a step of several tasks counts.
     """
     if "WORLD_SIZE" in environment or int(environment.get("SLURM_STEP_NUM_TASKS", "1")) == 1:
         return {}
     tasks = int(environment["SLURM_STEP_NUM_TASKS"])
     nodes = int(environment.get("SLURM_STEP_NUM_NODES") or environment.get("SLURM_NNODES", "1"))
     if tasks % nodes:
-        raise ConfigError(f"srun: {tasks} tasks on {nodes} nodes are not equally many a node; set --ntasks-per-node")
+        raise ConfigError(
+            f"srun: {tasks} tasks on {nodes} nodes are not the same number on each; set --ntasks-per-node"
+        )
     return {
         "RANK": environment["SLURM_PROCID"],
         "LOCAL_RANK": environment["SLURM_LOCALID"],
@@ -94,9 +96,9 @@ def _first_host(environment: Mapping[str, str]) -> str:
 
 
 def become_rank(arguments: list[str]) -> None:
-    """Start this process anew if its environment lacks what a rank's must have before Python starts.
+    """Replace this process by one with a rank's environment, if variables are missing that must be set before Python starts.
 
-    The process keeps its number, so its launcher goes on watching it.
+    The process id stays, so the launcher still waits for it.
     """
     added = torchrun_variables(os.environ)
     rank = rank_from({**os.environ, **added})

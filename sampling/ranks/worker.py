@@ -1,10 +1,10 @@
-"""The worker on every rank: time a job's calls together, over NCCL/RCCL or gloo.
+"""The worker on every rank: times a job's calls together, over NCCL/RCCL or gloo.
 
     torchrun --nproc-per-node 2 -m sampling.ranks.worker JOB.json
 
-`python -m sampling` writes the job and starts the worker, or is the worker itself where torchrun or srun has started it
-on every rank of several nodes; collectives, cells that span ranks, and single-device operators beside busy neighbours all
-pass through here, so that there is one way to time.
+`python -m sampling` writes the job and starts the worker; if torchrun or srun started it on every rank of several nodes, it
+is the worker itself. Collectives, cells that span ranks, and operators of one device beside busy neighbours are all timed
+here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.machine import Machine
 from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
-from sampling.ranks.liveness import Watch
+from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.messages import leave_message
 from sampling.ranks.rank import Rank, rank_from
 from sampling.store.journal import append_to_journal
@@ -45,7 +45,7 @@ ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 
 
 def run_job(job: Job, rank: Rank, store: Store | None, row_kept: Callable[[], None] = lambda: None) -> None:
-    """Time the job's requests if this rank is among those that the job wants; `store` is the job's own, None on one rank.
+    """Time the job's requests if this rank takes part in the job; `store` is the job's own, None on one rank.
 
     Rank 0 writes the journal, and calls `row_kept` after every row.
     """
@@ -91,7 +91,7 @@ def _own_device(cluster: Cluster, rank: Rank) -> torch.device:
     if cluster.gpu.kind == "cpu":
         torch.set_num_threads(cluster.threads)
         return torch.device("cpu")
-    # srun may show each task its own GPU alone
+    # under srun each task may see only its own GPU
     device = torch.device("cuda", rank.local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
@@ -124,22 +124,22 @@ def _ranks(job: Job, member: int, store: Store | None, cluster: Cluster) -> Iter
 
 
 @contextmanager
-def watched(rank: Rank, store: Store) -> Iterator[Watch]:
-    """The ranks watch over each other: one that dies, or fails by its own error, ends them all, and each says whose it was."""
-    watch = Watch(rank, store)
+def monitored(rank: Rank, store: Store) -> Iterator[LivenessMonitor]:
+    """The ranks monitor each other: one that dies, or fails by its own error, ends them all, and each names it."""
+    monitor = LivenessMonitor(rank, store)
     try:
-        yield watch
+        yield monitor
     except BaseException as error:
         if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
-            # communication fails where another rank died, and only the watch knows which
-            watch.wait_for_verdict()
-        watch.declare(error)
+            # communication fails where another rank died, and only the monitor knows which
+            monitor.wait_for_verdict()
+        monitor.declare(error)
         raise
-    watch.farewell()
+    monitor.farewell()
 
 
-def meeting_point() -> Store:
-    """The store that all ranks share, where torchrun's variables say."""
+def rendezvous_store() -> Store:
+    """The store that all ranks share, at the address of torchrun's variables."""
     store: Store
     store, _, _ = next(iter(rendezvous("env://", timeout=process_groups.TIMEOUT)))
     return store
@@ -153,8 +153,8 @@ def main() -> None:
     if rank is None:
         run_job(job, ALONE, None)
     else:
-        store = meeting_point()
-        with watched(rank, store):
+        store = rendezvous_store()
+        with monitored(rank, store):
             run_job(job, rank, PrefixStore("job", store))
     leave()
 

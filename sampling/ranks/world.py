@@ -1,4 +1,4 @@
-"""All ranks of a cluster run the same command; rank 0 decides what is timed, the others do as they are told."""
+"""The ranks of a cluster, which all run the same command: rank 0 leads the session, the others follow its orders."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from sampling.errors import ConfigError, UserError
 from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
-from sampling.ranks.liveness import Watch
+from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.rank import Rank, host
-from sampling.ranks.worker import meeting_point, run_job, watched
+from sampling.ranks.worker import monitored, rendezvous_store, run_job
 
 NEVER = timedelta(days=30)
-"""The watch over the ranks, not a time limit, ends a wait for a rank that is gone."""
+"""The liveness monitor, not a timeout, ends a wait for a rank that is gone."""
 
 
 class World:
     """The ranks as rank 0 sees them: hands out jobs, takes part in them, and dismisses the others at the end."""
 
-    def __init__(self, rank: Rank, store: Store, watch: Watch) -> None:
+    def __init__(self, rank: Rank, store: Store, monitor: LivenessMonitor) -> None:
         self.machine = rank.machine
         self.broken = False
         self._rank = rank
         self._store = store
-        self._watch = watch
+        self._monitor = monitor
         self._jobs = 0
 
     def __call__(self, job: Job, meanwhile: Callable[[], None]) -> None:
@@ -37,9 +37,9 @@ class World:
         try:
             run_job(job, self._rank, PrefixStore(f"job-{self._jobs}", self._store), meanwhile)
         except (UserError, KeyboardInterrupt) as error:
-            # the others wait inside the job for this rank, and would for a new order in vain
+            # the others wait for this rank inside the job and would not take a new order
             self.broken = True
-            self._watch.declare(error)
+            self._monitor.declare(error)
             raise
 
     def dismiss(self, exit_code: int) -> None:
@@ -50,27 +50,29 @@ class World:
         self._store.set(f"order/{self._jobs}", json.dumps(order))
 
     def provenance(self) -> dict[str, Any]:
-        """The nodes of the session. ConfigError if their devices differ."""
+        """The nodes of the session, with their hosts; ConfigError if their devices differ."""
         nodes = [json.loads(self._store.get(f"node/{node}")) for node in range(self.machine.nodes)]
         for node in nodes:
             if node["device"] != nodes[0]["device"]:
                 raise ConfigError(
                     f"the nodes differ: {nodes[0]['host']} has {nodes[0]['device']}, {node['host']} has {node['device']}; "
-                    "sample on nodes that are alike"
+                    "sample on nodes of the same kind"
                 )
         return {**asdict(self.machine), "hosts": [node["host"] for node in nodes]}
 
 
 def as_rank(rank: Rank, lead: Callable[[World], int], device: Callable[[], dict[str, Any]]) -> NoReturn:
-    """What the process of a rank does from start to end: rank 0 leads, the others follow. `device` identifies
-    the node's device."""
+    """Run a rank's process from start to end: rank 0 runs `lead`, the others follow it.
+
+    `device` gives the facts that identify the node's device.
+    """
     die_with_launcher()
-    store = meeting_point()
-    with watched(rank, store) as watch:
+    store = rendezvous_store()
+    with monitored(rank, store) as monitor:
         if rank.local_rank == 0:
             store.set(f"node/{rank.node}", json.dumps({"host": host(), "device": device()}))
         if rank.rank == 0:
-            world = World(rank, store, watch)
+            world = World(rank, store, monitor)
             exit_code = lead(world)
             if world.broken:
                 leave(exit_code)

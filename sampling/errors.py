@@ -2,7 +2,7 @@
 
 UserError               2  usage or config
 ├── ConfigError         2  every fault of a config in one message
-├── SkippedError        2  a call that cannot be timed here; the sampler notes it and goes on
+├── SkippedError        2  a call that cannot be timed here; the sampler reports it and goes on
 ├── SamplesError        3  samples or regressors missing, stale or not matching
 └── InfeasibleError     4  the plan does not fit, or no valid plan exists
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something the user can mend; the message says what, where, the value and the fix."""
+    """An error that the user can fix; the message gives what, where, the value and the fix."""
 
     exit_code = 2
 
@@ -21,7 +21,7 @@ class ConfigError(UserError):
 
 
 class SkippedError(UserError):
-    """A call that this machine or its software cannot run; the message is the note that stands in for its rows."""
+    """A call that this machine or its software cannot run; the message is shown in place of its rows."""
 
 
 class SamplesError(UserError):

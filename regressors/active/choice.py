@@ -1,8 +1,8 @@
-"""Which shapes to time next, so that a budget buys the most: space-filling first, then where a committee disagrees.
+"""Chooses the shapes to time next: space-filling first, then where a committee of models disagrees.
 
-A batch is chosen greedily. Every untimed shape belongs to its nearest timed or already chosen one; of the group with the
-most left to learn, the member with the most joins the batch, and so on. What there is to learn at a shape is its squared
-distance to the nearest known one times the committee's disagreement. The groups are LCMD's (largest cluster, maximum
+A batch is chosen greedily. Every untimed shape belongs to the group of its nearest timed or already chosen shape; from the
+group with the most left to learn, the shape with the most joins the batch, and so on. The amount left to learn at a shape
+is its squared distance to the nearest known one times the committee's disagreement. The groups are LCMD's (largest cluster, maximum
 distance: Holzmüller, Zaverkin, Kästner & Steinwart, JMLR 2023): unlike the single farthest or most disputed shape, they
 keep the batch where shapes are many, and none next to another. The disagreement is query by committee (Seung, Opper &
 Sompolinsky, COLT 1992), the committee extra-trees of the correction to the roofline. The distance is that of core-set
@@ -34,9 +34,9 @@ MEMBERS = 60
 FIRST_ROWS = 64
 """Rows that fill the space before a committee is asked."""
 GROWTH = 0.25
-"""Of the rows there are, how many more are chosen before the committee is trained anew."""
+"""Rows chosen before the committee is trained again, as a share of the rows so far."""
 IMPORTANCE_POWER = 0.25
-"""Of a feature's share of the explained variance: at 1 the one large feature would be all that counts, at 0 none."""
+"""Exponent of a feature's share of the explained variance as its weight: at 1 only the largest would count, at 0 all alike."""
 BLOCK = 256
 
 Places = NDArray[np.intp]
@@ -56,7 +56,7 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Untimed:
-    """Shapes that were not: terms, features, and what timing each would cost, in seconds [shapes]."""
+    """Shapes that were not timed: terms, features, and the seconds that timing each would cost [shapes]."""
 
     terms: Floats
     features: Floats
@@ -68,7 +68,7 @@ class Untimed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opinion:
-    """What a committee says of rows: its members' spread of log time [rows], and where it sees them [rows, dimensions]."""
+    """A committee's view of rows: its members' spread of log time [rows], and the rows' positions [rows, dimensions]."""
 
     disagreement: Floats
     position: Floats
@@ -88,14 +88,14 @@ UNKNOWN = UNKNOWN_HALF_WIDTH
 
 
 def batch_rows(timed: int) -> int:
-    """How many rows to time before the next choice, `timed` being there."""
+    """Number of rows to time before the next choice, after `timed` rows."""
     return FIRST_ROWS - timed if timed < FIRST_ROWS else max(1, round(GROWTH * timed))
 
 
 def fill_space(features: Floats, count: int) -> Places:
-    """Places of `count` rows of features [rows, features] that cover the space; in any part from the start they do.
+    """Places of `count` rows of features [rows, features] that cover the space, as does any prefix of them.
 
-    Farthest points within the largest group, from the middle on: farthest points alone are the table's corners.
+    They are the farthest points within the largest group, from the middle on; farthest points alone would be corners.
     """
     deviation = features.std(axis=0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(features).max(axis=0, initial=0.0))
@@ -110,7 +110,7 @@ def fill_space(features: Floats, count: int) -> Places:
 def next_rows(timed: Timed, untimed: Untimed, count: int, named: Untimed | None = None) -> Choice:
     """The `count` of `untimed` to time next.
 
-    First come those nearest to what of `named`, the shapes that runs need, lies outside the timed rows' domain.
+    First come those nearest to shapes that runs need (`named`) and that lie outside the domain of the timed rows.
     """
     if len(timed) < MIN_SHAPES_TO_LEARN:
         return Choice(places=fill_space(untimed.features, count), disagreement=UNKNOWN)
@@ -119,7 +119,7 @@ def next_rows(timed: Timed, untimed: Untimed, count: int, named: Untimed | None 
     )
     opinion = ask_committee(timed, untimed)
     disagreement, position = opinion.disagreement[len(timed) :], opinion.position[len(timed) :]
-    # the root: by rows alone the budget goes to a few large shapes, by seconds alone those are never timed
+    # square root: value per row would spend the budget on a few large shapes, value per second would never time them
     value = disagreement / np.sqrt(untimed.cost_s)
     value = np.maximum(value, 1e-12)
     value[wanted] = 0.0
@@ -143,7 +143,7 @@ def nearest_to_extrapolated(timed: Timed, untimed: Untimed, named: Untimed) -> P
 
 
 def ask_committee(timed: Timed, untimed: Untimed) -> Opinion:
-    """Of all rows, the timed ones first."""
+    """The opinion on all rows, timed ones first."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     base = fit_roofline(timed.terms, timed.time_us)
@@ -185,7 +185,7 @@ def most_to_learn(known: Floats, shapes: Floats, value: Floats, count: int) -> P
 
 
 def _nearest(known: Floats, shapes: Floats) -> tuple[Places, Floats]:
-    """For each shape the number of the nearest known row, and the squared distance to it."""
+    """Number of the nearest known row of each shape, and the squared distance to it."""
     group, gap = np.zeros(len(shapes), dtype=np.intp), np.full(len(shapes), np.inf)
     for start in range(0, len(known), BLOCK):
         squares = squared_distances(shapes, known[start : start + BLOCK])

@@ -1,7 +1,7 @@
-"""Sample where it teaches most: `python -m regressors.active.guided_sampling --profile this-machine --budget 300 [--calls FILE]`.
+"""Sample the most informative shapes: `python -m regressors.active.guided_sampling --profile this-machine --budget 300`.
 
-The same session as `python -m sampling`, over a pool of shapes much larger than the budget: first the calls of named runs,
-then a space-filling share, then batch after batch of those on which models of the rows so far disagree most.
+This is the session of `python -m sampling` with a strategy of its own, over a pool of shapes much larger than the budget:
+first the calls of named runs, then a space-filling share, then batches on which models of the rows so far disagree most.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ POOL_MODELS = 512
 FIRST_OF_EACH = MIN_SHAPES_TO_LEARN
 """Shapes of each kind of call that fill the space before a committee is asked: kinds are many, and a budget is short."""
 LEAST_BATCH = 24
-"""Calls: a job of fewer would spend its time on starting."""
+"""Least number of calls per batch: a job of fewer would spend its time on starting."""
 START_S = 4.0
-"""What a job's processes take to start: with less than that left, none is."""
+"""Time that a job's processes take to start; with less time left, no job is started."""
 SETUP_S = 0.2
-"""Of a phase: its tensors made, its caches warmed."""
+"""Time to create the tensors of a phase and to warm its caches."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,7 +124,7 @@ def _sample_pool(
 
 
 def first_batch(rows: Sequence[Sample], lacking: Sequence[Request]) -> list[Request]:
-    """A first few of every kind of call, as they were drawn, which fills the space; none where the rows have them."""
+    """The first few requests of every kind of call, in the order drawn, which fills the space; without kinds that have rows."""
     kinds = _Kinds.of(rows, lacking, ())
     left = {name: kinds.first_of(name) for name in kinds.names}
     batch = []
@@ -138,9 +138,9 @@ def first_batch(rows: Sequence[Sample], lacking: Sequence[Request]) -> list[Requ
 def next_batch(
     rows: Sequence[Sample], lacking: Sequence[Request], needed: Sequence[Request], cluster: Cluster
 ) -> list[Request]:
-    """What is most to be learnt from.
+    """The most informative requests.
 
-    `rows` are the good ones so far, `needed` the requests of named runs: where these extrapolate comes first.
+    `rows` are the good rows so far. Requests near calls of named runs (`needed`) that extrapolate come first.
     """
     kinds = _Kinds.of(rows, lacking, needed)
     timed = sum(kinds.timed(name) for name in kinds.names)
@@ -150,7 +150,7 @@ def next_batch(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kinds:
-    """Rows and requests by the name of their call; of a call's phases the first one stands for all."""
+    """Rows and requests by the name of their call; the first phase of a call stands for all."""
 
     rows: dict[str, list[Sample]]
     lacking: dict[str, list[Request]]
@@ -194,8 +194,8 @@ def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[lis
     time_us = np.array([row.time_us for row in rows])
     timed = Timed(terms=terms[: len(rows)], features=features[: len(rows)], time_us=time_us)
     untimed, named = (
-        Untimed(terms=terms[part], features=features[part], cost_s=_seconds(terms[part], timed, of))
-        for part, of in (
+        Untimed(terms=terms[rows_of], features=features[rows_of], cost_s=_seconds(terms[rows_of], timed, of))
+        for rows_of, of in (
             (slice(len(rows), len(rows) + len(lacking)), lacking),
             (slice(len(rows) + len(lacking), None), needed),
         )
@@ -209,7 +209,7 @@ def _matrices(priced: Sequence[Priced]) -> tuple[Floats, Floats]:
 
 
 def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request]) -> Floats:
-    """What timing each costs: a phase takes its seconds of repeats, or the least repeats of what is longer than that."""
+    """Seconds that timing each request costs: the timer's seconds per phase, or its least repeats where they take longer."""
     settings = TimerSettings()
     slowdown = float(np.median(timed.time_us / np.maximum(timed.terms.sum(axis=1), 1e-3)))
     run_s = terms.sum(axis=1) * slowdown * 1e-6
@@ -220,7 +220,7 @@ def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request]) -> Floats
 
 
 def shared_out(orders: Mapping[str, tuple[Sequence[Request], float]], count: int) -> list[Request]:
-    """Of all kinds together the first `count`: each kind gets seats by its disagreement, as D'Hondt gives them by votes."""
+    """The first `count` requests of all kinds: each kind gets seats in proportion to its disagreement (D'Hondt method)."""
     seats = [
         (disagreement / (place + 1), request)
         for requests, disagreement in orders.values()

@@ -1,4 +1,4 @@
-"""What a session times, in order of importance: calls that named runs need, then calls that fill the space of shapes."""
+"""The tasks of a session, in order of importance: calls that named runs need, then calls that fill the space of shapes."""
 
 from __future__ import annotations
 

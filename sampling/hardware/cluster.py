@@ -1,4 +1,4 @@
-"""Facts of a machine, read from `configs/hardware/*.yml`: a Gpu, its Links, and the Cluster they make."""
+"""A Gpu, its links and the Cluster they form, from the hardware files (`configs/hardware/*.yml`)."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class Gpu:
     cache_mib: float
     multiprocessors: int
     efficiency: Mapping[str, float]
-    """Share of the peak that work of a kind reaches when nothing was sampled: gemm, attention, elementwise, wire."""
+    """Share of the peak that each kind of work (gemm, attention, elementwise, wire) reaches where nothing was sampled."""
     sources: Mapping[str, str]
     threads: int = 0
     fastest_tflops: Mapping[str, float] = field(default_factory=dict)
-    """By dtype, what the best of the devices that an entry stands for reaches, where that is more than `peak_tflops`."""
+    """Peaks by dtype of the best device that the hardware file stands for, where they exceed `peak_tflops`."""
 
     sustained: Mapping[str, float] = field(default_factory=dict)
-    """By dtype, what products take in a long run over what they take in a short measurement, where clocks fall."""
+    """Time of GEMMs in a long run, where clocks fall, over that in a short measurement, by dtype."""
 
     def at_its_fastest(self) -> Gpu:
-        """The same with the peaks that none of these devices exceeds, to judge measurements by."""
+        """The same with the peaks that none of these devices exceeds, to check measurements against."""
         return replace(self, peak_tflops={**self.peak_tflops, **self.fastest_tflops})
 
     def peak_flops_per_us(self, dtype: str) -> float:
-        """FLOPs a microsecond at the dense peak; a dtype the device lacks is a `ConfigError`."""
+        """FLOPs per microsecond at the dense peak; ConfigError for a dtype that the device lacks."""
         if dtype not in self.peak_tflops:
             known = ", ".join(self.peak_tflops)
             raise ConfigError(f"precision: {self.name} has no {dtype} peak (it has {known}); use one of those")
@@ -92,7 +92,7 @@ class Cluster:
         return self.gpu.threads
 
     def link(self, ranks: int, ranks_per_node: int) -> Link:
-        """The slowest link that a group of `ranks`, `ranks_per_node` of them a node, crosses."""
+        """The slowest link inside a group of `ranks`, `ranks_per_node` of them on each node."""
         return self.intra_node if ranks <= ranks_per_node else self.inter_node
 
 
@@ -105,11 +105,11 @@ def load_cluster(
     cores: int | None = None,
     **links: float,
 ) -> Cluster:
-    """Build a cluster of the hardware that a catalogue entry or a file describes (see `hardware_facts`).
+    """Build a cluster of a hardware file's devices (see `hardware_facts`).
 
-    `links` replaces figures of it: `intra_node_gb_per_s`, `inter_node_latency_us` and so on.
+    `links` replaces its figures: `intra_node_gb_per_s`, `inter_node_latency_us` and so on.
 
-    `cores` is the core count of a CPU machine (this machine's where it is not given); its ranks share them evenly.
+    `cores` is the number of cores of a CPU machine (default: this machine's), which its ranks share evenly.
     Raises ConfigError for unknown hardware and for more ranks than cores.
     """
     facts = hardware_facts(hardware)
@@ -180,13 +180,13 @@ def _facts_of_entry(hardware: str) -> Hardware:
 
 
 def device_names(hardware: str) -> tuple[str, ...]:
-    """What torch may call the device; nothing for a CPU."""
+    """The names that torch.cuda.get_device_name may return for the device; none for a CPU."""
     names = hardware_facts(hardware).device_name
     return (names,) if isinstance(names, str) else names
 
 
 def how_to_describe(hardware: str) -> str:
-    """A sentence for who has hardware that no entry describes."""
+    """A sentence on how to describe hardware that has no file yet."""
     entry = CONFIGS / "hardware" / f"{hardware if re.fullmatch(r'[a-z0-9-]+', hardware) else 'NAME'}.yml"
     return (
         f"To describe it, write {entry}, or a .yml file elsewhere whose path you give in place of the name, with the keys "

@@ -1,4 +1,4 @@
-"""What carries communication on this machine, and what steers it: provenance of collectives."""
+"""The communication library of this machine and its settings: provenance of collectives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from sampling.hardware.cluster import hardware_facts
 
-STEERING = ("NCCL_", "RCCL_", "GLOO_", "UCX_", "FI_", "HSA_", "CUDA_DEVICE_MAX_CONNECTIONS")
-"""Variables that steer communication begin with one of these."""
+PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "UCX_", "FI_", "HSA_", "CUDA_DEVICE_MAX_CONNECTIONS")
+"""Prefixes of environment variables that configure communication."""
 
 
 def communication_facts(hardware: str) -> dict[str, Any]:
-    """The library with its version, and the variables that are set for it."""
-    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(STEERING)}
+    """The library with its version, and the environment variables that configure it."""
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
     return {"library": _library(hardware), "variables": variables}
 
 

@@ -1,4 +1,4 @@
-"""How much of this machine's CPU other processes take, so that timings made beside them can be left out."""
+"""The share of this machine's CPU that other processes take, so that timings made beside them can be quarantined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ medians begin to move at about 0.1."""
 
 @dataclass(frozen=True, slots=True)
 class CpuClock:
-    """Seconds at one moment: the wall, the whole machine's busy time, and this process's own."""
+    """Wall-clock time, the machine's busy CPU time, and this process's CPU time, in seconds."""
 
     wall_s: float
     busy_s: float | None
@@ -32,14 +32,14 @@ def read_cpu_clock() -> CpuClock:
 def busy_seconds(stat: str) -> float:
     """CPU time over all cores that was neither idle nor waiting for I/O, from the text of /proc/stat (see proc(5)).
 
-    Time that a hypervisor gave to someone else (steal) counts as busy: our ranks could not have it.
+    Time that a hypervisor gave to another guest (steal) counts as busy, since our ranks did not get it.
     """
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split(maxsplit=9)[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def load_of_others(before: CpuClock, after: CpuClock, own_s: float) -> float:
-    """Share of the machine's cores that others took between two clocks, given what our processes used in `own_s`."""
+    """Share of the machine's cores that others took between two readings; `own_s` is the CPU time of our processes."""
     if before.busy_s is None or after.busy_s is None:
         return 0.0
     cores = os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Which machine this is: the catalogue entry that describes it, and the facts that identify it in a manifest."""
+"""Identifies this machine: its hardware file, the facts that its rows are tied to, and the provenance of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sampling.hardware.cluster import device_names, hardware_facts, how_to_descr
 
 
 def detect_hardware() -> str:
-    """Name of the catalogue entry for this machine's GPU, or `cpu` without one; SamplesError for an unknown GPU."""
+    """Name of the hardware file of this machine's GPU, or `cpu` without one; SamplesError for an unknown GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -31,7 +31,7 @@ def detect_hardware() -> str:
 
 
 def most_ranks(hardware: str) -> int:
-    """How many ranks this machine can run at once: one a GPU, or one a core. ConfigError for a GPU that is not there."""
+    """Number of ranks that this machine can run: one per GPU, or one per core. ConfigError for a GPU that is not there."""
     if hardware_facts(hardware).kind == "cpu":
         return os.cpu_count() or 1
     import torch
@@ -39,19 +39,19 @@ def most_ranks(hardware: str) -> int:
     if not torch.cuda.is_available():
         raise ConfigError(
             f"--hardware: {hardware!r} is a GPU, and torch finds none on this machine; sample on one that has it, with a "
-            "torch build for it, or leave --hardware away"
+            "torch build for it, or omit --hardware"
         )
     return torch.cuda.device_count()
 
 
 def ranks_of_machine(hardware: str) -> list[int]:
-    """How many ranks a node to sample with: one alone, and all GPUs together or two shares of a CPU."""
+    """Numbers of ranks per node to sample with: one alone, and all GPUs, or two shares of a CPU."""
     most = most_ranks(hardware)
     return sorted({1, min(2, most) if hardware_facts(hardware).kind == "cpu" else most})
 
 
 def identify(hardware: str) -> dict[str, Any]:
-    """What must stay the same for rows to belong together."""
+    """The facts that must stay the same for all rows of a profile."""
     if hardware_facts(hardware).kind == "cpu":
         return {"name": _cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
     import torch
@@ -65,7 +65,7 @@ def identify(hardware: str) -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    """The processor as the kernel names it, with family and model, since a hypervisor may hide the rest."""
+    """The processor's name by the kernel, with family and model, since a hypervisor may hide the name."""
     path = Path("/proc/cpuinfo")
     if not path.is_file():
         return platform.processor() or platform.machine()
@@ -78,7 +78,7 @@ def _cpu_name() -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Versions and state of a sampling session."""
+    """Versions of software and of this code in a sampling session."""
     import torch
 
     versions = {name: importlib.metadata.version(name) for name in ("numpy", "pandas", "pyarrow")}

@@ -1,4 +1,4 @@
-"""Which catalogue entry a device is, by the name that its driver gives it."""
+"""The hardware file of a device, found by the name that its driver reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sampling.hardware.cluster import device_names, known_hardware
 
 
 def hardware_of_device(device: str) -> str:
-    """The name in configs/hardware of the device that a driver calls `device`; '' if none is."""
+    """Name of the hardware file of the device that a driver calls `device`; '' if there is none."""
     for hardware in known_hardware():
         if device in device_names(hardware):
             return hardware

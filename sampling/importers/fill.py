@@ -1,7 +1,7 @@
-"""Phases that a publisher did not time, from how much longer than the forward they take on another device.
+"""Fills in phases that a publisher did not time, by their ratio to the forward on another device.
 
-Kernel libraries tune a backward beside its forward, so the ratio of the two travels between devices better than either
-time does. It depends on size: at the same forward time, the reference's median ratio counts.
+Kernel libraries tune a backward together with its forward, so the ratio of the two carries over between devices better
+than either time. It depends on size: the reference's median ratio at the same forward time is used.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 
 FEWEST_PAIRS = 20
-"""Calls of a reference with both phases below which a ratio is an anecdote."""
+"""Least number of calls of a reference with both phases for a ratio to be used."""
 NEIGHBOURS = 15
-"""Over how many calls of like forward time the ratio's median goes."""
+"""Number of calls of similar forward time that the median ratio is taken over."""
 FILLED = "filled: ratio from "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """A profile to take ratios from; the one of least `distance` that knows a ratio counts."""
+    """A profile to take ratios from; among those that know a ratio, the one of least `distance` is used."""
 
     directory: Path
     hardware: str
     distance: int
-    """0 for the same device, 1 for one of its architecture, 2 for another of its maker."""
+    """0 for the same device, 1 for another of its architecture, 2 for another of its vendor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """Ratio of a phase's time to the forward's by the log of the forward's time, which ascends."""
+    """Ratio of a phase's time to the forward's, over the ascending log of the forward's time."""
 
     log_us: NDArray[np.float64]
     ratio: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Curve:
 
 
 def references(hardware: str, homes: Iterable[Path], own: Path) -> list[Reference]:
-    """The profiles under `homes` but `own`, of devices of the same maker, the nearest first."""
+    """The profiles under `homes`, except `own`, of devices of the same vendor, nearest first."""
     facts = hardware_facts(hardware)
     found: dict[Path, Reference] = {}
     for path in (path for home in homes for path in sorted((home / "samples").glob("*/manifest.json"))):
@@ -71,12 +71,12 @@ def references(hardware: str, homes: Iterable[Path], own: Path) -> list[Referenc
 def _manifest(directory: Path) -> Manifest | None:
     try:
         return read_manifest(directory)
-    except SamplesError:  # a damaged neighbour is no reason to refuse an import
+    except SamplesError:  # a damaged neighbour must not prevent an import
         return None
 
 
 def gaps(rows: Iterable[Row]) -> dict[str, list[Phase]]:
-    """By call name, the phases that no row has while some have the forward."""
+    """Call name → the phases that no row has, for calls that have a forward."""
     there: dict[str, set[Phase]] = {}
     kinds: dict[str, type[Call]] = {}
     for row in rows:
@@ -91,7 +91,7 @@ def gaps(rows: Iterable[Row]) -> dict[str, list[Phase]]:
 
 
 def fill(rows: Sequence[Row], profiles: Sequence[Reference]) -> Iterator[tuple[Row, str]]:
-    """A row for each forward row and missing phase that a reference knows the ratio of, and its `origin`."""
+    """A row, and its `origin`, for each forward row and missing phase whose ratio a reference knows."""
     wanted = gaps(rows)
     curves = _curves(wanted, profiles) if wanted else {}
     for row in rows:
@@ -102,7 +102,7 @@ def fill(rows: Sequence[Row], profiles: Sequence[Reference]) -> Iterator[tuple[R
 
 
 def _curves(wanted: Mapping[str, Sequence[Phase]], profiles: Sequence[Reference]) -> dict[tuple[str, Phase], Curve]:
-    """The first reference that has enough pairs counts."""
+    """Curves by call name and phase, each of the first reference that has enough pairs."""
     curves: dict[tuple[str, Phase], Curve] = {}
     for profile in profiles:
         open_names = [name for name, phases in wanted.items() if any((name, phase) not in curves for phase in phases)]

@@ -1,4 +1,4 @@
-"""Judges imported rows by physics alone: names say nothing, and every table is held to the same bounds."""
+"""Judges imported rows by physical bounds alone, which are the same for every publisher."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sampling.importers.table import Row, Table
 from sampling.speed_of_light import physical_bound_us
 
 LAUNCH_US = 20.0
-"""A kernel launch and its framework's overhead on a slow host: what even a tiny call may take beside the bound."""
+"""Kernel launch and framework overhead on a slow host, which even a tiny call may take on top of the bound."""
 SLOWEST = 1000.0
-"""Times the bound beyond which a unit is wrong: tuned kernels reach some 10 % of a bound, naive ones some 1 %."""
+"""Multiple of the bound beyond which the unit must be wrong: tuned kernels reach 10 % of a bound, naive ones 1 %."""
 CONFLICT = 2.0
-"""Times by which repeats of one call may differ; published repeats differ by some per cent."""
+"""Largest ratio between repeats of one call; published repeats differ by a few per cent."""
 NEIGHBOURS = 6
-"""On either side, by size, to which a message is compared."""
+"""Messages on either side, by size, that a message is compared with."""
 LIKE_SIZE = 1.25
-"""Times by which messages may differ and still be alike."""
+"""Largest ratio between the sizes of messages that are compared."""
 IMPOSSIBLE_SHARE = 0.20
-"""Share of impossible rows from which on the others of their table are no evidence either."""
+"""Share of impossible rows beyond which the whole table is quarantined."""
 
 
 def judge(table: Table, cluster: Cluster) -> tuple[str, ...]:
-    """Why each row must not be learnt from; '' for a good one."""
+    """The reason why each row is quarantined; '' for a good one."""
     impossible = [row.flaw or impossible_reason(row.call, row.phase, row.time_us, cluster) for row in table.rows]
     share = sum(map(bool, impossible)) / max(1, len(impossible))
     erratic = erratic_share(table.rows)
@@ -46,7 +46,7 @@ def judge(table: Table, cluster: Cluster) -> tuple[str, ...]:
 
 
 def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster) -> str:
-    """Why no device of the cluster's kind can have taken this time; '' where one can."""
+    """Why no device of the cluster's kind can have measured this time; '' if one can."""
     if not (math.isfinite(time_us) and time_us > 0):
         return f"no time: {time_us} µs"
     try:
@@ -61,9 +61,9 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
 
 
 def erratic_share(rows: Sequence[Row]) -> float:
-    """Share of the rows, of collectives alone, whose bandwidth is not that of their neighbours in size.
+    """Share of the rows whose bandwidth differs from that of messages of similar size; only collectives are checked.
 
-    A message a little larger takes a little longer; where others' traffic decides, a time says nothing of the next one.
+    A slightly larger message takes slightly longer. Where the traffic of other jobs decides, times are erratic.
     """
     alike: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -86,7 +86,7 @@ def _erratic_rows(rows: Sequence[Row]) -> int:
 
 
 def _conflicts(rows: Sequence[Row], impossible: Sequence[str]) -> list[str]:
-    """By row, whether it contradicts the possible others of the same call and phase."""
+    """For each row, how it contradicts the other possible rows of the same call and phase; '' if it does not."""
     alike: dict[tuple[Call, Phase], list[int]] = {}
     for index, row in enumerate(rows):
         if not impossible[index]:

@@ -1,7 +1,7 @@
 """Logs of nccl-tests and rccl-tests (github.com/NVIDIA/nccl-tests, github.com/ROCm/rccl-tests), out-of-place times.
 
-`size` is the buffer as our collectives count it: the whole gathered one of all_gather and reduce_scatter, one rank's of
-alltoall, the message of sendrecv. The header tells the ranks and where they ran.
+`size` is the buffer as our collectives count it: the gathered buffer of all_gather and reduce_scatter, that of one rank of
+alltoall, the message of sendrecv. The header lists the ranks and their hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HELP = "give the output of all_reduce_perf and the like with its header lines, a
 
 
 def _send_recv(size_bytes: int, ranks: int, ranks_per_node: int) -> Call:
-    # every rank sends to the next at once; where the ranks span nodes, the slowest of these messages does too
+    # all ranks send to the next one at the same time; if they span nodes, so does the slowest message
     return SendRecv(size_bytes=size_bytes, ranks=2, ranks_per_node=2 if ranks == ranks_per_node else 1)
 
 
@@ -60,7 +60,7 @@ class Section:
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """One table a run; SamplesError for a file without results, naming line and fix."""
+    """One table per run; SamplesError for a file without results, with line and fix."""
     if request.path is None or not request.path.exists():
         raise SamplesError(f"import {SOURCE}: no file or folder {request.path or ''}; {HELP}")
     if request.collective and request.collective not in COLLECTIVES:
@@ -119,12 +119,14 @@ def _table(section: Section, file: Path, number: str, request: ImportRequest) ->
         raise SamplesError(f"{file}{number}: does not say which collective it timed; name it with --collective")
     if not section.hosts or section.time_column < 0:
         lacks = "'# Rank … on HOST device …'" if not section.hosts else "'# size count … time …'"
-        raise SamplesError(f"{file}{number}: lacks the header lines {lacks}, which tell what the rows mean; {HELP}")
+        raise SamplesError(
+            f"{file}{number}: lacks the header lines {lacks}, without which the rows have no meaning; {HELP}"
+        )
     per_node = Counter(section.hosts)
     ranks, ranks_per_node = len(section.hosts), max(per_node.values())
     if len(set(per_node.values())) > 1:
         raise SamplesError(
-            f"{file}{number}: its nodes have unlike numbers of ranks, {dict(per_node)}; run it with as many on each"
+            f"{file}{number}: its nodes have different numbers of ranks, {dict(per_node)}; run it with the same number on each"
         )
     table = Table(
         source=SOURCE,
@@ -140,7 +142,7 @@ def _table(section: Section, file: Path, number: str, request: ImportRequest) ->
         for line, fields in section.lines
     ]
     good = tuple(row for row in rows if row is not None)
-    return _with(table, f"{len(rows) - len(good)} rows left out: of no bytes" if len(good) < len(rows) else "", good)
+    return _with(table, f"{len(rows) - len(good)} rows left out: of 0 bytes" if len(good) < len(rows) else "", good)
 
 
 def _with(table: Table, remark: str, rows: tuple[Row, ...] = ()) -> Table:
@@ -163,7 +165,7 @@ def _row(
 
 
 def _flaw(wrong: str) -> str:
-    """What the column #wrong (once `error`, the largest difference) says against a row."""
+    """The fault of a row by its column #wrong (in older versions `error`, the largest difference); '' if none."""
     if wrong == "N/A":
         return "its result was not checked: #wrong is N/A (run with -c 1)"
     return "" if float(wrong) <= 1e-2 else f"its result is wrong: #wrong is {wrong}"

@@ -1,4 +1,4 @@
-"""Tables from files that somebody else wrote: every way in which they can be bad ends in one clear error."""
+"""Reads tables that somebody else wrote; a damaged file ends in one clear error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_parquet(file: Path | IO[bytes], shown: str) -> pd.DataFrame:
-    """SamplesError, naming the file as `shown`, for one that is empty, cut short or no parquet."""
+    """Read a parquet file; SamplesError, with the file's name as `shown`, if it is empty, cut short or not parquet."""
     import pandas as pd
 
     try:
@@ -24,6 +24,7 @@ def read_parquet(file: Path | IO[bytes], shown: str) -> pd.DataFrame:
 
 
 def read_csv(file: Path) -> pd.DataFrame:
+    """Read a CSV file; SamplesError if it is empty or not CSV."""
     import pandas as pd
 
     try:
@@ -34,7 +35,7 @@ def read_csv(file: Path) -> pd.DataFrame:
 
 
 def shown_name(file: Path, given: Path) -> str:
-    """A file's name, with its folders below the one that was given, since there may be several of the name."""
+    """A file's path below the folder that was given, since several files may have the same name."""
     return file.name if file == given else file.relative_to(given).as_posix()
 
 
@@ -44,7 +45,7 @@ def unreadable(shown: str, form: str, error: object) -> SamplesError:
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:
-    """SamplesError for a file of another kind or of another version of its publisher."""
+    """SamplesError for a table of another kind, or of another version of its publisher."""
     missing = [column for column in columns if column not in table.columns]
     if missing:
         has = ", ".join(map(str, table.columns[:12]))
@@ -54,7 +55,7 @@ def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> 
 
 
 def require_numbers(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:
-    """SamplesError for shape columns with text or holes in them, as in a file cut short in the middle of a line."""
+    """SamplesError for shape columns with text or gaps, as in a file that is cut short in the middle of a line."""
     import pandas as pd
 
     for column in columns:
@@ -68,7 +69,7 @@ def require_numbers(table: pd.DataFrame, columns: Iterable[str], shown: str) -> 
 
 
 def numbers_or_nan(values: pd.Series[Any]) -> pd.Series[float]:
-    """Times: what is no number fails in the gate, which spares the rows around it."""
+    """Times as numbers; anything else becomes NaN, so that the gate quarantines that row alone."""
     import pandas as pd
 
     return pd.to_numeric(values, errors="coerce").astype(float)

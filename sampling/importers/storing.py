@@ -1,4 +1,4 @@
-"""Imported tables into the store: judged, repeats made one, gaps filled, each table a session that replaces its earlier self."""
+"""Stores imported tables: rows judged, repeats merged, missing phases filled in. Each table is a session of its profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILL_SOURCE = "ratio from another device"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a table: its good and bad rows as samples of a session of the manifest."""
+    """The good and bad rows of a table, as samples of a session of the manifest."""
 
     table: Table
     session: int
@@ -48,16 +48,16 @@ class Outcome:
 
     @property
     def merged(self) -> int:
-        """Rows that became part of another of the same call and phase."""
+        """Rows that were merged into another of the same call and phase."""
         return self.rows - len(self.samples)
 
 
 def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> list[Outcome]:
     """Put the tables, all of one device, into the profile at `directory`; ratios come from the profiles under `homes`.
 
-    A table that was imported before is replaced, and what was filled is filled anew from all that is there now.
-    UserError for a full disk; SamplesError where the profile is another device's, or holds rows that were sampled. What is
-    there stays until its replacement is whole.
+    A table that was imported before is replaced, and filled phases are filled in again from all rows. Old rows stay until
+    their replacement is complete. Raises UserError for a full disk, and SamplesError if the profile belongs to another
+    device, holds sampled rows, or if no row of the tables is good.
     """
     with profile_lock(directory), naming_the_disk(directory):
         manifest = _manifest(directory, tables[0].hardware)
@@ -72,7 +72,7 @@ def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> li
 
 
 def _refuse_useless(outcomes: Sequence[Outcome]) -> None:
-    """Before anything is written, so that good rows of an earlier import stay."""
+    """SamplesError if no row is good; checked before writing, so that good rows of an earlier import stay."""
     if any(outcome.kept for outcome in outcomes):
         return
     reasons = Counter(sample.quarantine.partition(":")[0] for outcome in outcomes for sample in outcome.samples)
@@ -80,7 +80,7 @@ def _refuse_useless(outcomes: Sequence[Outcome]) -> None:
     why, count = reasons.most_common(1)[0] if reasons else ("no rows", 0)
     example = next((s.quarantine for outcome in outcomes for s in outcome.samples if s.quarantine), "")
     raise SamplesError(
-        f"{tables}: nothing of it can be learnt from, and nothing was changed: {count} rows are {why!r} (the first: {example}); "
+        f"{tables}: no row is good, and nothing was changed: {count} rows are {why!r} (the first: {example}); "
         "check the device (--system) and the unit of the times"
     )
 
@@ -99,7 +99,7 @@ def _manifest(directory: Path, hardware: str) -> Manifest:
 
 
 def _session(manifest: Manifest, table: Table) -> int:
-    """The number of the session that holds this table's rows: the one of its last import, or a new one."""
+    """Number of the session that holds this table's rows: that of its last import, or a new one."""
     slot = table.slot or table.name
     for session in manifest.sessions:
         if (session["source"], session["slot"]) == (table.source, slot):
@@ -122,7 +122,7 @@ def cluster_of(table: Table) -> Cluster:
 
 
 def _samples(table: Table, reasons: Sequence[str], session: int, origins: Sequence[str]) -> Iterator[Sample]:
-    """Good repeats of a call and phase become one row; bad ones stay as they are."""
+    """Samples of a table: good repeats of a call and phase are merged, bad rows stay as they are."""
     alike: dict[tuple[Call, Phase], list[int]] = {}
     for index, row in enumerate(table.rows):
         if not reasons[index]:
@@ -148,7 +148,7 @@ def _samples(table: Table, reasons: Sequence[str], session: int, origins: Sequen
 
 
 def sample_of_row(row: Row) -> Sample:
-    """A good row of a GPU's table, to be learnt from without being stored."""
+    """A good row of a GPU's table as a sample that is not stored."""
     return Sample(
         call=row.call,
         phase=row.phase,
@@ -171,7 +171,7 @@ def _spread(times_us: list[float]) -> tuple[float, float, float]:
 
 
 def _others(directory: Path, manifest: Manifest, replaced: Collection[int]) -> list[Sample]:
-    """What the profile holds of other tables; nothing that was filled."""
+    """The profile's samples of other tables, without filled ones."""
     filled = {session["id"] for session in manifest.sessions if session["source"] == FILL_SOURCE}
     gone = filled.union(replaced)
     tables = {name: table[~table["session"].isin(gone)] for name, table in read_samples(directory).items()}
@@ -181,7 +181,7 @@ def _others(directory: Path, manifest: Manifest, replaced: Collection[int]) -> l
 def _filled(
     outcomes: Sequence[Outcome], old: Sequence[Sample], manifest: Manifest, directory: Path, homes: Sequence[Path]
 ) -> list[Outcome]:
-    """The phases that none of the profile's tables has, as a table of its own."""
+    """A table of the phases that no table of the profile has."""
     samples = [*old, *(sample for outcome in outcomes for sample in outcome.samples)]
     good = [
         Row(call=sample.call, phase=sample.phase, time_us=sample.time_us) for sample in samples if not sample.quarantine

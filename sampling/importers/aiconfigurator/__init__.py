@@ -1,8 +1,7 @@
 """aiconfigurator-core (PyPI, Apache-2.0): forward kernels and one-node collectives of data-centre GPUs.
 
-Several serving frameworks timed the same operators, in several versions. One rule says whose rows are taken: of the
-frameworks vllm, sglang, trtllm the first that has the table (`--framework` puts another first), its newest version;
-of NCCL the newest version.
+Several serving frameworks timed the same operators, in several versions. Rows are taken from the first of vllm, sglang and
+trtllm that has the table (`--framework` puts another one first), in its newest version; of NCCL from the newest version.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SYSTEMS = {
     "gb300": "gb300",
     "l40s": "l40s",
 }
-"""The project's name of a system → ours of its device."""
+"""The project's name of a system → the hardware file of its device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +50,7 @@ class Collection:
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """One table a kind of work, of `request.system`; SamplesError where a file is damaged or none is of that system."""
+    """One table per kind of work of `request.system`; SamplesError if a file is damaged or none is of that system."""
     files = find(request.path)
     system = _system(request.system, sorted({file.system for file in files}))
     hardware = SYSTEMS[system]
@@ -131,7 +130,7 @@ def _exported_collection(table: str, kind: Kind, file: File, frameworks: Sequenc
 
 
 def _ungated_models(files: Sequence[File]) -> pd.DataFrame | None:
-    """The mixtures whose experts have no gate: one framework names its kernel for them, the others do not tell."""
+    """The mixtures whose experts have no gate: one framework names its kernel for them, the others do not say."""
     import pandas as pd
 
     kind = KINDS["moe_perf"]
@@ -151,7 +150,7 @@ def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungat
     numbers = [column for column in shape if column not in ("distribution", "collective", "dtype")]
     require_numbers(content, numbers, collection.shown)
     kept, remarks = _leave_out(content, kind)
-    kept = kept.assign(kernel=_told_kernel(kept, shape))
+    kept = kept.assign(kernel=_named_kernel(kept, shape))
     if collection.table == "moe_perf":
         kept = kept.assign(gated=_gated(kept, ungated))
     times_us = numbers_or_nan(kept["time_us"]).tolist()
@@ -185,8 +184,8 @@ def _leave_out(content: pd.DataFrame, kind: Kind) -> tuple[pd.DataFrame, tuple[s
     return kept, tuple(remarks)
 
 
-def _told_kernel(content: pd.DataFrame, shape: Sequence[str]) -> pd.Series[str]:
-    """The kernel where it must be told: a shape timed with several. The commonest goes unnamed, as a prediction asks."""
+def _named_kernel(content: pd.DataFrame, shape: Sequence[str]) -> pd.Series[str]:
+    """The kernel's name where a shape was timed with several kernels; '' for the most common one, which predictions use."""
     import pandas as pd
 
     unnamed = pd.Series("", index=content.index, dtype=object)
@@ -197,8 +196,8 @@ def _told_kernel(content: pd.DataFrame, shape: Sequence[str]) -> pd.Series[str]:
         counts = rows["kernel"].value_counts()
         shapes = rows.drop_duplicates([*dict.fromkeys((*shape, "kernel"))])
         if len(counts) > 1 and shapes.duplicated(list(shape)).any():
-            told = rows["kernel"].where(rows["kernel"] != counts.index[0], "")
-            named = named.where(~named.index.isin(rows.index), told)
+            named_rows = rows["kernel"].where(rows["kernel"] != counts.index[0], "")
+            named = named.where(~named.index.isin(rows.index), named_rows)
     return named
 
 

@@ -1,4 +1,4 @@
-"""What the columns of aiconfigurator's tables mean, as calls of ours; rows of other work are left out and counted."""
+"""Turns rows of aiconfigurator's tables into calls; rows of other work are left out and counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LeftOut = dict[str, "pd.Series[bool]"]
 class Kind:
     """One kind of table: its columns in the package → the names that the exported files and `calls` use.
 
-    `shape` are the columns that make a row what it is; `left_out` gives a mask of rows by the reason they are not ours.
+    `shape` are the columns that identify a row; `left_out` gives masks of rows to leave out, by reason.
     """
 
     export: str
@@ -42,7 +42,7 @@ class Kind:
     optional: tuple[str, ...] = ()
     """Columns of the package that older tables lack."""
     frameworks: tuple[str, ...] = ()
-    """Whose collections there are, where not those of the serving frameworks."""
+    """The libraries that were timed, if not the serving frameworks."""
 
 
 def _lists(content: pd.DataFrame, *columns: str) -> zip[tuple[Any, ...]]:
@@ -223,4 +223,4 @@ KINDS: Mapping[str, Kind] = {
         frameworks=("nccl",),
     ),
 }
-"""By the name of the table in the package."""
+"""Kinds by the name of their table in the package."""

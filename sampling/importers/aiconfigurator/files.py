@@ -78,7 +78,7 @@ def _installed() -> Path:
 
 
 def _folder(folder: Path) -> list[File | None]:
-    # absolute, since a folder inside the tree still names the system in its own path
+    # absolute, since the path of a folder inside the tree names the system
     files = sorted(folder.absolute().glob("**/*.parquet"))
     return [_file(file.as_posix(), file, str(file)) for file in files]
 
@@ -112,6 +112,6 @@ def _file(name: str, source: Path | Callable[[], IO[bytes]], shown: str) -> File
 
 
 def version_key(version: str) -> tuple[tuple[int, int], ...]:
-    """A key by which 0.5.14 is after 0.5.6.post2, and 1.3.0 after 1.3.0rc20."""
+    """A sort key: 0.5.14 comes after 0.5.6.post2, and 1.3.0 after 1.3.0rc20."""
     parts = re.findall(r"\d+|[a-z]+", version)
     return (*((1, int(part)) if part.isdigit() else (0 if part == "post" else -1, 0) for part in parts), (0, 0))

@@ -1,7 +1,7 @@
 """estimate-train-time (github.com/DebarghaG/estimate-train-time, MIT): operators and collectives on A100 and GH200.
 
 Reads the CSV files as that project publishes them (data/regressors/<cluster>/{operator,nccl}/*.csv) or tidied into
-operators.parquet and collectives.parquet. One table a published file and direction.
+operators.parquet and collectives.parquet. One table per published file and direction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FETCH = "give the folder of a clone of github.com/DebarghaG/estimate-train-time"
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """All tables of the files at `request.path`; SamplesError where there are none, or one is damaged."""
+    """All tables of the files at `request.path`; SamplesError if there are none, or one is damaged."""
     if request.path is None:
         raise SamplesError(f"import {SOURCE}: needs a path; {FETCH}")
     tables = list(_tidied(request.path) or _published(request.path))
@@ -110,7 +110,7 @@ def _with(table: Table, *, rows: tuple[Row, ...] = (), remark: str = "") -> Tabl
 
 
 def _shapes(content: pd.DataFrame) -> list[Shape]:
-    # a column that a table lacks is one that its operator does not depend on; mp is 1 there
+    # an operator does not depend on a column that its table lacks; mp is 1 there
     columns = [
         content[name].fillna(0).astype(int).tolist() if name in content.columns else [0] * len(content)
         for name in SHAPE_COLUMNS

@@ -1,4 +1,4 @@
-"""What the columns of estimate-train-time's tables mean, as calls of ours. Tokens are l·b; dtype is fp16."""
+"""Turns rows of estimate-train-time's tables into calls. Tokens are l·b; dtype is fp16."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPE = "fp16"
 ITEM_BYTES = 2
 VOCABULARY = 50_257
 """GPT-2's, padded so that each of mp ranks holds a multiple of 128 rows."""
-TENSORS_AN_ENCODER = 12
+TENSORS_PER_ENCODER = 12
 """Four linear layers and two layer norms, a weight and a bias each."""
 
 
@@ -92,11 +92,11 @@ def _stage(*, vocabulary_matrices: int, final_norms: int) -> Callable[[Shape], C
     """
 
     def call(s: Shape) -> Call:
-        ends = vocabulary_matrices * s.vocab * s.dim + final_norms * 2 * s.dim
+        at_ends = vocabulary_matrices * s.vocab * s.dim + final_norms * 2 * s.dim
         return AdamW(
             dtype=DTYPE,
-            parameters=s.encoders * _encoder_parameters(s) + ends,
-            tensors=s.encoders * TENSORS_AN_ENCODER + vocabulary_matrices + final_norms * 2,
+            parameters=s.encoders * _encoder_parameters(s) + at_ends,
+            tensors=s.encoders * TENSORS_PER_ENCODER + vocabulary_matrices + final_norms * 2,
             tp=1,
         )
 
@@ -167,4 +167,4 @@ COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
     "allreduce": _all_reduce,
     "p2p": _send_recv,
 }
-"""By the start of a table's name."""
+"""Collectives by the start of a table's name."""

@@ -1,7 +1,7 @@
-"""A Chrome trace of torch's profiler: kernel times of a run that the user already has.
+"""Chrome traces of torch's profiler: kernel times of a run that the user already has.
 
-Each operator that is a call of ours gets the time of its kernels; on a trace without a device, its own duration. The
-backward of a call is the autograd nodes that its forward made, found by their sequence numbers.
+Each operator that is one of our calls gets the time of its kernels; in a trace without a device, its own duration. The
+backward of a call consists of the autograd nodes that its forward created, found by their sequence numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATTERNS = ("**/*.json", "**/*.json.gz")
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """One table a trace; SamplesError for a file that is none, and where no operator is one of ours."""
+    """One table per trace; SamplesError for another file, or if no operator is one of our calls."""
     path = request.path
     if path is None or not path.exists():
         raise SamplesError(f"import {SOURCE}: no file or folder {path or ''}; give a trace: {RECORD}")
@@ -40,7 +40,7 @@ def _table(path: Path, request: ImportRequest) -> Table:
     trace = load_trace(path)
     on_device = bool(trace.kernels)
     hardware = request.system or _hardware(trace, path)
-    calls, owners = _own(trace.ops)
+    calls, owners = _calls_and_owners(trace.ops)
     operators = list(_operator_rows(trace.ops, calls, owners, on_device=on_device))
     per_node = request.ranks_per_node or len(trace.devices) or int(hardware_facts(hardware).gpus_per_node)
     collectives = list(_collective_rows(trace.kernels, per_node))
@@ -73,8 +73,8 @@ def _hardware(trace: Trace, path: Path) -> str:
     return hardware
 
 
-def _own(ops: Iterable[Op]) -> tuple[dict[Op, Call], dict[Op, Op]]:
-    """The operators that are calls, and for each operator the call or the autograd node whose time its own is."""
+def _calls_and_owners(ops: Iterable[Op]) -> tuple[dict[Op, Call], dict[Op, Op]]:
+    """The operators that are calls, and for each operator the call or autograd node that its time belongs to."""
     calls: dict[Op, Call] = {}
     owners: dict[Op, Op] = {}
     for op in ops:
@@ -120,13 +120,13 @@ def _collective_rows(kernels: Iterable[Kernel], ranks_per_node: int) -> Iterator
     for kernel in kernels:
         if not kernel.name.startswith(COLLECTIVE_KERNELS):
             continue
-        told = kernel.arguments if "Collective name" in kernel.arguments else _told_above(kernel.op)
-        collective = collective_of(told, ranks_per_node)
+        arguments = kernel.arguments if "Collective name" in kernel.arguments else _arguments_above(kernel.op)
+        collective = collective_of(arguments, ranks_per_node)
         if collective is not None:
             yield Row(call=collective, phase="forward", time_us=kernel.duration_us)
 
 
-def _told_above(op: Op | None) -> Mapping[str, object]:
+def _arguments_above(op: Op | None) -> Mapping[str, object]:
     while op is not None:
         if "Collective name" in op.arguments:
             return op.arguments

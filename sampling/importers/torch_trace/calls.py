@@ -1,4 +1,4 @@
-"""Which call of ours a torch operator of a trace is, by its name, its inputs' shapes and its constants."""
+"""Turns torch operators of a trace into calls, by their names, their inputs' shapes and their constants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ELEMENT_BYTES = {
 
 
 def call_of(op: Op) -> Call | None:
-    """None for an operator that is none of ours, or whose shapes the trace does not tell."""
+    """The call of an operator; None if it is not one of ours, or the trace lacks its shapes."""
     make = CALLS.get(op.name)
     if make is None or not op.types or op.types[0] not in DTYPES:
         return None
@@ -68,7 +68,7 @@ def _linear(op: Op, dtype: str) -> Call:
 
 
 def _attention(causal_at: int) -> Callable[[Op, str], Call | None]:
-    """`causal_at` is the place of is_causal among the operator's arguments."""
+    """Attention of an operator whose argument number `causal_at` is is_causal."""
 
     def call(op: Op, dtype: str) -> Call | None:
         (batch, heads, seq_len, head_dim), (_, kv_heads, keys, _), (*_, value_dim) = op.dims[:3]
@@ -132,7 +132,7 @@ CALLS: Mapping[str, Callable[[Op, str], Call | None]] = {
     "aten::_softmax": _softmax,
     "aten::cross_entropy_loss": _cross_entropy,
 }
-"""Where one of them runs another, the inner one counts."""
+"""Calls by operator; if one runs another, the inner one counts."""
 
 WHOLE_BUFFER: Mapping[str, tuple[type[Collective], str]] = {
     "allreduce": (AllReduce, "In msg nelems"),
@@ -141,11 +141,11 @@ WHOLE_BUFFER: Mapping[str, tuple[type[Collective], str]] = {
     "alltoall": (AllToAll, "In msg nelems"),
     "send": (SendRecv, "In msg nelems"),
 }
-"""By the start of a collective's name in the trace, and which count of elements is our `size_bytes`."""
+"""Collectives by the start of their name in the trace, with the argument that counts the elements of `size_bytes`."""
 
 
 def collective_of(arguments: Mapping[str, Any], ranks_per_node: int) -> Collective | None:
-    """The collective that the process group wrote into a kernel's or an operator's arguments; None for none of ours."""
+    """The collective in the arguments of a kernel or operator, written by the process group; None if it is not one of ours."""
     name = re.sub(r"[^a-z]", "", str(arguments.get("Collective name", "")).lower()).removesuffix("base")
     found = next((WHOLE_BUFFER[kind] for kind in WHOLE_BUFFER if name.startswith(kind)), None)
     item_bytes = ELEMENT_BYTES.get(str(arguments.get("dtype")))

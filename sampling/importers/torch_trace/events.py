@@ -15,7 +15,7 @@ from sampling.errors import SamplesError
 from sampling.importers.reading import unreadable
 
 BACKWARD = "autograd::engine::evaluate_function: "
-"""What autograd calls the run of a node; the node's name follows."""
+"""Prefix of the operator that runs an autograd node; the node's name follows."""
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
 RECORD = "record it with torch.profiler.profile(record_shapes=True) and export_chrome_trace"
@@ -23,7 +23,7 @@ RECORD = "record it with torch.profiler.profile(record_shapes=True) and export_c
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operator's run on the CPU, and `kernels_us` of the kernels that it launched itself."""
+    """One run of an operator on the CPU; `kernels_us` is the time of the kernels that it launched itself."""
 
     name: str
     start_us: float
@@ -46,7 +46,7 @@ class Op:
 
     @property
     def node(self) -> str:
-        """The autograd node that this is the run of; '' for a forward operator, and for a checkpoint, which runs some."""
+        """The autograd node that this operator runs; '' for a forward operator, and for a checkpoint, which runs several."""
         name = self.name.removeprefix(BACKWARD) if self.name.startswith(BACKWARD) else ""
         return "" if "Checkpoint" in name else name
 
@@ -57,12 +57,12 @@ class Kernel:
     duration_us: float
     arguments: Mapping[str, Any]
     op: Op | None
-    """Who launched it; None where the trace does not tell."""
+    """The operator that launched it; None if the trace does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`ops` come parents first."""
+    """A trace; in `ops`, parents come before their children."""
 
     ops: list[Op]
     kernels: list[Kernel]
@@ -71,7 +71,7 @@ class Trace:
 
 
 def load_trace(path: Path) -> Trace:
-    """Read a .json or .json.gz; SamplesError for what is none, and for a trace without shapes."""
+    """Read a .json or .json.gz; SamplesError for another file, and for a trace without shapes."""
     try:
         raw = path.read_bytes()
         content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
@@ -106,7 +106,7 @@ def _trace(content: Mapping[str, Any], events: list[dict[str, Any]], path: Path)
 
 
 def _nest(events: Iterable[Mapping[str, Any]]) -> tuple[list[Op], dict[Any, Op]]:
-    """The operators, each below the one of its thread that was running, and who made each launch, by correlation id."""
+    """The operators, each below the one that was running in its thread, and correlation id → the operator that launched."""
     ops: list[Op] = []
     launches: dict[Any, Op] = {}
     running: dict[Any, list[Op]] = {}
@@ -127,5 +127,5 @@ def _nest(events: Iterable[Mapping[str, Any]]) -> tuple[list[Op], dict[Any, Op]]
 
 
 def plain_name(name: str) -> str:
-    """What an operator and its autograd node have in common: aten::_log_softmax and LogSoftmaxBackward0."""
+    """The name that an operator and its autograd node share, for example aten::_log_softmax and LogSoftmaxBackward0."""
     return re.sub(r"Backward\d*$", "", name.removeprefix("aten::")).replace("_", "").lower()

@@ -103,7 +103,7 @@ def test_wrong_and_unchecked_results_are_flawed_and_empty_messages_left_out(tmp_
         "its result is wrong: #wrong is 17",
         "its result was not checked: #wrong is N/A (run with -c 1)",
     ]
-    assert table.remarks == ("1 rows left out: of no bytes",)
+    assert table.remarks == ("1 rows left out: of 0 bytes",)
 
 
 def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None
         (log("all_reduce_perf", 0, 8, SMALL), "lacks the header lines '# Rank"),
         (
             log("all_reduce_perf", 1, 8, SMALL).replace("node0 device  7", "node1 device  7"),
-            "unlike numbers",
+            "different numbers",
         ),
     ],
 )

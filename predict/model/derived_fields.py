@@ -82,7 +82,7 @@ def _uneven_linear_heads(fields: Mapping[str, Scalar], family: Family) -> Iterat
 
 
 def decide_by_numbers(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
-    """Fill in the fields that numbers decide, with a fault for each that is none."""
+    """Fill in the fields that numbers decide, with a fault for each value that is not a valid number."""
     for field, cap in family.caps.items():
         path, value = _number(cap, given)
         fields[field] = value is not None

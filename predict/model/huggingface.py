@@ -213,8 +213,8 @@ def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
 
 
 def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """The parts of a ModelSpec that only some families have. A prefix of fields that is none of the first three is the name of
-    a part with a file of its own."""
+    """The parts of a ModelSpec that only some families have. Any prefix of fields beside the three named here is the
+    name of a part with a file of its own."""
     parts: dict[str, Any] = {}
     if family.has("latent"):
         parts["latent"] = LatentAttention(**{"q_rank": 0} | _of("latent", fields))

@@ -69,7 +69,7 @@ def _explicit(layout: str, layers: int, stages: int) -> tuple[int, ...]:
         )
     if sum(shares) != layers:
         raise ConfigError(
-            f"plan.layout: {layout!r} holds {sum(shares)} layers, the model has {layers}; mend the counts"
+            f"plan.layout: {layout!r} holds {sum(shares)} layers, the model has {layers}; correct the counts"
         )
     return tuple(shares)
 
@@ -106,7 +106,7 @@ def _repeated(text: str, layout: str) -> str:
     while found := pattern.search(text):
         inner, times = (found[1], found[2] or "1") if found[3] is None else (found[3], found[4])
         if len(times) > len(str(MOST_LETTERS)) or len(text) + len(inner) * int(times) > MOST_LETTERS:
-            raise ConfigError(f"plan.layout: {times} in {layout!r} is too many; mend the count")
+            raise ConfigError(f"plan.layout: {times} in {layout!r} is too many; correct the count")
         text = text[: found.start()] + inner * int(times) + text[found.end() :]
     return text
 

@@ -25,12 +25,12 @@ class Stage:
 
 
 def placement_of(run: TrainingRun) -> Placement:
-    """Where the run's schedule, a named one and not `best`, places the stages."""
+    """The placement of the stages by the run's schedule, which is a named one and not `best`."""
     return run.schedule.placement(run.plan.pp, run.plan.vpp)
 
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
-    """By pipeline rank and chunk. Raises ConfigError where the plan's split of the layers does not fit."""
+    """The stages by pipeline rank and chunk. Raises ConfigError where the plan's split of the layers does not fit."""
     placement, kinds = placement_of(run), run.model.kinds()
     shares = slices(split_layers(run.model.layers, placement.depth, run.plan))
     last = placement.depth - 1

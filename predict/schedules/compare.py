@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def rank_key(self) -> tuple[bool, float, int, int, str]:
-        """Sorts the best first: choices by time, then by memory; those that are none after them."""
+        """Sort key, best first: schedules that can be chosen by time, then by memory, before those that cannot."""
         # The plainer of equals has the shorter name: 1f1b before its interleaved form of one chunk.
         return not self.valid, float(f"{self.cost:.9g}"), self.memory, len(self.name), self.name
 
@@ -140,7 +140,7 @@ def timed_alike(
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:
-    """The first choice. InfeasibleError says why there is none."""
+    """The best schedule. InfeasibleError says why none can be chosen."""
     ranked = sorted(outcomes, key=lambda outcome: outcome.rank_key)
     if ranked[0].valid:
         return ranked[0]

@@ -45,7 +45,7 @@ class StageTimesFile:
     """Share of the shorter half of a pair that hides behind the longer one."""
 
     def contradictions(self) -> Iterator[Fault]:
-        """Tables of different shapes, or as many p2p times as there are no edges."""
+        """Faults of tables of different shapes, and of a number of p2p times that is not that of the edges."""
         tables = {name: table for name in TABLES if (table := getattr(self, name)) is not None}
         for name, table in tables.items():
             counts = sorted({len(row) for row in table})

@@ -16,11 +16,10 @@ from predict.workload.rank.share import RankShare
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkCalls:
-    """One chunk, a stage of the model.
+    """The calls of one chunk, which is a stage of the model.
 
-    The backward is an average over the microbatches: the first finds no gradients to add to, the others do. Its halves
-    are empty where the schedule does not run them apart. `send` is the way of an activation to the next stage, or of its
-    gradient back; empty where that is on the same rank.
+    The backward is the mean over the microbatches, of which all but the first add to existing gradients. Its halves are empty
+    where the schedule does not run them separately. `send` moves an activation to the next stage, or its gradient back.
     """
 
     layers: int
@@ -88,7 +87,7 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
 
 
 def _repeated_forward(run: TrainingRun, cache: BlockCache, kinds: tuple[LayerKind, ...]) -> Blocks:
-    """Full recomputation: of all layers, or of the first ones of the chunk."""
+    """The forwards that full recomputation repeats: of all layers, or of the first ones of the chunk."""
     if run.plan.recompute != "full":
         return ()
     chosen = kinds[: run.plan.recompute_layers] if run.plan.recompute_method == "block" else kinds

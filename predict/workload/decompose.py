@@ -1,4 +1,4 @@
-"""What each pipeline rank of a run does: the calls of its chunks' forwards and backwards, and of the end of the step.
+"""The calls of each pipeline rank of a run: its chunks' forwards and backwards, and the end of the step.
 
 Ranks that hold the same stages do the same, so a pipeline rank stands for its tp · dp GPUs. Calls are counted, never
 timed, here.

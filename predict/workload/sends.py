@@ -1,4 +1,4 @@
-"""What pipeline ranks send each other, and how far apart they stand."""
+"""Sends between pipeline ranks, and whether a pair of ranks shares a node."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sampling.collectives.kinds import SendRecv
 
 
 def activation_bytes(run: TrainingRun) -> int:
-    """One rank's share of the residual stream."""
+    """Bytes of one rank's share of the residual stream."""
     rank = RankShare(run=run)
     return rank.item_bytes * rank.rows * run.model.hidden
 
 
 def send_calls(run: TrainingRun, placement: Placement, rank: int, chunk: int) -> Calls:
-    """What a chunk hands to the next stage, where that is on another rank."""
+    """The send of a chunk's result to the next stage; () where that is on the same rank."""
     holders = placement.holders()
     holder = holders.get((placement.chains[chunk], placement.stages[rank][chunk] + 1))
     if holder is None or holder[0] == rank:
@@ -34,8 +34,8 @@ def send_calls(run: TrainingRun, placement: Placement, rank: int, chunk: int) ->
 
 
 def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:
-    """Ranks a node, 2 or 1, of a pair of pipeline ranks: each is a block of tp · cp · dp GPUs, one block after the other,
-    and the pair is as slow as its GPUs that are furthest apart."""
+    """Ranks per node, 2 or 1, of a pair of pipeline ranks. Each is a block of tp · cp · dp GPUs, one block after the other, and
+    the pair is as slow as those of its GPUs that are furthest apart."""
     block, per_node = run.plan.tp * run.plan.cp * run.plan.dp, run.cluster.gpus_per_node
     apart = any((rank * block + i) // per_node != (other * block + i) // per_node for i in range(block))
     return 1 if apart else 2

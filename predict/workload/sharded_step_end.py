@@ -19,7 +19,7 @@ from sampling.operators.streaming import Stream
 
 FP32 = DTYPE_BYTES["fp32"]
 NEWTON_SCHULZ_STEPS = 5
-"""Of Muon's orthogonalisation (Jordan et al., 2024), each three products: X·Xᵀ, its square, and their sum times X."""
+"""Steps of Muon's orthogonalisation (Jordan et al., 2024), each of three products: X·Xᵀ, its square, and their sum times X."""
 
 
 def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:

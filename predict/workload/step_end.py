@@ -22,7 +22,7 @@ class StepEnd:
     """Calls that a rank makes once per step."""
 
     blocking_reduction: Calls
-    """What reducing gradients over the replicas adds to the last backward, as measured with that backward."""
+    """Reducing gradients over the replicas: the time that it adds to the last backward, measured together with it."""
     shared_weights_reduction: Calls
     """Adding up the gradients of weights that several pipeline ranks hold."""
     gradient_reduction: Calls

@@ -59,7 +59,7 @@ class _Backward:
         return _Backward(self.whole + calls, self.of_input, self.of_weight)
 
     def with_table(self, calls: Calls) -> _Backward:
-        """What arrives at the table of embeddings has nowhere further to go: all of its backward is the weight's."""
+        """With the embedding's backward, all of which is the weight's: its input has no gradient."""
         return _Backward(self.whole + calls, self.of_input, self.of_weight + calls)
 
 

@@ -1,4 +1,4 @@
-"""How chunks of a rank take turns in the interleaved schedules: every g microbatches."""
+"""The turns of a rank's chunks in the interleaved schedules: every g microbatches."""
 
 from __future__ import annotations
 

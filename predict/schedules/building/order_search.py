@@ -1,4 +1,4 @@
-"""What the solvers share: trying every setting of some choices, and choosing among orders."""
+"""Tools of the solvers: trying every setting of some choices, and choosing among orders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Setting = tuple[bool, ...]
 
 
 def each_setting(choices: int, trial: Callable[[Setting], tuple[T, set[int]]]) -> list[T]:
-    """What the trial makes of every setting of so many choices, all True first.
+    """Results of `trial` for the settings of `choices` choices, all True first.
 
-    With its result the trial tells which choices came up. Settings that differ from one already tried only in choices
-    that did not come up there are left out: they would come to the same.
+    A trial also returns the choices that made a difference. Settings that differ from one already tried only in choices that
+    made none there are skipped, since their result would be the same.
     """
     tried: list[tuple[Setting, set[int]]] = []
     results: list[T] = []
@@ -44,7 +44,7 @@ class Budget(NamedTuple):
     """Halves of an activation that B lets go: 1 as in Qi et al. (arXiv:2401.10241), 0 where W lets go all of it."""
 
     def over(self, forwards: int, backwards: int, weights: int) -> int:
-        """Half activations too many for one more forward after so many F, B and W."""
+        """Half activations by which one more forward would exceed the limit, after these numbers of F, B and W."""
         return 2 * (forwards + 1 - self.limit) - self.by_b * backwards - (2 - self.by_b) * weights
 
 

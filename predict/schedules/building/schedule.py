@@ -14,8 +14,8 @@ Builder = Callable[[int, int, int], Sequence[Rows]]
 Solver = Callable[[int, TickTimes, int | None], Sequence[Rows]]
 """The actions of each rank, from microbatches, times and the most chunk activations a rank may hold (None: its own choice)."""
 MOST = 2**22
-"""Of ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. An order of so many by rule
-is built and timed in half a minute at most, and in 2 GB; a solved one may take minutes."""
+"""Largest ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. Building and timing an
+order of this size takes half a minute at most and 2 GB; solving one may take minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +27,7 @@ class Schedule:
     splits_backward: bool
     """Whether it runs B and W apart rather than BW."""
     supports: Supports
-    """What `refusal` says of counts within the common bounds."""
+    """`refusal` for counts within the common bounds."""
     placement: Callable[[int, int], Placement]
     """The stages of each chunk, from ranks and chunks."""
     actions: Builder | None = None
@@ -125,10 +125,10 @@ def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
 
 
 def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:
-    """`supports` of the schedules for two chunks a rank, whatever the other counts."""
+    """`supports` of the schedules for two chunks per rank, whatever the other counts."""
     return None if chunks == 2 else f"has two chunks a rank, not {chunks}"
 
 
 def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
-    """`supports` of the schedules for one chunk a rank, whatever the other counts."""
+    """`supports` of the schedules for one chunk per rank, whatever the other counts."""
     return None if chunks == 1 else f"has one chunk a rank, not {chunks}"

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from sampling.files.machine_code import numba_is_there
 
 PATIENCE = 2**19
-"""Turns of such loops that Python makes before numba is imported: some 0.15 s, where that takes 0.5 s."""
+"""Turns of loops that Python runs before numba is imported: about 0.15 s, where the import takes 0.5 s."""
 PATIENCE_AGAIN = 2**15
-"""Of them those on what was looped over before: a process that times a large order again is as a rule about to time it
-many times more, each then some eighty times as fast."""
+"""Turns over an order that was timed before: a process that times a large order again usually times it many times more, each
+about eighty times faster when compiled."""
 LONG = 2**21
 """Turns of a single loop that pay for it at once."""
 
 
 @dataclass
 class _Account:
-    """What this process has looped through in Python."""
+    """Turns of loops that this process has run in Python."""
 
     turns: int = 0
     again: int = 0
@@ -29,9 +29,9 @@ ACCOUNT = _Account()
 
 
 def pays(turns: int, *, again: bool = False) -> bool:
-    """Whether to take the compiled form of a loop about to make so many turns, `again` over the same numbers.
+    """Whether to run the compiled form of a loop of `turns` turns; `again`: over the same numbers as before.
 
-    Counts them where not.
+    Where not, the turns are counted.
     """
     if ACCOUNT.paid:
         return True

@@ -1,4 +1,4 @@
-"""How long each kind of action takes, checked and laid out as the engine looks it up."""
+"""Times of each kind of action, checked and arranged for the engine's look-up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from predict.schedules.engine.program import Program
 from sampling.errors import ConfigError
 
 LONGEST = 1e100
-"""Of a time, so that no sum of them overflows."""
+"""Longest time accepted, so that no sum of times overflows."""
 COARSEST, FINEST = 10**6, 10**9
-"""How often the common measure of times may go into the largest, and about how many ticks the largest has."""
+"""Largest ratio of a time to the common measure of all, and about how many ticks the largest time has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkTimes:
-    """How long each kind of action takes, and the transfer of a result to the next stage, all in one unit.
+    """Durations of each kind of action, and of the transfer of a result to the next stage, all in one unit.
 
     Durations are one number for all, or of shape (ranks, chunks). `p2p` is one number for every edge that crosses
     ranks, or of shape (stages − 1,): entry s is the edge between stages s and s + 1, either way. Many sets of times at
@@ -52,11 +52,11 @@ class TickTimes:
     ranks: int
     chunks: int
     forward: tuple[int, ...]
-    """By rank · chunks + chunk, like the other two."""
+    """Indexed by rank · chunks + chunk, like the other two."""
     backward_input: tuple[int, ...]
     backward_weight: tuple[int, ...]
     p2p: tuple[int, ...]
-    """By edge between stages s and s + 1."""
+    """Indexed by s, the edge between stages s and s + 1."""
 
     @property
     def is_even(self) -> bool:
@@ -65,7 +65,7 @@ class TickTimes:
         return all(len(set(table)) <= 1 for table in tables)
 
     def evened(self) -> TickTimes:
-        """With the mean of each time in the place of all."""
+        """The same with each kind's mean time for all stages."""
         return replace(
             self,
             forward=_evened(self.forward),
@@ -128,14 +128,14 @@ def _tick(times: Collection[float]) -> float:
 
 
 def _common_measure(one: float, other: float, rounding: float) -> float:
-    """Euclid's, where a remainder of no more than `rounding` is none."""
+    """Euclid's algorithm, where a remainder of at most `rounding` counts as zero."""
     while other > rounding:
         one, other = other, abs(one - other * round(one / other))
     return one
 
 
 def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
-    """By cell of the program, its duration under one set of times. ConfigError for another shape or below 0."""
+    """Duration of each cell of the program under one set of times. ConfigError for another shape or a time below 0."""
     shape = (program.ranks, program.chunks)
     _check_gain(times.overlap_gain)
     forward = _flat("forward", times.forward, shape)
@@ -153,7 +153,7 @@ def cell_durations(program: Program, times: ChunkTimes) -> list[float]:
 
 
 def edge_delays(program: Program, p2p: ArrayLike) -> list[float]:
-    """By edge of the program, the time of a transfer over it."""
+    """Time of a transfer over each edge of the program."""
     return [0.0, *_flat("p2p", p2p, (program.depth - 1,))]
 
 
@@ -188,14 +188,14 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
 
 
 def sending(program: Program, delays: Floats) -> Floats:
-    """By cell, the time of the transfers of what it results in; the delays are by edge, and perhaps by set of times."""
+    """Time of the transfers of each cell's results; delays are by edge, and may have an axis of sets of times."""
     total: Floats = delays[program.sends].sum(axis=1)
     return total
 
 
 def _check_gain(gain: float) -> None:
     if not 0 <= gain <= 1:
-        raise ConfigError(f"overlap_gain: {gain} is no share; give a number from 0 to 1")
+        raise ConfigError(f"overlap_gain: {gain} is not a share; give a number from 0 to 1")
 
 
 def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> tuple[Floats, Floats, Floats]:
@@ -240,4 +240,4 @@ def _checked(name: str, times: Floats) -> Floats:
 
 
 def _bad_time(name: str, value: float) -> ConfigError:
-    return ConfigError(f"{name}: {value} is no time; give a number from 0 to {LONGEST:g}")
+    return ConfigError(f"{name}: {value} is not a time; give a number from 0 to {LONGEST:g}")

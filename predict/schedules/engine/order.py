@@ -1,4 +1,4 @@
-"""What a pipeline schedule is: the order in which each rank runs its forwards and backwards, and the stages it holds."""
+"""A pipeline schedule: the order in which each rank runs its forwards and backwards, and the stages that it holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = NDArray[np.int32]
 """Actions one after the other as (actions, 4): code of the kind, microbatch, chunk, and whether it is half of a pair."""
 KIND, MICROBATCH, CHUNK, PAIRED = range(4)
 WHOLE_ROW = np.dtype("V16")
-"""As which an action is one item: copying every other row is twice as fast."""
+"""Dtype that makes a row one item: copying every other row is then twice as fast."""
 Floats = NDArray[np.float64]
 
 
@@ -116,13 +116,13 @@ class Order:
     """
 
     rows: tuple[Rows, ...]
-    """By rank."""
+    """Actions of each rank."""
     microbatches: int
     placement: Placement
 
     @classmethod
     def of(cls, actions: Iterable[Sequence[Action]], *, microbatches: int, placement: Placement) -> Order:
-        """From actions, without pairs. ConfigError for an unknown kind."""
+        """An order without pairs from its actions. ConfigError for an unknown kind."""
         made = []
         for rank, row in enumerate(actions):
             unknown = [str(action) for action in row if action.kind not in KINDS]
@@ -136,7 +136,7 @@ class Order:
 
     @cached_property
     def actions(self) -> tuple[tuple[Action, ...], ...]:
-        """By rank. For reading, not for arithmetic: an order may hold a million."""
+        """Actions of each rank. For reading, not for arithmetic: an order may hold a million."""
         return tuple(
             tuple(Action(KINDS[kind], microbatch, chunk) for kind, microbatch, chunk, _ in row.tolist())
             for row in self.rows

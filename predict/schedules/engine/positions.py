@@ -1,4 +1,4 @@
-"""Where in an order each action stands, once the order is known to be complete."""
+"""The position of each action in an order, once the order is known to be complete."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Positions:
     chunk: NDArray[np.int32]
     paired: NDArray[np.int32]
     starts: Indices
-    """By rank, the index of its first action; then their number."""
+    """Index of each rank's first action; then the number of all actions."""
     cell: Indices
-    """By action, (kind · ranks + rank) · chunks + chunk."""
+    """Cell of each action: (kind · ranks + rank) · chunks + chunk."""
     of: Indices
-    """By cell · share + microbatch, the action's index; −1 for none."""
+    """Index of the action of each cell and microbatch, at cell · share + microbatch; −1 for none."""
 
 
 def locate(order: Order) -> Positions:

@@ -53,19 +53,19 @@ class Program:
     paired: bool
     """Whether there are pairs."""
     rows: tuple[Indices, ...]
-    """By rank, the rows of its actions."""
+    """Rows of each rank's actions."""
     previous: Indices
-    """By row − 1, the row of the action before on the rank, 0 for none."""
+    """Row of the action before on the same rank, 0 for none. This and the next three are indexed by row − 1."""
     dependency: Indices
-    """By row − 1, the row of the action whose result it needs, 0 for none."""
+    """Row of the action whose result it needs, 0 for none."""
     edge: Indices
-    """By row − 1, the edge over which the result it needs comes."""
+    """Edge over which that result comes."""
     cell: Indices
-    """By row − 1, its cell."""
+    """Cell of the action."""
     sends: Indices
-    """By cell, the two edges over which results go when it is done, 0 for none."""
+    """The two edges over which results of a cell go when it is done, 0 for none; indexed by cell."""
     level: Indices
-    """By row − 1, its level: the most steps from any action without a predecessor."""
+    """Level of the action: the most steps from any action without a predecessor. Indexed by row − 1."""
 
 
 @lru_cache(maxsize=KEPT)
@@ -187,7 +187,7 @@ def _with_pairs(order: Order, where: Positions, dependency: Indices, edge: Indic
 
 
 def _dependencies(order: Order, where: Positions, edges: _Edges) -> Indices:
-    """By action, the index of the action whose result it needs, −1 for none.
+    """Index of the action whose result each action needs, −1 for none.
 
     F needs the F of the stage before; B and BW the backward of the stage after, on the last stage their own F; W its B.
     """
@@ -221,7 +221,7 @@ def _sends(order: Order, edges: _Edges, *, paired: bool) -> Indices:
 
 
 def _levels(order: Order, listing: _Listing) -> Indices:
-    """By row, one more than the highest level of what it waits for; InfeasibleError on a stall."""
+    """Level of each row, one more than the highest level that it waits for. InfeasibleError for a deadlock."""
     total = int(listing.starts[-1])
     if pays(total):
         level, behind = np.full(total, NONE), np.full(order.ranks, NONE)
@@ -273,7 +273,7 @@ def _sweep(
 
 
 def _stall(order: Order, listing: _Listing, stuck: Mapping[int, int]) -> str:
-    """Of the ranks and where they stop, those that wait for each other in a circle."""
+    """The error message of a deadlock: the ranks that wait for each other in a circle, and where each stops."""
     actions = [(rank, action) for rank, row in enumerate(order.actions) for action in row]
 
     def at(index: int) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""What the engine makes of an order: when each action runs, and what follows from that."""
+"""The timeline of an order: when each action runs, and the bubble and memory that follow from it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Timeline:
 
     @property
     def busy(self) -> Floats:
-        """By rank, the time in which it computes."""
+        """Time that each rank computes."""
         return np.array([(end - start).sum() for start, end in zip(self.start, self.end, strict=True)])
 
     @property
     def span(self) -> Floats:
-        """By rank, from the start of its first action to the end of its last."""
+        """Time of each rank from the start of its first action to the end of its last."""
         return np.array([end[-1] - start[0] for start, end in zip(self.start, self.end, strict=True)])
 
     @property
@@ -53,11 +53,11 @@ class Timeline:
         return _missing(self.busy.max(), self.span.max())
 
     def peak_chunks(self, released_by_b: float = 0.0) -> tuple[int, ...]:
-        """By rank, the most chunks whose activations are alive at once, rounded up."""
+        """Most chunks whose activations are alive at once on each rank, rounded up."""
         return tuple(math.ceil(alive(row, released_by_b).max() - ROUNDING) for row in self.order.rows)
 
     def peak_bytes(self, chunk_bytes: ArrayLike) -> tuple[float, ...]:
-        """As `peak_chunks`, with the bytes of a chunk's activations: one number, or of shape (ranks, chunks)."""
+        """Most bytes of activations alive at once on each rank; `chunk_bytes` is one number, or of shape (ranks, chunks)."""
         sizes = np.broadcast_to(np.asarray(chunk_bytes, dtype=float), (self.order.ranks, self.order.chunks))
         return tuple(
             float(alive(row, sizes=of_rank).max()) for row, of_rank in zip(self.order.rows, sizes, strict=True)

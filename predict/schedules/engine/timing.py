@@ -25,7 +25,7 @@ from sampling.files.machine_code import compiled
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]
 
 BLOCK_BYTES = 2**25
-"""Of times held at once in `makespans`: from 4 to 64 MiB measured alike on p=16, m=256; this bounds the memory."""
+"""Bytes of times held at once in `makespans`, to bound the memory: 4 to 64 MiB are equally fast on p=16, m=256."""
 
 
 def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> float:
@@ -79,7 +79,7 @@ def _blocked(program: Program, durations: list[float], delays: list[float]) -> t
 
 
 def _free(program: Program, delays: list[float], durations: list[float]) -> Sequence[float] | Floats:
-    """By row, when the rank is free again, under one set of times."""
+    """Time at which the rank is free again after each row, under one set of times."""
     rows = len(program.cell)
     if _pays(program):
         free = np.zeros(rows + 1)
@@ -118,7 +118,7 @@ def _run(
 
 
 def _run_sets(steps: Sequence[Level], actions: int, costs: Floats) -> Floats:
-    """By row and set, when the rank is free again: `_run` for all sets of times, a level of actions at a time."""
+    """`_run` for many sets of times, one level of actions at a time; shape (rows, sets)."""
     sets = costs.shape[1]
     free = np.empty((actions + 1, sets))
     free[0] = 0.0

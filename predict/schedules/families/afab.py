@@ -1,4 +1,4 @@
-"""All forwards, then all backwards: the pipeline of GPipe, and its form with several chunks a rank."""
+"""All forwards, then all backwards: the pipeline of GPipe, and its form with several chunks per rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One forward, one backward: the flushed schedule of PipeDream, and Megatron-LM's form with several chunks a rank."""
+"""One forward, one backward: the flushed schedule of PipeDream, and Megatron-LM's form with several chunks per rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from predict.schedules.engine.order import WHOLE_ROW, Rows, loop, rows
     placement=loop,
 )
 def one_f_one_b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
-    """As quick as AFAB where transfers are free, while rank r holds min(m, p − r) activations in place of m."""
+    """Takes as long as AFAB where transfers are free, but rank r holds min(m, p − r) activations instead of m."""
     forwards, backwards = (rows(kind, np.arange(microbatches)) for kind in ("F", "BW"))
     return [alternate(forwards, backwards, warm_up=ranks - 1 - rank) for rank in range(ranks)]
 

@@ -71,7 +71,7 @@ def _solve(block: Block, ranks: int, microbatches: int) -> list[Rows]:
 
 
 def _stretched(row: Rows, more: int, middle: int) -> Rows:
-    """With `more` microbatches put in after the one in the `middle`: from its F on chunk 0 to the next, actions repeat."""
+    """The row with `more` microbatches inserted after number `middle`: from its F on chunk 0 to the next F, actions repeat."""
     first, last = (int(np.flatnonzero(_is(row, "F", 0))[microbatch]) for microbatch in (middle, middle + 1))
     period = np.tile(row[first:last], (more, 1))
     period[:, MICROBATCH] += np.repeat(np.arange(1, more + 1, dtype=np.int32), last - first)
@@ -111,7 +111,7 @@ class _Rank:
             insort(self.backwards, slot)
 
     def move(self, leg: int, microbatch: int, earliest: int, limit: int) -> None:
-        """To the first unsettled slot from `earliest` on where the memory stays within the limit."""
+        """Move a leg to the first unsettled slot from `earliest` on where the memory stays within the limit."""
         now = self.slots[leg][microbatch]
         for slot in range(max(earliest, self.memory.earliest(leg, now, limit)), now):
             if not self.settled[slot] and self.memory.move(leg, now, slot, limit):
@@ -216,7 +216,7 @@ def _weights(legs: list[list[int]]) -> list[int]:
 
 
 def _weights_by_chunk(legs: list[list[int]]) -> tuple[list[int], list[int]]:
-    """As `_weights`, for the backward down and the one up: of two that wait, the first comes first."""
+    """The slots of W for the backward down and the backward up; of two that wait, the first comes first."""
     end = max(of_leg[-1] for of_leg in legs)
     backward = {slot: leg - BACK_DOWN for leg in (BACK_DOWN, BACK_UP) for slot in legs[leg]}
     busy = {slot for of_leg in legs for slot in of_leg}

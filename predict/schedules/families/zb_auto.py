@@ -33,7 +33,7 @@ RELEASED_BY_B = 0.5
     released_by_b=RELEASED_BY_B,
 )
 def zb_auto(microbatches: int, times: TickTimes, limit: int | None) -> list[Rows]:
-    """At most `limit` activations on every rank, 2p where none is given. InfeasibleError if the limit is below 1."""
+    """Holds at most `limit` activations on every rank (default 2p). InfeasibleError for a limit below 1."""
     budget = Budget(2 * times.ranks if limit is None else limit, by_b=1)
     if budget.limit < 1:
         raise InfeasibleError(f"cannot run within {budget.limit} chunk activations; give 1 or more")
@@ -69,7 +69,7 @@ class _Choices:
 
 
 class _Fill:
-    """What has been run so far, and when it ends."""
+    """The actions run so far, and their end times."""
 
     def __init__(self, microbatches: int, times: TickTimes, budget: Budget) -> None:
         ranks = times.ranks
@@ -180,7 +180,7 @@ def _backward_round(fill: _Fill, choices: _Choices) -> None:
 
 
 def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
-    """By rank, the forwards to run before the first B, beside the first; each rank runs fewer than the one before it."""
+    """Forwards that each rank runs before the first B, beside the first forward; each rank runs fewer than the one before it."""
     times, last = fill.times, fill.times.ranks - 1
     ahead = [0] * times.ranks
     gradient = fill.forward_end[last][0] + times.backward_input[last]

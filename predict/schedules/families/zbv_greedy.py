@@ -31,7 +31,7 @@ from sampling.errors import InfeasibleError
     placement=v_shape,
 )
 def zbv_greedy(microbatches: int, times: TickTimes, limit: int | None) -> list[Rows]:
-    """At most `limit` chunk activations on every rank, 2p where none is given. InfeasibleError if that is too few.
+    """Holds at most `limit` chunk activations on every rank (default 2p). InfeasibleError if that is too few.
 
     The fill is held against the formatted ZB-V, V-half and V-min, each where it keeps the limit. It is made for even
     stages; for uneven ones, where it may come to a dead end, their means are tried as well.
@@ -96,7 +96,7 @@ def _improved(microbatches: int, times: TickTimes, limit: int, choices: _Choices
 
 
 class _Fill:
-    """What has been run so far, and when it ends."""
+    """The actions run so far, and their end times."""
 
     def __init__(self, microbatches: int, times: TickTimes, limit: int, allowed: list[int] | None) -> None:
         ranks = times.ranks

@@ -1,4 +1,4 @@
-"""How tokens fall on the ranks that hold experts: in balance, by a power law, or as often as each was counted to be chosen."""
+"""The load of the ranks that hold experts: balanced, by a power law, or by a count of how often each expert is chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sampling.arithmetic.expert_rows import BALANCED, exponent_of
 
 
 def busiest_rank(load: str, experts: Experts, ep: int) -> float:
-    """Rows of the rank whose experts are chosen most over the mean: every rank of ep waits for it.
+    """Rows of the busiest rank over the mean; every rank of ep waits for that one.
 
     `load` is balanced, power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
     expert is chosen (`5,3,1,…`) in the order in which ranks hold them. A token chooses an expert once, so no expert has more
@@ -25,7 +25,7 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
 
 
 def _capped(weights: list[float], most: float) -> list[float]:
-    """Shares that add up to 1, in proportion to the weights but none above `most`; what is cut off goes to the others."""
+    """Shares that add up to 1, in proportion to the weights but none above `most`; the excess goes to the others."""
     shares = [0.0] * len(weights)
     free, left = set(range(len(weights))), 1.0
     while True:
@@ -43,5 +43,5 @@ def _capped(weights: list[float], most: float) -> list[float]:
 
 
 def distribution_on_rank(load: str) -> str:
-    """Over the experts of one rank, as the grouped product knows it; counts are summed up by rank."""
+    """The distribution over the experts of one rank, as the grouped product takes it; counts decide the load of ranks alone."""
     return BALANCED if "," in load else load

@@ -1,4 +1,4 @@
-"""One layer of a kind on one rank: blocks of its forward, of what its backward repeats, and of its backward."""
+"""The blocks of one layer of a kind on one rank: its forward, the repeated forward of recomputation, and its backward."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ FSDP = "fsdp"
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerBlocks:
-    """`again` is what full recomputation runs before the backward; selective repetition is inside the backward. What adds
-    its gradients to those of earlier microbatches stands by itself.
-    """
+    """Blocks of one layer. `again` is the forward that full recomputation repeats; the backward includes selective recomputation,
+    but not the accumulation of gradients."""
 
     forward: Block
     again: Block
@@ -44,7 +43,7 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def modules_of_part(rank: RankShare, kind: LayerKind, part: LayerPart) -> tuple[Module, ...]:
-    """What lies between the norm and the residual addition: `modules` of the file in this folder that has the part's name."""
+    """The modules between norm and residual addition: `modules` of the file in this folder that has the part's name."""
     file = importlib.import_module(f"{__package__}.{part.NAME}")
     modules: tuple[Module, ...] = file.modules(rank, kind, part)
     return modules
@@ -56,7 +55,7 @@ def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
-    """A plain layer as wide as this rank's share of one, alone; None for layers that no whole one stands for."""
+    """A whole dense layer as wide as this rank's share of one; None for layers that it does not represent."""
     model, tp = rank.model, rank.plan.tp
     plain = kind == DENSE and model.latent is None and rank.plan.cp == 1 and not model.qk_norm
     if not plain or rank.execution.attention == "unfused":
@@ -88,7 +87,7 @@ def blocks_of(
     floor: bool = True,
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of any modules that hold so many weights, or that `whole` is in one piece."""
+    """Blocks of modules with these weights. `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), work_of(modules, "backward")
     halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
     names = rank.plan.modules_recomputed
@@ -134,8 +133,8 @@ def _gather(rank: RankShare, weights: Weights) -> Calls:
 
 
 def _scatter(rank: RankShare, weights: Weights) -> Calls:
-    """Where gradients are sharded (ZeRO-2 and 3), a layer's are summed and scattered after every backward, since no rank has
-    room for all of them; copies of a shard are summed after that."""
+    """Sums and scatters a layer's gradients after every backward under ZeRO-2 and 3, since no rank has room for all of them; then
+    sums the copies of each shard."""
     if rank.plan.zero < 2:
         return ()
     groups, size = rank.groups, DTYPE_BYTES[rank.execution.gradient_dtype]
@@ -148,7 +147,7 @@ def _scatter(rank: RankShare, weights: Weights) -> Calls:
 
 
 def _accumulation(rank: RankShare, weights: Weights) -> Calls:
-    """What adding to the gradients of earlier microbatches moves; the share of microbatches that find some."""
+    """Memory traffic of adding to the gradients of earlier microbatches, which all microbatches but the first do."""
     microbatches = rank.run.microbatches
     if microbatches == 1:
         return ()

@@ -18,7 +18,7 @@ from sampling.operators.routing import Permute, Router, Unpermute
 
 SHARED = "shared_experts"
 SHARE_BESIDE_MICROBATCH = 0.8
-"""Of another microbatch's work while which tokens travel: the two streams meet where one has to wait for the other."""
+"""Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times."""
 
 
 def modules(rank: RankShare, kind: LayerKind, experts: Experts) -> tuple[Module, ...]:

@@ -1,6 +1,6 @@
-"""What context parallelism exchanges so that every query meets every key.
+"""Exchanges of context parallelism, by which every query meets every key.
 
-`ring` passes keys and values round while attention works on what has come (Liu et al., arXiv 2310.01889); `all_to_all`
+`ring` passes keys and values round while attention works on those that have arrived (Liu et al., arXiv 2310.01889); `all_to_all`
 turns shares of the sequence into shares of the heads and back (Jacobs et al., arXiv 2309.14509); `all_gather` collects
 the keys and values first (Llama team, arXiv 2407.21783).
 """
@@ -12,7 +12,8 @@ from predict.workload.rank.share import RankShare
 
 
 def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) -> tuple[Exchange, ...]:
-    """For queries and outputs `query_width` wide on this rank and keys and values `key_value_width` in all."""
+    """Exchanges of a mixer whose queries and outputs are `query_width` wide on this rank, and whose keys and values are
+    `key_value_width` wide together."""
     group, of_width = rank.groups.cp, rank.item_bytes * rank.tokens
     keys, queries = of_width * key_value_width, of_width * query_width
     if group.ranks == 1:

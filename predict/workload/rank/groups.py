@@ -1,4 +1,4 @@
-"""Where the ranks of each parallel group stand: Megatron's order tp, cp, dp, pp, experts folded into a stage's ranks."""
+"""Parallel groups and the nodes they span: ranks in Megatron's order tp, cp, dp, pp, experts folded into a stage's ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RankGroup:
         return self.collective(AllToAll, size_bytes, count)
 
     def round_of_sends(self, size_bytes: float) -> tuple[Counted, ...]:
-        """A ring's exchange: every rank passes on what it got, ranks − 1 times."""
+        """A ring exchange: every rank passes on what it received, ranks − 1 times."""
         if self.ranks == 1:
             return ()
         pair = RankGroup(ranks=2, ranks_per_node=2 if self.ranks <= self.ranks_per_node else 1)
@@ -44,7 +44,7 @@ class RankGroup:
 
 
 def group_of(ranks: int, stride: int, gpus_per_node: int) -> RankGroup:
-    """A group whose members stand `stride` ranks apart."""
+    """A group whose members are `stride` ranks apart."""
     return RankGroup(ranks=ranks, ranks_per_node=max(1, min(ranks, gpus_per_node // stride)))
 
 

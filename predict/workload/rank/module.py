@@ -1,4 +1,4 @@
-"""A module of a layer: its operators and exchanges in the forward, from which the backward and a repetition follow."""
+"""A module of a layer: the operators and exchanges of its forward, from which those of its backward follow."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 
 Works = tuple[tuple[Operator, float], ...]
-"""Operators of a forward, each with how often it runs there."""
+"""Operators of a forward, each with the number of times that it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """Communication of a module with a kind of group, in each direction, and how much of which work's time may hide it
-    (0: none does); `most` is the part of it that can be hidden at all.
+    """Communication of a module with one kind of group, forward and backward.
 
-    `hidden_by` names the modules whose work that is; empty for the module's own.
+    The shares say how much of the hiding work's time can hide it (0: none), `most` how much of it can be hidden. `hidden_by`
+    names the modules that hide it; empty for the module itself.
     """
 
     heading: str
@@ -33,7 +33,7 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module:
-    """`name` is Megatron's, by which selective recomputation chooses it; `part_of` names a larger one that holds it."""
+    """`name` is Megatron's name, by which selective recomputation chooses modules; `part_of` is the module that contains it."""
 
     name: str
     works: Works
@@ -54,7 +54,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a set of modules does in one phase."""
+    """Calls and communication of a set of modules in one phase."""
 
     calls: Calls
     overlapped: tuple[OverlappedCommunication, ...]

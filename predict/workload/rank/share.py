@@ -1,4 +1,4 @@
-"""What one rank holds of a layer and of a microbatch."""
+"""One rank's share of a layer and of a microbatch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sampling.operators.norm import LayerNorm, RMSNorm
 from sampling.operators.streaming import Dropout
 
 WIDER = {"fp8": "bf16", "tf32": "fp32"}
-"""What lies outside of a run's matrix products, where only those are in its precision."""
+"""Dtype of everything but the matrix products, where only those are in the run's precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RankShare:
 
     @cached_property
     def dtype(self) -> str:
-        """Of activations."""
+        """Dtype of activations."""
         return WIDER.get(self.run.precision, self.run.precision)
 
     @cached_property
@@ -62,7 +62,7 @@ class RankShare:
 
     @cached_property
     def hidden_bytes(self) -> int:
-        """One tensor [tokens, hidden]."""
+        """Bytes of one tensor [tokens, hidden]."""
         return self.item_bytes * self.tokens * self.model.hidden
 
     def gemm(self, n: int, k: int, *, m: int = 0, dtype: str = "") -> Gemm:
@@ -73,7 +73,7 @@ class RankShare:
         return kind(dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
 
     def residual(self) -> tuple[tuple[Operator, float], ...]:
-        """What joins a branch to the residual stream."""
+        """The operators that add a branch to the residual stream."""
         add = ResidualAdd(dtype=self.dtype, tokens=self.rows, hidden=self.model.hidden)
         if not self.execution.dropout:
             return ((add, 1),)

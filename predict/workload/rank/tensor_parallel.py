@@ -1,4 +1,4 @@
-"""What tensor parallelism exchanges around the products that it splits.
+"""Exchanges of tensor parallelism before and after the products that it splits.
 
 Column-parallel products (query, key and value; the MLP's first) are entered by tokens that every rank needs whole,
 row-parallel ones leave partial sums (Shoeybi et al., arXiv 1909.08053; with sequence parallelism Korthikanti et al., arXiv
@@ -12,14 +12,14 @@ from predict.workload.rank.share import RankShare
 
 TP = "tp"
 BACKWARD_SHARE = 0.5
-"""Of a product's backward, the half that computes the weight's gradient, behind which the input's travels."""
+"""Share of a product's backward that computes the weight's gradient and hides the exchange of the input's gradient."""
 PIPELINED_MOST = 0.55
-"""Of a collective that moves piece by piece beside its product: published runs show 35-80 % of it hidden (torchtitan with
-and without asynchronous tensor parallelism on H100)."""
+"""Largest hidden share of a collective that moves piece by piece during its product: published runs show 35-80 % (torchtitan
+with and without asynchronous tensor parallelism on H100)."""
 
 
 def entering(rank: RankShare, width: int = 0) -> tuple[Exchange, ...]:
-    """Before a column-parallel product of tokens `width` wide, the hidden width where it is not given."""
+    """The exchange before a column-parallel product of tokens `width` wide (default: the hidden width)."""
     group, size = rank.groups.tp, rank.item_bytes * rank.tokens * (width or rank.model.hidden)
     if group.ranks == 1:
         return ()
@@ -37,7 +37,7 @@ def entering(rank: RankShare, width: int = 0) -> tuple[Exchange, ...]:
 
 
 def leaving(rank: RankShare) -> tuple[Exchange, ...]:
-    """After a row-parallel product."""
+    """The exchange after a row-parallel product."""
     group, size = rank.groups.tp, rank.hidden_bytes
     if group.ranks == 1:
         return ()

@@ -1,4 +1,4 @@
-"""Weights that one rank holds: those that every replica has, and its share of the experts."""
+"""Weights that one rank holds: its share of the dense ones, and of the experts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def output_weights(model: ModelSpec, plan: Plan, *, shares_embedding: bool) -> W
 
 
 def joining_weights(model: ModelSpec, plan: Plan) -> Weights:
-    """What makes one of the hidden state and the next token's embedding, for one further token."""
+    """The norms and the product that join hidden state and next token's embedding, for one further token."""
     return Weights(dense=2 * model.hidden**2 // plan.tp + 3 * model.norm_parameters)
 
 

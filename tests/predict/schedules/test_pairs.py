@@ -59,7 +59,7 @@ def test_overlap_never_slows_and_all_timings_agree(
 
 
 def test_a_gain_that_is_no_share_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"overlap_gain: 1\.5 is no share"):
+    with pytest.raises(ConfigError, match=r"overlap_gain: 1\.5 is not a share"):
         makespan(two_ranks(), ChunkTimes(forward=1, backward_input=1, backward_weight=1, overlap_gain=1.5))
 
 

@@ -75,9 +75,9 @@ ONES = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
 @pytest.mark.parametrize(
     ("times", "fault"),
     [
-        (replace(ONES, forward=-1), r"forward: -1(\.0)? is no time"),
-        (replace(ONES, backward_weight=float("nan")), "backward_weight: nan is no time"),
-        (replace(ONES, backward=[[1.0], [-2.0]]), r"backward: -2\.0 is no time"),
+        (replace(ONES, forward=-1), r"forward: -1(\.0)? is not a time"),
+        (replace(ONES, backward_weight=float("nan")), "backward_weight: nan is not a time"),
+        (replace(ONES, backward=[[1.0], [-2.0]]), r"backward: -2\.0 is not a time"),
         (replace(ONES, forward=[1.0, 2.0, 3.0]), r"forward: times of shape \(3,\); give one number or .* \(2, 1\)"),
         (replace(ONES, p2p=[1.0, 2.0, 3.0]), r"p2p: times of shape \(3,\)"),
     ],

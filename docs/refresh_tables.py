@@ -33,7 +33,7 @@ PICTURES = {
     "dualpipe": 2,
     "dualpipev": 2,
 }
-"""Of each family one, or two that look different, with its chunks a rank."""
+"""Of each family one, or two that look different, with its chunks per rank."""
 SPLITS = {
     "random": "a random fifth of the rows",
     "shape": "unseen shapes",

@@ -26,7 +26,7 @@ FEW = 8
 
 
 def list_orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[list[Rows]]:
-    """Orders with one chunk a rank that keep the budget; of many microbatches only the one that is best for fewer."""
+    """Orders with one chunk per rank that keep the budget; of many microbatches only the one that is best for fewer."""
     settings = list(product(AHEAD, DELAY))
     few = FEW * times.ranks
     if microbatches > few:

@@ -20,7 +20,7 @@ order of this size takes half a minute at most and 2 GB; solving one may take mi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """One schedule and what it can do. Functions take ranks, chunks a rank and microbatches, in this order."""
+    """One schedule and what it can do. Functions take ranks, chunks per rank and microbatches, in this order."""
 
     name: str
     citation: str
@@ -126,9 +126,9 @@ def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
 
 def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the schedules for two chunks per rank, whatever the other counts."""
-    return None if chunks == 2 else f"has two chunks a rank, not {chunks}"
+    return None if chunks == 2 else f"has two chunks per rank, not {chunks}"
 
 
 def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the schedules for one chunk per rank, whatever the other counts."""
-    return None if chunks == 1 else f"has one chunk a rank, not {chunks}"
+    return None if chunks == 1 else f"has one chunk per rank, not {chunks}"

@@ -1,4 +1,4 @@
-"""ZB-V as its authors' figure has it: two chunks a rank in a V, and no bubble where f = b = w."""
+"""ZB-V as its authors' figure has it: two chunks per rank in a V, and no bubble where f = b = w."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ ROWS = [
         {"plan__pp": 2, "plan__layout": "16,15"},
         "plan.layout",
         "holds 31 layers, the model has 32",
-        "mend the counts",
+        "correct the counts",
         mended={"plan__layout": "17,15"},
     ),
     row(

@@ -1,4 +1,4 @@
-"""Runs under every schedule: several chunks a rank, parted backwards, two copies of the model, the best of all."""
+"""Runs under every schedule: several chunks per rank, parted backwards, two copies of the model, the best of all."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _key(key: Key, doc: str) -> dict[str, Any]:
         schema |= {"type": "number", "exclusiveMinimum" if key.excludes_lowest else "minimum": key.lowest}
         schema |= {"maximum": key.maximum}
     else:
-        schema["type"] = key.kind
+        schema |= {"type": key.kind} | ({"minLength": key.minimum} if key.minimum else {})
     if key.default is not None:
         schema["default"] = key.default
     if key.nullable:

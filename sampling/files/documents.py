@@ -17,14 +17,16 @@ except ImportError:  # PyYAML built without libyaml
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
 MOST_BYTES = 100_000_000
-"""A calls file or an order of thousands of microbatches has tens of MB; reading takes about ten times that of memory."""
+"""Largest JSON file or order that is read; orders of thousands of microbatches have tens of MB."""
+MOST_YAML_BYTES = 4_000_000
+"""Largest YAML file that is read; people write them, and reading is slow."""
 Read = tuple[dict[Any, Any] | None, list[Fault]]
 """A file's mapping (None if it has none) and its faults. A file with a duplicate key has both."""
 
 
 def read_yaml(path: Path) -> Read:
     """Parse a YAML file whose top level must be a mapping."""
-    text, faults = _read_text(path)
+    text, faults = _read_text(path, MOST_YAML_BYTES)
     if text is None:
         return None, faults
     try:
@@ -71,7 +73,7 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Fault]:
 
 def read_json(path: Path) -> Read:
     """Parse a JSON file whose top level must be an object."""
-    text, faults = _read_text(path)
+    text, faults = _read_text(path, MOST_BYTES)
     if text is None:
         return None, faults
 
@@ -91,10 +93,13 @@ def read_json(path: Path) -> Read:
     return _as_mapping(value, faults)
 
 
-def _read_text(path: Path) -> tuple[str | None, list[Fault]]:
+def _read_text(path: Path, most_bytes: int) -> tuple[str | None, list[Fault]]:
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            return None, [_whole(f"holds {size / 1e6:.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read")]
+        if (size := path.stat().st_size) > most_bytes:
+            problem = (
+                f"holds {size / 1e6:.0f} MB, more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file"
+            )
+            return None, [_whole(problem)]
         return path.read_text(encoding="utf-8"), []
     except FileNotFoundError:
         return None, [_whole(f"there is no such file; check the path{_nearest_sibling(path)}")]

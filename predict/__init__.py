@@ -97,7 +97,7 @@ def estimate(run: TrainingRun, *, prices: PriceList | None = None, benchmark: Be
 
 def predict_named(run: TrainingRun, *, prices: PriceList, benchmark: Benchmark | None = None) -> Prediction:
     """The path: a run whose schedule is named → calls → prices → timeline → prediction, whatever it holds in memory."""
-    from predict.anchor.restore import restored
+    from predict.anchor.restore_step import restored
     from predict.step.prediction import compose
     from predict.step.priced_rank import price
     from predict.step.scheduling import schedule

@@ -1,138 +1,262 @@
-"""A benchmark of a run's whole layers: what was timed, on what, under which reduced plan; and its file."""
+"""The file of a benchmark: whole layers timed and bytes counted under a plan reduced to fit a few GPUs.
+
+`predict benchmark` writes a `Benchmark` with a `MemoryBenchmark` in it, `predict memory --save-benchmark` the latter alone.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from predict.anchor.memory_part import memory_faults
-from predict.anchor.reduced_run import ranks_of, timeable
+from predict.anchor.reduced_run import in_plain_torch, on_one_node, only_whole_layers
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.whole_layers import whole_layer_calls
+from predict.workload.whole_layers import EMBEDDING, HEAD, module_parameters, whole_layer_calls
 from sampling.call import Phase
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 from sampling.files.documents import read_json
-from sampling.files.faults import shown
-from sampling.hardware.cluster import Cluster
+from sampling.files.faults import Fault, config_error, shown
+from sampling.files.keys import Count, Text
+from sampling.files.schema import build, read
 
-VERSION = 1
-FORMAT = "layer-benchmark"
-QUANTITIES = ("median", "low", "high")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
-    """µs of a phase of a whole layer (or end of the model), with the 10th and 90th percentile of its repeats."""
-
-    median_us: float
-    low_us: float
-    high_us: float
-
-
-TimedPhases = Mapping[Phase, Timed]
+WRITE_ANEW = "write it anew with `predict benchmark CONFIG --gpus N --output FILE`"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Share:
-    """What one rank of the reduced run holds: tokens of a sequence, and experts with their choices (0 without any)."""
+class PhaseTime:
+    """Microseconds of one phase of a unit: the median, and the 10th and 90th percentile of its repeats."""
+
+    median: float
+    low: float
+    high: float
+
+    def contradictions(self) -> Iterator[Fault]:
+        if not self.low <= self.median <= self.high:
+            problem = (
+                f"low {self.low}, median {self.median}, high {self.high} are not in order; give low ≤ median ≤ high"
+            )
+            yield Fault(path="", problem=problem)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Microbatch:
+    """Sequences of one microbatch and tokens of each, before the plan was reduced."""
+
+    micro: int
+    seq_len: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReducedRank:
+    """Tokens of a sequence, and experts with a token's choices among them, on one rank of the reduced run; 0 experts in a
+    model without any."""
 
     seq_len: int
-    experts: int
-    topk: int
+    experts: Count
+    topk: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """The GPU or CPU that ran one rank; `threads` is 0 on a GPU."""
+
+    name: Text
+    threads: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorPlan:
+    """The part of a plan that a memory benchmark keeps."""
+
+    tp: int
+    sp: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertShare:
+    """Experts on one rank and a token's choices among them; 0 in a model without any."""
+
+    experts: Count
+    topk: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedBytes:
+    """Bytes on the rank that allocated most; each is counted, none estimated."""
+
+    parameters: Count
+    gradients: Count
+    optimizer: Count
+    saved: Count
+    """Saved by autograd in one microbatch's forward."""
+    forward_backward_peak: Count
+    step_peak: Count
+    allocated: Count
+    reserved: Count
+
+    def contradictions(self) -> Iterator[Fault]:
+        peak = max(self.forward_backward_peak, self.step_peak)
+        if self.allocated != peak:
+            yield Fault(path="allocated", problem=f"{self.allocated} is not the larger of the two peaks, {peak}")
+        if self.reserved < self.allocated:
+            problem = f"{self.reserved} is less than the {self.allocated} allocated"
+            yield Fault(path="reserved", problem=problem)
+        state = self.parameters + self.optimizer
+        if self.allocated < state:
+            problem = f"{self.allocated} does not hold the weights and their optimizer, {state}"
+            yield Fault(path="allocated", problem=problem)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryBenchmark:
+    """Bytes of a few layers, embedding and head trained in plain torch: this project's modules with torch's fused AdamW in
+    the weights' own dtype, on one tensor-parallel group, without pipeline, replicas, sharding or recomputation."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
+
+    plan: TensorPlan
+    batch: Batch
+    share: ExpertShare
+    layers: Mapping[str, int]
+    """Layers of each kind."""
+    parameters: Count
+    """Weights on one rank."""
+    world_size: int
+    bytes: CountedBytes
+    saved_by_unit: Mapping[str, Count]
+    """Bytes that the units of one name saved together."""
+    counter: Text
+    """The instrument of the peaks: live tensors, or the caching allocator."""
+    expandable_segments: bool
+    outside_allocator_bytes: Count | None = None
+    """Bytes of the device in use beside the allocator's segments; null on a CPU."""
+    provenance: Mapping[str, Any]
+
+    def contradictions(self) -> Iterator[Fault]:
+        if not {EMBEDDING, HEAD} <= self.saved_by_unit.keys():
+            problem = f"needs the bytes of {EMBEDDING}, {HEAD} and each kind of layer"
+            yield Fault(path="saved_by_unit", problem=problem)
+        elif self.bytes.saved != (total := sum(self.saved_by_unit.values())):
+            yield Fault(path="bytes.saved", problem=f"{self.bytes.saved} is not the sum of saved_by_unit, {total}")
+
+    def reduced_run(self, run: TrainingRun) -> TrainingRun:
+        """The run that was counted, in terms of the run to be predicted, whose plan may be another."""
+        plan = Plan(tp=self.plan.tp, sp=self.plan.sp)
+        return in_plain_torch(only_whole_layers(_reduced_to(run, plan, self.batch, self.share)))
+
+    def require_same_model(self, run: TrainingRun, source: str) -> None:
+        """SamplesError, naming the `source` of the benchmark, unless the model's reduced form has as many weights."""
+        expected = module_parameters(self.reduced_run(run))
+        if self.parameters != expected:
+            problem = f"{self.parameters}, but the reduced model of this run has {expected}"
+            raise _refusal([Fault(path="memory.parameters", problem=problem)], source, WRITE_ANEW)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
-    """`full` and `reduced` are plans, `share` what the latter leaves a rank; `times` by layer kind (or embedding, head)
-    and phase. `world_size` ranks of `threads` CPU threads (0 on a GPU) were timed together."""
+    """Times of the whole layers, embedding and head of a run. `world_size` ranks were timed together."""
 
-    run: str
+    HEADER: ClassVar[Mapping[str, Any]] = {"format": "layer-benchmark", "version": 1}
+
+    run: Text
     model: Mapping[str, Any]
-    precision: str
-    micro: int
-    seq_len: int
-    full: Plan
-    reduced: Plan
-    share: Share
-    device: str
-    threads: int
+    """All fields of the model but its name."""
+    precision: Text
+    batch: Microbatch
+    full_plan: Plan
+    reduced_plan: Plan
+    share: ReducedRank
+    device: Device
     world_size: int
-    times: Mapping[str, TimedPhases]
+    times_us: Mapping[str, Mapping[Phase, PhaseTime]]
+    """By kind of layer (or embedding, head) and phase."""
     provenance: Mapping[str, Any]
-    memory: Mapping[str, Any] | None = None
-    """What `predict.measure.benchmark.memory_benchmark` counted, for `restore` there; None where it could not run."""
+    memory: MemoryBenchmark | None = None
+    """Null where it could not run."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The stable shape of its file; times in µs."""
-        return {
-            "version": VERSION,
-            "format": FORMAT,
-            "run": self.run,
-            "model": dict(self.model),
-            "precision": self.precision,
-            "batch": {"micro": self.micro, "seq_len": self.seq_len},
-            "full_plan": asdict(self.full),
-            "reduced_plan": asdict(self.reduced),
-            "share": asdict(self.share),
-            "device": {"name": self.device, "threads": self.threads},
-            "world_size": self.world_size,
-            "times_us": {
-                unit: {phase: dict(zip(QUANTITIES, astuple_us(timed), strict=True)) for phase, timed in phases.items()}
-                for unit, phases in self.times.items()
-            },
-            "provenance": dict(self.provenance),
-            **({} if self.memory is None else {"memory": dict(self.memory)}),
-        }
+    def contradictions(self) -> Iterator[Fault]:
+        for degree in ("tp", "pp", "cp", "ep", "etp"):
+            full, fewer = getattr(self.full_plan, degree), getattr(self.reduced_plan, degree)
+            if full % fewer:
+                problem = f"{fewer} does not divide the {full} of full_plan"
+                yield Fault(path=f"reduced_plan.{degree}", problem=problem)
+        for name in ("experts", "topk") if self.model.get("experts") else ():
+            if getattr(self.share, name) == 0:
+                yield Fault(path=f"share.{name}", problem="0 leaves a rank nothing")
+        for unit, phases in self.times_us.items():
+            if not {"forward", "backward"} <= phases.keys():
+                yield Fault(path=f"times_us.{unit}", problem="has no forward and backward")
 
     def reduced_run(self, run: TrainingRun) -> TrainingRun:
-        """The run that was timed, in terms of the run to be predicted (which may have another plan than `full`)."""
-        plan, share = self.reduced, self.share
-        experts = run.model.experts and replace(run.model.experts, count=share.experts, topk=share.topk)
-        batch = Batch(
-            global_=run.microbatches * run.batch.micro * plan.dp, micro=run.batch.micro, seq_len=share.seq_len
-        )
-        cut = replace(run, plan=plan, batch=batch, model=replace(run.model, experts=experts))
-        return replace(timeable(cut), cluster=_one_node(run.cluster, ranks_of(plan)))
+        """The run that was timed, in terms of the run to be predicted, whose plan may be another than `full_plan`."""
+        plan = self.reduced_plan
+        sequences = run.microbatches * run.batch.micro * plan.dp
+        batch = Batch(global_=sequences, micro=run.batch.micro, seq_len=self.share.seq_len)
+        return on_one_node(only_whole_layers(_reduced_to(run, plan, batch, self.share)))
 
-
-def astuple_us(timed: Timed) -> tuple[float, float, float]:
-    return timed.median_us, timed.low_us, timed.high_us
+    def require_same_run(self, run: TrainingRun, source: Path) -> None:
+        """SamplesError unless the benchmark is of the run's model, precision, microbatch and device."""
+        own = model_facts(run.model)
+        pairs: dict[str, tuple[Any, Any]] = {
+            f"model.{key}": (self.model.get(key), own.get(key)) for key in sorted({*own, *self.model})
+        }
+        pairs |= {
+            "precision": (self.precision, run.precision),
+            "batch.micro": (self.batch.micro, run.batch.micro),
+            "batch.seq_len": (self.batch.seq_len, run.batch.seq_len),
+            "device.name": (self.device.name, run.cluster.gpu.name),
+            "device.threads": (self.device.threads, run.cluster.threads),
+        }
+        faults = [
+            Fault(path=key, problem=f"{shown(timed)}, but the run has {shown(wanted)}")
+            for key, (timed, wanted) in pairs.items()
+            if timed != wanted
+        ]
+        missing = [unit for unit in whole_layer_calls(run) if unit not in self.times_us]
+        faults += [Fault(path=f"times_us.{unit}", problem="missing") for unit in missing]
+        if faults:
+            fix = "benchmark this run with `predict benchmark`, or predict the one that was timed"
+            raise _refusal(faults, str(source), fix)
 
 
 def benchmark_of(
     full: TrainingRun,
-    cut: TrainingRun,
-    times: Mapping[str, TimedPhases],
+    reduced: TrainingRun,
+    times_us: Mapping[str, Mapping[Phase, PhaseTime]],
     provenance: Mapping[str, Any],
+    *,
     world_size: int,
+    memory: MemoryBenchmark | None = None,
 ) -> Benchmark:
-    """The benchmark of a run that was timed as `cut`."""
-    held = cut.model.experts or Experts(count=0, topk=0, ffn=0)
+    """The benchmark of the run `full`, timed as `reduced`."""
+    experts = reduced.model.experts
     return Benchmark(
         run=full.name,
         model=model_facts(full.model),
         precision=full.precision,
-        micro=full.batch.micro,
-        seq_len=full.batch.seq_len,
-        full=full.plan,
-        reduced=cut.plan,
-        share=Share(seq_len=cut.batch.seq_len, experts=held.count, topk=held.topk),
-        device=full.cluster.gpu.name,
-        threads=full.cluster.threads,
+        batch=Microbatch(micro=full.batch.micro, seq_len=full.batch.seq_len),
+        full_plan=full.plan,
+        reduced_plan=reduced.plan,
+        share=ReducedRank(seq_len=reduced.batch.seq_len, **asdict(expert_share(experts))),
+        device=Device(name=full.cluster.gpu.name, threads=full.cluster.threads),
         world_size=world_size,
-        times=times,
+        times_us=times_us,
         provenance=provenance,
+        memory=memory,
     )
 
 
+def expert_share(experts: Experts | None) -> ExpertShare:
+    return ExpertShare(experts=experts.count, topk=experts.topk) if experts else ExpertShare(experts=0, topk=0)
+
+
 def model_facts(model: ModelSpec) -> dict[str, Any]:
-    """All of a model but its name, as JSON holds it; `further` where it has any."""
+    """All fields of a model but its name, as JSON holds them; `further` only where it has any."""
     facts: dict[str, Any] = json.loads(json.dumps(asdict(model)))
     del facts["name"]
     if not facts["further"]:
@@ -141,144 +265,42 @@ def model_facts(model: ModelSpec) -> dict[str, Any]:
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Read a benchmark. SamplesError, one line a fault with its key, for a file that is none, is damaged or of another version."""
-    content, unreadable = read_json(path)
-    faults = [": ".join(filter(None, (fault.path, fault.problem))) for fault in unreadable]
-    if content is not None and not faults:
-        faults = list(_faults(content))
-    if faults or content is None:
-        raise _refusal(path, faults, "write it anew with `predict benchmark CONFIG --gpus N --output FILE`")
-    return Benchmark(
-        run=str(content["run"]),
-        model=content["model"],
-        precision=content["precision"],
-        micro=content["batch"]["micro"],
-        seq_len=content["batch"]["seq_len"],
-        full=Plan(**content["full_plan"]),
-        reduced=Plan(**content["reduced_plan"]),
-        share=Share(**content["share"]),
-        device=content["device"]["name"],
-        threads=content["device"]["threads"],
-        world_size=content["world_size"],
-        times={
-            unit: {
-                phase: Timed(**{f"{name}_us": float(timed[name]) for name in QUANTITIES}) for phase, timed in of.items()
-            }
-            for unit, of in content["times_us"].items()
-        },
-        provenance=content["provenance"],
-        memory=content.get("memory"),
-    )
+    """Read a benchmark. SamplesError, with a line for each fault, for a file that is damaged or of another kind or version."""
+    return read(Benchmark, path, error=SamplesError, fix=WRITE_ANEW)
 
 
-def require_same(benchmark: Benchmark, run: TrainingRun, path: Path) -> None:
-    """SamplesError unless the benchmark is of the run's model, precision, microbatch and device."""
-    own = model_facts(run.model)
-    faults = [
-        f"model.{key}: {shown(benchmark.model.get(key))}, but the run has {shown(own.get(key))}"
-        for key in sorted({*own, *benchmark.model})
-        if benchmark.model.get(key) != own.get(key)
-    ]
-    pairs = {
-        "precision": (benchmark.precision, run.precision),
-        "batch.micro": (benchmark.micro, run.batch.micro),
-        "batch.seq_len": (benchmark.seq_len, run.batch.seq_len),
-        "device.name": (benchmark.device, run.cluster.gpu.name),
-        "device.threads": (benchmark.threads, run.cluster.threads),
-    }
-    faults += [
-        f"{key}: {timed!r}, but the run has {wanted!r}" for key, (timed, wanted) in pairs.items() if timed != wanted
-    ]
-    faults += [f"times_us.{unit}: missing" for unit in whole_layer_calls(run) if unit not in benchmark.times]
-    if faults:
-        raise _refusal(path, faults, "benchmark this run with `predict benchmark`, or predict the one that was timed")
+def load_memory_benchmark(path: Path) -> MemoryBenchmark:
+    """Read the memory part of a benchmark's file. ConfigError for a file without one, SamplesError for one that is damaged."""
+    content, faults = read_json(path)
+    if content is not None and not isinstance(content.get("memory"), dict):
+        fix = "write it with `predict memory CONFIG --save-benchmark FILE`"
+        found = f"{shown(content['memory'])} is not a mapping" if "memory" in content else "missing"
+        faults = [*faults, Fault(path="memory", problem=f"{found}; {fix}")]
+    if content is None or faults:
+        raise config_error(faults, {"": str(path)}, error=ConfigError)
+    made, faults = build(MemoryBenchmark, content["memory"], section="memory")
+    if made is None:
+        raise _refusal(faults, str(path), WRITE_ANEW)
+    return made
 
 
-def _refusal(path: Path, faults: list[str], fix: str) -> SamplesError:
-    return SamplesError("\n".join(f"{path}: {fault}" for fault in faults) + f"; {fix}")
+def as_json(part: Any) -> Any:
+    """The content of a benchmark's file, or of a part of it; `load_benchmark` reads it again."""
+    if is_dataclass(part):
+        values = {field.name.rstrip("_"): getattr(part, field.name) for field in fields(part)}
+        told = {name: as_json(value) for name, value in values.items() if value is not None}
+        return {**getattr(part, "HEADER", {}), **told}
+    if isinstance(part, Mapping):
+        return {key: as_json(value) for key, value in part.items()}
+    return part
 
 
-DEGREES = ("tp", "pp", "vpp", "dp", "cp", "ep", "etp")
-SHAPE: Mapping[str, type] = {
-    "run": str,
-    "model": dict,
-    "precision": str,
-    "batch": dict,
-    "full_plan": dict,
-    "reduced_plan": dict,
-    "share": dict,
-    "device": dict,
-    "world_size": int,
-    "times_us": dict,
-    "provenance": dict,
-}
+def _reduced_to(run: TrainingRun, plan: Plan, batch: Batch, share: ReducedRank | ExpertShare) -> TrainingRun:
+    experts = run.model.experts and replace(run.model.experts, count=share.experts, topk=share.topk)
+    return replace(run, plan=plan, batch=batch, model=replace(run.model, experts=experts))
 
 
-def _faults(content: Mapping[str, Any]) -> Iterator[str]:
-    if content.get("format") != FORMAT:
-        yield f"format: {content.get('format')!r} is no {FORMAT!r}"
-        return
-    if content.get("version") != VERSION:
-        yield f"version: {content.get('version')!r}, but this predict reads {VERSION}"
-        return
-    wrong = [key for key, kind in SHAPE.items() if type(content.get(key)) is not kind]
-    yield from (f"{key}: {'missing' if key not in content else f'is no {SHAPE[key].__name__}'}" for key in wrong)
-    if wrong:
-        return
-    for key in ("full_plan", "reduced_plan"):
-        # what a plan has come to say since the file was written has its default
-        known = {each.name: type(each.default) for each in fields(Plan)}
-        yield from _typed(
-            key, content[key], {name: of for name, of in known.items() if name in content[key] or name in DEGREES}
-        )
-        yield from (f"{key}.{name}: 0 is no degree" for name in DEGREES if content[key].get(name) == 0)
-    yield from _typed("share", content["share"], {each.name: int for each in fields(Share)})
-    yield from _typed("batch", content["batch"], {"micro": int, "seq_len": int})
-    yield from _typed("device", content["device"], {"name": str, "threads": int})
-    yield from _disproportions(content)
-    if "memory" in content:
-        yield from memory_faults(content["memory"])
-    for unit, phases in content["times_us"].items():
-        if not isinstance(phases, dict) or "forward" not in phases or "backward" not in phases:
-            yield f"times_us.{unit}: has no forward and backward"
-            continue
-        yield from (fault for phase, timed in phases.items() for fault in _timed(f"times_us.{unit}.{phase}", timed))
-
-
-def _disproportions(content: Mapping[str, Any]) -> Iterator[str]:
-    """Of plans whose fields are ints: the reduced one divides the full one, and leaves every rank something to do."""
-    for name in DEGREES:
-        full, cut = (content[key].get(name) for key in ("full_plan", "reduced_plan"))
-        if name not in ("vpp", "dp") and type(full) is type(cut) is int and cut > 0 and full % cut:
-            yield f"reduced_plan.{name}: {cut} does not divide the {full} of full_plan"
-    share = content["share"]
-    wanted = ["seq_len", *(("experts", "topk") if content["model"].get("experts") else ())]
-    yield from (f"share.{name}: 0 leaves a rank nothing" for name in wanted if share.get(name) == 0)
-
-
-def _typed(place: str, given: Mapping[str, Any], wanted: Mapping[str, type]) -> Iterator[str]:
-    for key in sorted({*given, *wanted}):
-        if key not in wanted:
-            yield f"{place}.{key}: unknown"
-        elif type(given.get(key)) is not wanted[key]:
-            yield (
-                f"{place}.{key}: {given[key]!r} is no {wanted[key].__name__}"
-                if key in given
-                else f"{place}.{key}: missing"
-            )
-        elif wanted[key] is int and given[key] < 0:
-            yield f"{place}.{key}: {given[key]} is negative"
-
-
-def _timed(place: str, timed: Any) -> Iterator[str]:
-    values = [timed.get(name) for name in QUANTITIES] if isinstance(timed, dict) else [None] * len(QUANTITIES)
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        yield f"{place}: needs the numbers {', '.join(QUANTITIES)}"
-        return
-    median, low, high = map(float, values)  # type: ignore[arg-type]
-    if not 0 < low <= median <= high < float("inf"):
-        yield f"{place}: low {low}, median {median}, high {high} are not positive and in order"
-
-
-def _one_node(cluster: Cluster, ranks: int) -> Cluster:
-    return replace(cluster, nodes=1, gpus_per_node=ranks)
+def _refusal(faults: list[Fault], source: str, fix: str) -> SamplesError:
+    refusal = config_error(faults, {"": source}, error=SamplesError, fix=fix)
+    assert isinstance(refusal, SamplesError)
+    return refusal

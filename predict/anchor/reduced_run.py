@@ -1,6 +1,6 @@
-"""A run cut down to the GPUs at hand: first replicas and pipeline, then expert ranks, then tensor-parallel ranks.
+"""A run reduced to the GPUs at hand: first replicas and pipeline go, then expert ranks, then tensor-parallel ranks.
 
-The experts that a rank holds stay as many, so do the rows of its share of the sequence, and the microbatches.
+Each rank keeps its number of experts, its rows of its share of the sequence, and its microbatches.
 """
 
 from __future__ import annotations
@@ -10,43 +10,69 @@ from dataclasses import replace
 from predict.model.layer_kinds import DENSE
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
+from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.whole_layers import module_kind
 
-KEPT = 2
-"""Layers of each kind that stay: they take turns, so that none finds its weights in a cache."""
+LAYERS_PER_KIND = 2
+"""Layers of each kind in a benchmark: they take turns, so that none finds its weights in a cache."""
+MICROBATCHES_COUNTED = 2
+"""The first finds no gradients, every later one does: further microbatches do not change the peak."""
+
+
+def reduced_for_time(run: TrainingRun, gpus: int) -> TrainingRun:
+    """The run whose whole layers are timed on at most `gpus` GPUs."""
+    return only_whole_layers(reduced(run, gpus))
+
+
+def reduced_for_memory(run: TrainingRun, gpus: int) -> TrainingRun:
+    """The run that is trained on at most `gpus` GPUs to count its bytes: embedding, a few layers of each kind, and head, on
+    one tensor-parallel group."""
+    alone = reduced_for_time(run, max(1, min(gpus, run.plan.tp)))
+    batch = replace(alone.batch, global_=min(MICROBATCHES_COUNTED, run.microbatches) * alone.batch.micro)
+    return in_plain_torch(replace(with_plan(alone, Plan(tp=alone.plan.tp, sp=alone.plan.sp)), batch=batch))
 
 
 def reduced(run: TrainingRun, gpus: int) -> TrainingRun:
-    """The run on at most `gpus` GPUs; its plan as it is where it fits. A context-parallel rank's share of the sequence is
-    kept as the whole of a shorter one where `cp` is reduced."""
+    """The run on at most `gpus` GPUs; its plan is unchanged where it fits. Where `cp` is reduced, a context-parallel rank's
+    share of the sequence becomes the whole of a shorter one."""
     return with_plan(run, _fitting(run.plan, gpus))
 
 
-def timeable(run: TrainingRun) -> TrainingRun:
-    """What of a run whole-layer modules do: no exchange of keys or of tokens between experts, none of what shards, repeats
-    or hides, and plain layers. A mixture's module spans no tensor-parallel group either."""
+def only_whole_layers(run: TrainingRun) -> TrainingRun:
+    """The run without what whole-layer modules do not do: exchange of keys or of tokens between experts, sharding,
+    recomputation, overlap. A module of a mixture does not span a tensor-parallel group either."""
     plan = replace(run.plan, cp=1, zero=0, shard=0, recompute="none")
     if any(kind.sparse for kind in run.model.kinds()):
         plan = replace(plan, tp=1, sp=False, ep=1, etp=1)
-    cut = with_plan(run, plan)
-    execution = replace(cut.execution, overlap_tp="none", overlap_ep="none", attention="best", dropout=False)
-    return replace(cut, model=_plain(cut.model), execution=execution)
+    smaller = with_plan(run, plan)
+    execution = replace(smaller.execution, overlap_tp="none", overlap_ep="none", attention="best", dropout=False)
+    return replace(smaller, model=_few_plain_layers(smaller.model), execution=execution)
+
+
+def in_plain_torch(run: TrainingRun) -> TrainingRun:
+    """The run without a framework's kernels, padding, buffers or master weights, on one node."""
+    execution = replace(run.execution, framework=WHOLE_LAYERS, elementwise="eager", optimizer="adamw")
+    return on_one_node(replace(run, execution=execution))
+
+
+def on_one_node(run: TrainingRun) -> TrainingRun:
+    return replace(run, cluster=replace(run.cluster, nodes=1, gpus_per_node=ranks_of(run.plan)))
 
 
 def with_plan(run: TrainingRun, plan: Plan) -> TrainingRun:
-    """The run under a smaller plan: each rank with as many experts, tokens and microbatches, on as few nodes as it needs."""
+    """The run under a smaller plan on as few nodes as it needs; experts, tokens and microbatches per rank are unchanged."""
     if plan == run.plan:
         return run
-    plan = replace(plan, dp=_replicas(plan) if ranks_of(plan) != ranks_of(run.plan) else plan.dp)
+    plan = replace(plan, dp=_fewest_replicas(plan) if ranks_of(plan) != ranks_of(run.plan) else plan.dp)
     world, per_node = ranks_of(plan), min(ranks_of(plan), run.cluster.gpus_per_node)
     batch = Batch(
         global_=run.microbatches * run.batch.micro * plan.dp,
         micro=run.batch.micro,
         seq_len=run.batch.seq_len * plan.cp // run.plan.cp,
     )
-    experts = run.model.experts and _held(run.model.experts, run.plan.ep, plan.ep)
+    experts = run.model.experts and _with_ranks(run.model.experts, run.plan.ep, plan.ep)
     return replace(
         run,
         plan=plan,
@@ -60,14 +86,14 @@ def ranks_of(plan: Plan) -> int:
     return plan.tp * plan.pp * plan.cp * plan.dp
 
 
-def _held(experts: Experts, ranks: int, fewer: int) -> Experts:
-    """A rank's experts stay as many; a token cannot choose more than there are."""
+def _with_ranks(experts: Experts, ranks: int, fewer: int) -> Experts:
+    """The experts of fewer ranks, as many on each; a token cannot choose more than there are."""
     count = experts.count * fewer // ranks
     return replace(experts, count=count, topk=min(experts.topk, count))
 
 
-def _replicas(plan: Plan) -> int:
-    """The fewest that the experts still fold into."""
+def _fewest_replicas(plan: Plan) -> int:
+    """The fewest that the expert ranks still tile."""
     dp = 1
     while plan.tp * plan.cp * dp % (plan.ep * plan.etp):
         dp += 1
@@ -75,15 +101,15 @@ def _replicas(plan: Plan) -> int:
 
 
 def _fitting(plan: Plan, gpus: int) -> Plan:
-    for cut in (_without_replicas, _without_pipeline, _fewer_expert_ranks, _fewer_tensor_ranks):
+    for reduce in (_without_replicas, _without_pipeline, _fewer_expert_ranks, _fewer_tensor_ranks):
         if ranks_of(plan) <= gpus:
             break
-        plan = cut(plan, gpus)
+        plan = reduce(plan, gpus)
     return plan
 
 
 def _without_replicas(plan: Plan, _: int) -> Plan:
-    dp = _replicas(plan)
+    dp = _fewest_replicas(plan)
     shards = dp * plan.cp > 1
     return replace(plan, dp=dp, zero=plan.zero if shards else 0, shard=plan.shard if dp == plan.dp else 0)
 
@@ -95,39 +121,35 @@ def _without_pipeline(plan: Plan, _: int) -> Plan:
 
 
 def _fewer_expert_ranks(plan: Plan, gpus: int) -> Plan:
-    return _largest(plan, "ep", gpus)
+    return _largest_that_fits(plan, "ep", gpus)
 
 
 def _fewer_tensor_ranks(plan: Plan, gpus: int) -> Plan:
-    plan = _largest(replace(plan, cp=1), "etp", gpus)
-    return _largest(plan, "tp", gpus)
+    plan = _largest_that_fits(replace(plan, cp=1), "etp", gpus)
+    return _largest_that_fits(plan, "tp", gpus)
 
 
-def _largest(plan: Plan, degree: str, gpus: int) -> Plan:
-    """The largest divisor of a degree that fits, or 1."""
+def _largest_that_fits(plan: Plan, degree: str, gpus: int) -> Plan:
+    """The plan with the largest divisor of a degree that fits, or 1."""
     whole: int = getattr(plan, degree)
     for ranks in sorted((ranks for ranks in range(1, whole + 1) if whole % ranks == 0), reverse=True):
-        smaller = _tidy(replace(plan, **{degree: ranks}))  # type: ignore[arg-type]
+        smaller = replace(plan, **{degree: ranks})  # type: ignore[arg-type]
+        smaller = _without_replicas(replace(smaller, sp=smaller.sp and smaller.tp > 1), 0)
         if ranks_of(smaller) <= gpus:
             break
     return smaller
 
 
-def _tidy(plan: Plan) -> Plan:
-    plan = replace(plan, sp=plan.sp and plan.tp > 1)
-    return _without_replicas(plan, 0)
-
-
-def _plain(model: ModelSpec) -> ModelSpec:
-    """With a few layers of each kind that has a module, and without what those modules leave out."""
-    timed = dict.fromkeys(module_kind(model, kind) for kind in dict.fromkeys(model.kinds()))
-    kept = tuple(kind for kind in timed if kind for _ in range(KEPT))
-    if not kept:
+def _few_plain_layers(model: ModelSpec) -> ModelSpec:
+    """The model with a few layers of each kind that has a module, and without the features that those modules lack."""
+    kinds = dict.fromkeys(module_kind(model, kind) for kind in dict.fromkeys(model.kinds()))
+    layers = tuple(kind for kind in kinds if kind for _ in range(LAYERS_PER_KIND))
+    if not layers:
         return model
     return replace(
         model,
-        layers=len(kept),
-        layer_kinds=() if set(kept) == {DENSE} else kept,
+        layers=len(layers),
+        layer_kinds=() if set(layers) == {DENSE} else layers,
         window=0,
         qk_norm=False,
         query_gate=False,

@@ -1,112 +1,155 @@
-"""A target's peak memory from a benchmark of its reduced run, by the seed's decomposition (Primus "Projection",
-Benchmark-Based Memory Projection):
+"""A run's peak memory, restored from a memory benchmark of its reduced run: Primus "Projection", Benchmark-Based Memory
+Projection.
 
-    overhead = max(0, reserved − allocated − comm(bench))
-    excess   = max(0, allocated − Σ analytic(bench))
-    point    = Σ analytic(target) + comm(target) + overhead + excess;   upper adds a margin of the last two
+    overhead = max(0, reserved − allocated − comm(reduced))
+    excess   = max(0, allocated − Σ analytic(reduced))
+    point    = Σ analytic(run) + comm(run) + overhead + excess;   the upper bound adds a margin of the last two
 
-with activations × measured / analytic, at the bench as at the target: the seed corrects the target's activations only, and
-so counts what they were short of twice, in the correction and in the excess.
+Analytic activations are scaled by measured / analytic of each unit, in the run and in the reduced run. Primus scales the
+run's activations only, and so counts what they were short of twice: in the scale and in the excess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from predict.anchor.memory_part import memory_faults, parameters_of, run_measured
+from predict.anchor.benchmark_file import MemoryBenchmark
+from predict.memory.estimate import MemoryEstimate, MemoryModel, Verdict, memory_of, verdict_of
 from predict.run.training_run import TrainingRun
-from sampling.errors import SamplesError
 
 MARGIN = 0.05
-"""Of the two residuals, in the upper bound: the seed's `--memory-safety-margin`."""
-COMM_BASE_BYTES, COMM_BYTES_A_RANK, MOST_COMM_BYTES = 96 * 2**20, 2 * 2**20, 2**30
-"""Buffers of NCCL or RCCL: the seed's baseline grows with the world up to 1 GB (facts/memory.md)."""
-ANALYTIC = ("state_bytes", "activation_bytes", "working_bytes")
-BY_UNIT = "activation_bytes_by_unit"
-FIX = "benchmark the run anew with `predict benchmark CONFIG --gpus N --output FILE`"
-
-Analytic = Callable[[TrainingRun], Mapping[str, Any]]
-"""Bytes of a run's fullest rank: `state_bytes`, `activation_bytes`, `working_bytes` and, where it can tell,
-`activation_bytes_by_unit` (embedding, full_dense, full_moe, head, …), which corrects each kind of layer by its own measure."""
-Terms = dict[str, float]
+"""Share of the two residuals that the upper bound adds: Primus's `--memory-safety-margin`."""
+COMM_BASE_BYTES, COMM_BYTES_PER_RANK, MOST_COMM_BYTES = 96 * 2**20, 2 * 2**20, 2**30
+"""Buffers of NCCL or RCCL: Primus's baseline grows with the world size up to 1 GB."""
 
 
-def restore(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnalyticBytes:
+    """Estimated bytes of a run's fullest rank in the three terms that a benchmark corrects."""
+
+    state: float
+    """Weights, gradients and optimizer, with the buffers among tensors."""
+    activations_by_unit: Mapping[str, float]
+    """Live activations by unit (embedding, full_dense, full_moe, head, …)."""
+    working: float
+
+    @property
+    def activations(self) -> float:
+        return sum(self.activations_by_unit.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoredMemory:
+    """The peak of a run's fullest rank, in bytes; `terms` are the addends of the point, and the shares that explain it."""
+
+    point_bytes: float
+    upper_bytes: float
+    terms: Mapping[str, float]
+
+    def on_device(self, estimate: MemoryEstimate) -> RestoredMemory:
+        """The peak with what lies outside the allocator, which a benchmark's tensors do not show. The upper bound is the
+        benchmark's own, or that of the simulated estimate where its margin and widths are wider."""
+        device = estimate.worst.device
+        point = self.point_bytes + device
+        width = math.hypot(estimate.safety_margin * point, estimate.worst.width)
+        return RestoredMemory(
+            point_bytes=point,
+            upper_bytes=max(self.upper_bytes + device, point + width),
+            terms={**self.terms, "device_bytes": device},
+        )
+
+    def verdict(self, capacity_bytes: float) -> Verdict:
+        return verdict_of(self.point_bytes, self.upper_bytes, capacity_bytes)
+
+    def sizes(self) -> Iterator[tuple[str, float]]:
+        """The terms in bytes that are above 0."""
+        return ((name, size) for name, size in self.terms.items() if name.endswith("_bytes") and size > 0)
+
+    def to_json(self, capacity_bytes: float) -> dict[str, Any]:
+        return {
+            "point_bytes": self.point_bytes,
+            "upper_bytes": self.upper_bytes,
+            "capacity_bytes": capacity_bytes,
+            "headroom_bytes": capacity_bytes - self.point_bytes,
+            "verdict": self.verdict(capacity_bytes),
+            "terms": dict(self.terms),
+        }
+
+
+def analytic_bytes(run: TrainingRun) -> AnalyticBytes:
+    """The terms of the rank that allocates most; its live activations are shared among units as one microbatch's are."""
+    fullest = max(memory_of(run).ranks, key=lambda rank: rank.allocated)
+    model = MemoryModel(run)
+    kept: dict[str, float] = {}
+    for unit in (unit for chunk in model.units[fullest.rank] for unit in chunk.units):
+        kept[unit.name] = kept.get(unit.name, 0.0) + model.counter.unit(unit).kept
+    microbatches = fullest.activations / (sum(kept.values()) or 1.0)
+    return AnalyticBytes(
+        state=fullest.state,
+        activations_by_unit={name: microbatches * size for name, size in kept.items()},
+        working=fullest.working,
+    )
+
+
+def restore_memory(
     run: TrainingRun,
-    artifact: Mapping[str, Any],
-    analytic: Analytic,
+    benchmark: MemoryBenchmark,
     *,
     margin: float = MARGIN,
-    place: str = "benchmark",
-) -> tuple[int, int, Terms]:
-    """Point estimate and upper bound in bytes of the run's fullest rank, and the terms of the point.
+    source: str = "benchmark",
+    analytic: Callable[[TrainingRun], AnalyticBytes] = analytic_bytes,
+) -> RestoredMemory:
+    """The peak of the run's fullest rank, without its device's own share.
 
     At the benchmark's own plan, on one device, the point is the reserved peak that was measured, unless the analytic sum
-    is above what was allocated already (`analytic_over_measured`, at the benchmark, is above 1 then). Raises SamplesError, with `place`, the key
-    and the fix, for an artifact that is damaged or of another model.
+    exceeds what was allocated (`analytic_over_measured` is above 1 then). Raises SamplesError, naming the `source` of the
+    benchmark, where it is of another model.
     """
-    measured = _measured(run, artifact, place)
-    bench, sizes = run_measured(run, artifact), measured["bytes"]
-    at_bench, at_target = analytic(bench), analytic(run)
-    corrected, correction = _corrected(at_bench, at_target, measured)
-    activations_at_bench, _ = _corrected(at_bench, at_bench, measured)
-    explained = at_bench["state_bytes"] + activations_at_bench + at_bench["working_bytes"]
-    unexplained = sizes["allocated"] - explained
-    reserved_beside = sizes["reserved"] - sizes["allocated"] - comm_bytes(bench, measured["world_size"])
-    terms: Terms = {
-        "state_bytes": at_target["state_bytes"],
-        "activation_bytes": corrected,
-        "working_bytes": at_target["working_bytes"],
-        "comm_bytes": comm_bytes(run, run.cluster.world_size),
-        "framework_overhead_bytes": max(0.0, reserved_beside),
-        "live_tensor_excess_bytes": max(0.0, unexplained),
+    benchmark.require_same_model(run, source)
+    reduced = benchmark.reduced_run(run)
+    of_reduced, of_run, measured = analytic(reduced), analytic(run), benchmark.bytes
+    scales = {
+        unit: _ratio(size, of_reduced.activations_by_unit.get(unit, 0.0))
+        for unit, size in benchmark.saved_by_unit.items()
     }
-    point = sum(terms.values())
-    residual = terms["framework_overhead_bytes"] + terms["live_tensor_excess_bytes"]
-    terms |= {
-        "activation_correction": correction,
-        "analytic_over_measured": explained / sizes["allocated"],
+    activations = _scaled(of_run, scales)
+    explained = of_reduced.state + _scaled(of_reduced, scales) + of_reduced.working
+    beside_tensors = measured.reserved - measured.allocated - communicator_bytes(reduced, benchmark.world_size)
+    residuals = {
+        "framework_overhead_bytes": max(0.0, beside_tensors),
+        "live_tensor_excess_bytes": max(0.0, measured.allocated - explained),
+    }
+    terms = {
+        "state_bytes": of_run.state,
+        "activation_bytes": activations,
+        "working_bytes": of_run.working,
+        "comm_bytes": communicator_bytes(run, run.cluster.world_size),
+        **residuals,
+    }
+    point, residual = sum(terms.values()), sum(residuals.values())
+    shares = {
+        "activation_correction": _ratio(activations, of_run.activations),
+        "analytic_over_measured": explained / measured.allocated,
         "analytic_share": (point - residual) / point if point else 0.0,
     }
-    return round(point), round(point + margin * residual), terms
+    return RestoredMemory(point_bytes=point, upper_bytes=point + margin * residual, terms=terms | shares)
 
 
-def comm_bytes(run: TrainingRun, world: int) -> float:
-    """Buffers of the communicators of a rank; none without another rank, nor on a CPU."""
-    if world == 1 or run.cluster.gpu.kind == "cpu":
+def communicator_bytes(run: TrainingRun, world_size: int) -> float:
+    """Buffers of a rank's communicators; 0 for a single rank and on a CPU."""
+    if world_size == 1 or run.cluster.gpu.kind == "cpu":
         return 0.0
-    return float(min(COMM_BASE_BYTES + COMM_BYTES_A_RANK * world, MOST_COMM_BYTES))
+    return float(min(COMM_BASE_BYTES + COMM_BYTES_PER_RANK * world_size, MOST_COMM_BYTES))
 
 
-def _corrected(
-    at_bench: Mapping[str, Any], subject: Mapping[str, Any], measured: Mapping[str, Any]
-) -> tuple[float, float]:
-    """The subject's activations times measured / analytic, unit by unit where both sides tell them; and the factor."""
-    whole = float(subject["activation_bytes"])
-    overall = _ratio(measured["bytes"]["saved"], at_bench["activation_bytes"])
-    if BY_UNIT not in at_bench or BY_UNIT not in subject:
-        return whole * overall, overall
-    found, of_units = measured["saved_by_unit"], at_bench[BY_UNIT]
-    ratios = {unit: _ratio(size, of_units.get(unit, 0)) for unit, size in found.items()}
-    units: Mapping[str, float] = subject[BY_UNIT]
-    total = whole + sum(size * (ratios.get(unit, 1.0) - 1) for unit, size in units.items())
-    return total, total / whole if whole else 1.0
+def _scaled(analytic: AnalyticBytes, scales: Mapping[str, float]) -> float:
+    """Activations with each unit's scale; a unit without one keeps its analytic bytes."""
+    return sum(size * scales.get(unit, 1.0) for unit, size in analytic.activations_by_unit.items())
 
 
 def _ratio(measured: float, analytic: float) -> float:
-    """1 where the analytic side knows of nothing to be corrected."""
+    """1 where there are no analytic bytes to be corrected."""
     return measured / analytic if analytic else 1.0
-
-
-def _measured(run: TrainingRun, artifact: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    faults = list(memory_faults(artifact))
-    if not faults:
-        expected = parameters_of(run_measured(run, artifact))
-        if artifact.get("parameters") != expected:
-            faults.append(
-                f"memory.parameters: {artifact.get('parameters')!r}, but the reduced model of this run has {expected}"
-            )
-    if faults:
-        raise SamplesError("\n".join(f"{place}: {fault}" for fault in faults) + f"; {FIX}")
-    return artifact

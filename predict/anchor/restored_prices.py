@@ -1,4 +1,4 @@
-"""A price list in which some calls have times of their own, restored from a benchmark of whole layers."""
+"""A price list in which some calls have times restored from a benchmark of whole layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sampling.hardware.cluster import Cluster
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoredWork(Call):
-    """The calls of a block, timed as one: `unit` is the layer kind, or the end of the model, that stands for it."""
+    """The calls of a block, timed as one; `unit` (a kind of layer, embedding or head) is the module that stands for it."""
 
     NAME: ClassVar[str] = "restored"
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward", "backward", "backward_input", "backward_weight")
@@ -39,18 +39,18 @@ class RestoredWork(Call):
 
 
 class RestoredPrices(PriceList):
-    """`inner`, but for the calls in `restored`; `told` says which benchmark they come from."""
+    """The prices of `inner`, except for the calls in `restored`, which come from the `benchmark` described."""
 
-    def __init__(self, inner: PriceList, restored: Mapping[Asked, Times], told: Mapping[str, Any]) -> None:
-        # what it knows and how it learns are the inner list's, so none of its own state is set up
+    def __init__(self, inner: PriceList, restored: Mapping[Asked, Times], benchmark: Mapping[str, Any]) -> None:
+        # the inner list knows and learns prices, so this one needs no such state of its own
         self._inner = inner
         self._restored = restored
         self.profile_error = inner.profile_error
         self.contention_slowdown = inner.contention_slowdown
-        self.provenance = {**inner.provenance, "benchmark": told}
+        self.provenance = {**inner.provenance, "benchmark": benchmark}
 
     def glue_us(self, whole: Counted) -> None:
-        """Whole layers were timed: what lies between their parts is in them."""
+        """Nothing: whole layers were timed, with the time between their parts."""
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
         wanted = list(counted)

@@ -1,11 +1,10 @@
-"""What a phase of a unit (a layer of a kind, the embedding, the head) is priced at, and how much of that is communication."""
+"""Prices of the units of a run (a layer of each kind, the embedding, the head) by phase, and their share of communication."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from predict.model.layer_kinds import LayerKind
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, total_us
@@ -22,8 +21,8 @@ BLOCK_PHASES: tuple[Phase, ...] = ("forward", "backward", "backward_input", "bac
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """µs of a phase; `communication_us` is what of `total_us` is spent on it, and `kernels_us` what its operators take
-    where launching them costs nothing."""
+    """µs of a phase. `communication_us` is its exposed communication; `kernels_us` the time of its operators if launching
+    them cost nothing."""
 
     total_us: float = 0.0
     communication_us: float = 0.0
@@ -33,49 +32,30 @@ class Cost:
     def work_us(self) -> float:
         return self.total_us - self.communication_us
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            total_us=self.total_us + other.total_us,
-            communication_us=self.communication_us + other.communication_us,
-            kernels_us=self.kernels_us + other.kernels_us,
-        )
-
-    def __mul__(self, factor: float) -> Cost:
-        return Cost(
-            total_us=factor * self.total_us,
-            communication_us=factor * self.communication_us,
-            kernels_us=factor * self.kernels_us,
-        )
-
 
 Costs = dict[str, dict[Phase, Cost]]
 """By unit and phase."""
 
 
 def unit_costs(run: TrainingRun, prices: PriceList) -> Costs:
-    """Of every unit of a run that has a whole-layer module, in each phase of that module."""
+    """Costs of each unit that has a whole-layer module, by phase."""
     calls = whole_layer_calls(run)
     if run.execution.whole_layers:
         return {unit: {phase: call_cost(call, phase, prices) for phase in call.PHASES} for unit, call in calls.items()}
-    again = dict(blocks_by_unit(_with_microbatches(run, 2)))
-    alone = dict(blocks_by_unit(_with_microbatches(run, 1)))
     priced = BlockPrices(prices)
-    costs: Costs = {}
-    for unit in (unit for unit in calls if unit in alone):
-        of_unit = {phase: block_cost(getattr(alone[unit], phase), priced) for phase in BLOCK_PHASES}
-        # of two microbatches one adds to the gradients of the other, and a block tells their mean
-        twice = block_cost(again[unit].backward, priced)
-        of_unit["backward_accumulate"] = twice * 2 + of_unit["backward"] * -1
-        costs[unit] = {phase: of_unit[phase] for phase in calls[unit].PHASES}
-    return costs
+    blocks = dict(blocks_by_unit(run))
+    return {
+        unit: {phase: block_cost(getattr(blocks[unit], phase), priced) for phase in BLOCK_PHASES}
+        for unit in calls
+        if unit in blocks
+    }
 
 
 def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
     """The blocks of a run of operators, with the unit that stands for them; a unit may come with several."""
     rank = RankShare(run=run)
     for kind in dict.fromkeys(run.model.kinds()):
-        timed: LayerKind | None = module_kind(run.model, kind)
-        if timed:
+        if timed := module_kind(run.model, kind):
             yield timed.name, layer_blocks(rank, kind)
     yield EMBEDDING, embedding_blocks(rank)
     for shares in (True, False):
@@ -83,7 +63,7 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
 
 
 def block_cost(block: Block, priced: BlockPrices) -> Cost:
-    """A block with its communication beside it, as far as that is exposed."""
+    """The cost of a block and of the exposed part of the communication beside it."""
     (repeated,) = priced.bucket(single(block)).blocks
     exposed_us = sum(each.exposed_us for each in repeated.priced.overlapped)
     return Cost(
@@ -92,13 +72,8 @@ def block_cost(block: Block, priced: BlockPrices) -> Cost:
 
 
 def call_cost(call: Call, phase: Phase, prices: PriceList) -> Cost:
-    """A call whose parts may be collectives."""
+    """The cost of a whole call, some of whose parts may be collectives."""
     one = Counted(call=call, phase=phase)
     whole_us = total_us(prices.priced([one]))
     exchanged_us = total_us(part for part in prices.parts(one) if isinstance(part.call, Collective))
     return Cost(total_us=whole_us, communication_us=exchanged_us, kernels_us=whole_us - exchanged_us)
-
-
-def _with_microbatches(run: TrainingRun, microbatches: int) -> TrainingRun:
-    sequences = microbatches * run.batch.micro * run.plan.dp
-    return replace(run, batch=replace(run.batch, global_=sequences))

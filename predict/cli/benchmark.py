@@ -22,11 +22,12 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "gpus")
     require_writable("--output", options.output)
+    from predict.anchor.benchmark_file import as_json
     from predict.measure.benchmark.layer_benchmark import benchmark_layers, summary
 
     result = benchmark_layers(loaded(options), options.gpus, tell=note)
     if options.output is None:
-        print_json(result.to_json())
+        print_json(as_json(result))
         return
-    write_json("--output", options.output, result.to_json())
+    write_json("--output", options.output, as_json(result))
     print(summary(result))

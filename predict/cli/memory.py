@@ -24,7 +24,7 @@ from predict.cli.options import (
 from sampling.errors import InfeasibleError, UserError
 
 if TYPE_CHECKING:
-    from predict.anchor.restored_memory import Restored
+    from predict.anchor.restore_memory import RestoredMemory
     from predict.memory.estimate import MemoryEstimate
     from predict.run.training_run import TrainingRun
 
@@ -131,39 +131,23 @@ def _check(options: argparse.Namespace) -> None:
         require_writable("--timeline", options.timeline)
 
 
-def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> Restored:
+def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
-    from predict.anchor.analytic_terms import analytic_terms
-    from predict.anchor.restored_memory import Restored
-    from predict.measure.benchmark.memory_benchmark import restore, run_memory_benchmark
+    from predict.anchor.benchmark_file import as_json, load_memory_benchmark
+    from predict.anchor.restore_memory import restore_memory
+    from predict.measure.benchmark.memory_benchmark import run_memory_benchmark
 
     if options.load_benchmark:
-        artifact = _read_benchmark(options.load_benchmark)
+        benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        artifact = run_memory_benchmark(asked, options.gpus, tell=note)
+        benchmark = run_memory_benchmark(asked, options.gpus, tell=note)
     if options.save_benchmark:
-        write_json("--save-benchmark", options.save_benchmark, {"memory": artifact})
-    place = str(options.load_benchmark or "benchmark")
-    point, upper, terms = restore(asked, artifact, analytic_terms, margin=options.safety_margin, place=place)
-    return Restored.on_device(point, upper, terms, memory=memory)
+        write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
+    source = str(options.load_benchmark or "benchmark")
+    return restore_memory(asked, benchmark, margin=options.safety_margin, source=source).on_device(memory)
 
 
-def _read_benchmark(path: Path) -> Any:
-    """The memory part of a file of `predict benchmark`, or a file of --save-benchmark; `restore` finds its faults."""
-    from sampling.files.documents import read_json
-    from sampling.files.faults import config_error
-
-    content, faults = read_json(path)
-    if content is None or faults:
-        raise config_error(faults, {"": f"--load-benchmark: {path}"})
-    if "memory" not in content:
-        raise UserError(
-            f"--load-benchmark: {path}: memory: missing; write it with `predict memory CONFIG --save-benchmark FILE`"
-        )
-    return content["memory"]
-
-
-def _require_fit(memory: MemoryEstimate, restored: Restored | None) -> None:
+def _require_fit(memory: MemoryEstimate, restored: RestoredMemory | None) -> None:
     """InfeasibleError where the expected peak, the benchmark's where there is one, does not fit."""
     verdict = restored.verdict(memory.capacity_bytes) if restored else memory.verdict
     if verdict != "OOM":

@@ -67,10 +67,10 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
         run = calibrated(run, read_calibration(options.calibration))
     predictions = {}
     if mode != "simulate":
-        from predict.anchor.benchmark_file import load_benchmark, require_same
+        from predict.anchor.benchmark_file import load_benchmark
 
         benchmark = load_benchmark(options.benchmark)
-        require_same(benchmark, run, options.benchmark)
+        benchmark.require_same_run(run, options.benchmark)
         predictions["benchmark"] = estimate(run, benchmark=benchmark)
     if mode != "benchmark":
         predictions["simulate"] = estimate(run)

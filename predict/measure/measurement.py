@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from predict.measure.noise import quiet_steps
+from predict.measure.system_noise import quiet_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

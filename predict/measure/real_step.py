@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from predict.measure.checks import Implementation, check
 from predict.measure.measurement import Measurement, pool
-from predict.measure.noise import StepUsage, others_shares
-from predict.measure.plain import dump_run
+from predict.measure.requirements import Implementation, require_measurable
+from predict.measure.run_json import dump_run
+from predict.measure.system_noise import StepUsage, others_shares
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import launch
 
@@ -37,7 +37,7 @@ def measure(
 
     Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
     """
-    check(run, implementation)
+    require_measurable(run, implementation)
     with tempfile.TemporaryDirectory(prefix="real-step-") as folder:
         config, result = Path(folder, "run.json"), Path(folder, "result.json")
         config.write_text(dump_run(run))
@@ -65,7 +65,7 @@ def measure_interleaved(
     comes. Raises as `measure` does; every run is checked before the first starts.
     """
     for run, implementation in trials:
-        check(run, implementation)
+        require_measurable(run, implementation)
     measured: list[list[Measurement]] = [[] for _ in trials]
     for turn in range(rounds):
         for index, (run, implementation) in enumerate(trials):

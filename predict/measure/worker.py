@@ -18,9 +18,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from predict.measure.checks import Implementation
-from predict.measure.noise import Usage
-from predict.measure.plain import load_run
+from predict.measure.requirements import Implementation
+from predict.measure.run_json import load_run
+from predict.measure.system_noise import Usage
 from predict.measure.training import Training, build_training
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import die_with_launcher, leave
@@ -57,7 +57,7 @@ def train(training: Training, steps: int) -> RankReport:
 def build(run: TrainingRun, implementation: Implementation) -> Training:
     if implementation == "torch":
         return build_training(run)
-    from predict.measure.models.transformers_model import build_transformers_training
+    from predict.measure.transformers_training import build_transformers_training
 
     return build_transformers_training(run)
 
@@ -77,7 +77,7 @@ def write_reports(report: RankReport, path: Path, implementation: Implementation
 def main() -> None:
     die_with_launcher()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="the run as predict.measure.plain writes it")
+    parser.add_argument("run", type=Path, help="the run as predict.measure.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("steps", type=int, help="steps to run, warm-up included")
     parser.add_argument("implementation", choices=("torch", "transformers"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.anchor.restored_memory import Restored
+from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus.projection import PrimusMemory, primus_memory
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def memory_report_json(
-    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
 ) -> dict[str, Any]:
     """JSON of the result; in benchmark mode point, upper bound and verdict are the benchmark's."""
     content = memory_json(memory, advice) | {"mode": mode}
@@ -31,7 +31,7 @@ def memory_report_json(
 
 
 def memory_report_text(
-    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: Restored | None, formula: bool
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
 ) -> RenderableType:
     """Text of the result; in benchmark mode the benchmark's figures come first."""
     from rich.console import Group

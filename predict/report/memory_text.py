@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from predict.anchor.restored_memory import Restored
+from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
@@ -59,7 +59,7 @@ def _head(memory: MemoryEstimate) -> list[str]:
     ]
 
 
-def restored_lines(restored: Restored, capacity_bytes: float) -> list[str]:
+def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]:
     """The peak restored from a benchmark."""
     verdict = restored.verdict(capacity_bytes)
     terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())

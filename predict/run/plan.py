@@ -45,7 +45,7 @@ class Plan:
     shard: int = 0
     """Ranks that one copy of the sharded state spreads over, the rest of dp · cp being replicas (hybrid sharding); 0 for
     all."""
-    schedule: Annotated[str, Key(pattern=r"(?i).+\.(csv|json)")] = "1f1b"
+    schedule: str = "1f1b"
     """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step under the memory limit."""
     memory_limit: int = 0
     """Most chunk activations that a pipeline rank may hold; 0 for no limit."""

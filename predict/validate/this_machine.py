@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predict import one_batch
-from predict.measure.checks import Implementation
 from predict.measure.measurement import Measurement
 from predict.measure.real_step import measure_interleaved
+from predict.measure.requirements import Implementation
 from predict.step.prediction import Prediction
 from predict.validate.hold_out import ValidationRow
 from sampling.hardware.cluster import CONFIGS

@@ -5,6 +5,7 @@ Units are named as benchmarks name them: `embedding`, `head`, and each kind of l
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,18 @@ def head_call(run: TrainingRun) -> OutputHead:
     """Final norm, output projection and loss."""
     fields = {**common_fields(run), "dtype": _dtype_of_ends(run)}
     return OutputHead(**fields, vocab=_vocabulary(run), norm=run.model.norm)
+
+
+def module_parameters(run: TrainingRun) -> int:
+    """Weights that the modules of all layers, embedding and head hold on one rank; each kind of layer needs a module."""
+    calls = whole_layer_calls(run)
+    table = run.model.vocab * run.model.hidden // run.plan.tp
+    total = run.model.final_norm_parameters + table * (1 if run.model.tied else 2)
+    for kind in run.model.kinds():
+        call = calls[kind.name]
+        assert isinstance(call, DenseLayer | MoELayer)
+        total += sum(math.prod(shape) for shape in call.weight_shapes())
+    return total
 
 
 def common_fields(run: TrainingRun) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from predict.measure.benchmark.reduced_training import ReducedTraining
-from predict.measure.live_tensors import LiveTensors, SavedForBackward, storage_bytes
-from predict.measure.plain import load_run
+from predict.measure.benchmark.tensor_bytes import LiveTensors, SavedForBackward, storage_bytes
+from predict.measure.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import die_with_launcher, leave
 
@@ -25,15 +25,15 @@ TENSORS, ALLOCATOR = "live tensors", "caching allocator"
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
-def count_bytes(cut: TrainingRun, device: torch.device) -> dict[str, Any]:
-    """`bytes` and `saved_by_unit` of this rank, and which `counter` the peaks are of."""
-    return _on_gpu(cut, device) if device.type == "cuda" else _on_cpu(cut, device)
+def count_bytes(reduced: TrainingRun, device: torch.device) -> dict[str, Any]:
+    """The `bytes` and `saved_by_unit` of this rank, and the `counter` that the peaks come from."""
+    return _on_gpu(reduced, device) if device.type == "cuda" else _on_cpu(reduced, device)
 
 
-def _on_cpu(cut: TrainingRun, device: torch.device) -> dict[str, Any]:
-    """The live peak of all tensors: there is no allocator between them and what is counted."""
+def _on_cpu(reduced: TrainingRun, device: torch.device) -> dict[str, Any]:
+    """The peak of live tensors: no caching allocator stands between them and the count."""
     with LiveTensors() as live:
-        training = ReducedTraining(cut, device)
+        training = ReducedTraining(reduced, device)
         for parameter in training.parameters():
             live.follow(parameter)
         sizes, by_unit = _warm_up(training)
@@ -49,9 +49,9 @@ def _on_cpu(cut: TrainingRun, device: torch.device) -> dict[str, Any]:
     return {"bytes": sizes, "saved_by_unit": by_unit, "counter": TENSORS, "expandable_segments": False}
 
 
-def _on_gpu(cut: TrainingRun, device: torch.device) -> dict[str, Any]:
-    """The caching allocator's peaks over one steady step; also what the device has in use beside its segments."""
-    training = ReducedTraining(cut, device)
+def _on_gpu(reduced: TrainingRun, device: torch.device) -> dict[str, Any]:
+    """The caching allocator's peaks over one steady step, and the device's bytes in use beside its segments."""
+    training = ReducedTraining(reduced, device)
     gc.collect()
     torch.cuda.empty_cache()
     sizes, by_unit = _warm_up(training)
@@ -76,7 +76,7 @@ def _on_gpu(cut: TrainingRun, device: torch.device) -> dict[str, Any]:
 
 
 def _warm_up(training: ReducedTraining) -> tuple[dict[str, int], dict[str, int]]:
-    """A first step, after which the optimizer has its state; what it keeps, and saves in a forward by unit."""
+    """Run a first step, after which the optimizer has its state; the bytes it keeps, and those a forward saves by unit."""
     saved = SavedForBackward(training.parameters())
     with saved.hooks():
         loss = training.forward(0, saved.unit)
@@ -102,8 +102,8 @@ def expandable_segments(environment: Mapping[str, str]) -> bool:
     )
 
 
-def most_of(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rank that has most allocated; what is reserved or outside is the most of any."""
+def fullest_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The counts of the rank that allocated most, with the most that any rank reserved or used outside the allocator."""
     found = max(ranks, key=lambda rank: int(rank["bytes"]["allocated"]))
     found["bytes"]["reserved"] = max(rank["bytes"]["reserved"] for rank in ranks)
     if "outside_allocator_bytes" in found:
@@ -115,20 +115,20 @@ def most_of(ranks: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     die_with_launcher()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="the reduced run as predict.measure.plain writes it")
+    parser.add_argument("run", type=Path, help="the reduced run as predict.measure.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
     arguments = parser.parse_args()
-    cut = load_run(arguments.run.read_text())
-    on_cpu = cut.cluster.gpu.kind == "cpu"
+    reduced = load_run(arguments.run.read_text())
+    on_cpu = reduced.cluster.gpu.kind == "cpu"
     device = torch.device("cpu") if on_cpu else torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if not on_cpu:
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if on_cpu else "nccl", timeout=timedelta(seconds=arguments.timeout_s))
     ranks: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(ranks, count_bytes(cut, device))
+    dist.all_gather_object(ranks, count_bytes(reduced, device))
     if dist.get_rank() == 0:
-        arguments.result.write_text(json.dumps(most_of(ranks)))
+        arguments.result.write_text(json.dumps(fullest_rank(ranks)))
     dist.barrier()
     dist.destroy_process_group()
     leave()

@@ -34,12 +34,12 @@ def _nothing(_: str) -> AbstractContextManager[None]:
 
 
 class ReducedTraining:
-    """One rank's share; with tp > 1 torch.distributed must be initialised, and its default group is the tensor-parallel one."""
+    """One rank's share of the run; with tp > 1 torch.distributed must be initialised, and its default group is the tensor-parallel one."""
 
-    def __init__(self, cut: TrainingRun, device: torch.device) -> None:
+    def __init__(self, reduced: TrainingRun, device: torch.device) -> None:
         torch.manual_seed(SEED)
-        self.units = list(_units(cut, device))
-        self._context = loss_context(cut.plan.tp) if cut.plan.tp > 1 else products_in(cut.precision)
+        self.units = list(_units(reduced, device))
+        self._context = loss_context(reduced.plan.tp) if reduced.plan.tp > 1 else products_in(reduced.precision)
         parameters = self.parameters()
         sharded = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
         plain = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
@@ -47,12 +47,12 @@ class ReducedTraining:
         self.optimizers = [
             torch.optim.AdamW(group, lr=LEARNING_RATE, fused=True) for group in (sharded, plain) if group
         ]
-        ids = torch.randint(cut.model.vocab, (cut.batch.global_, cut.batch.seq_len + 1), device=device)
-        rows = torch.split(ids, cut.batch.micro)
+        ids = torch.randint(reduced.model.vocab, (reduced.batch.global_, reduced.batch.seq_len + 1), device=device)
+        rows = torch.split(ids, reduced.batch.micro)
         self.microbatches = [(row[:, :-1].contiguous(), row[:, 1:].contiguous()) for row in rows]
 
     def parameters(self) -> list[nn.Parameter]:
-        """Each once, the table of a tied head too."""
+        """Each parameter once, the table of a tied head too."""
         return list(dict.fromkeys(parameter for _, module in self.units for parameter in module.parameters()))
 
     def optimizer_state(self) -> list[Tensor]:
@@ -77,7 +77,7 @@ class ReducedTraining:
         return x
 
     def forward_backward(self) -> None:
-        """All microbatches; gradients of the step before are dropped first."""
+        """Run all microbatches, after dropping the gradients of the step before."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         for index in range(len(self.microbatches)):
@@ -92,15 +92,15 @@ class ReducedTraining:
             optimizer.step()
 
 
-def _units(cut: TrainingRun, device: torch.device) -> Iterator[tuple[str, nn.Module]]:
-    calls, tp, sp = whole_layer_calls(cut), cut.plan.tp, cut.plan.sp
-    shape = embedding_call(cut)
+def _units(reduced: TrainingRun, device: torch.device) -> Iterator[tuple[str, nn.Module]]:
+    calls, tp, sp = whole_layer_calls(reduced), reduced.plan.tp, reduced.plan.sp
+    shape = embedding_call(reduced)
     table = nn.Embedding(shape.vocab, shape.hidden, device=device, dtype=torch_dtype(shape.dtype))
     yield EMBEDDING, parallel_embedding(table, device, tp, sp)
-    for kind in cut.model.kinds():
+    for kind in reduced.model.kinds():
         yield kind.name, _layer(calls[kind.name], device)
-    head = make_head(head_call(cut), device)
-    if cut.model.tied:
+    head = make_head(head_call(reduced), device)
+    if reduced.model.tied:
         head.output.weight = table.weight  # type: ignore[union-attr]
     yield HEAD, head
 

@@ -7,27 +7,29 @@ import math
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from predict.anchor.memory_part import memory_faults, memory_run, parameters_of, run_measured
+from predict.anchor.benchmark_file import MemoryBenchmark, as_json, load_memory_benchmark
+from predict.anchor.reduced_run import reduced_for_memory
 from predict.measure.benchmark import memory_benchmark
-from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, with_memory
+from predict.measure.benchmark.memory_benchmark import memory_benchmark_of, run_memory_benchmark, unless_refused
 from predict.measure.benchmark.memory_worker import TENSORS, count_bytes, expandable_segments
 from predict.measure.benchmark.reduced_training import ReducedTraining
-from predict.measure.live_tensors import LiveTensors, storage_bytes
-from predict.measure.plain import dump_run, load_run
+from predict.measure.benchmark.tensor_bytes import LiveTensors, storage_bytes
+from predict.measure.run_json import dump_run, load_run
 from predict.run.plan import Batch, Plan
+from predict.workload.whole_layers import module_parameters
 from sampling.errors import UserError
 from tests.needs import needs_gpu
-from tests.predict.anchor.memory_runs import CPU, DENSE, MIXED, MODELS, artifact_of, counted, run
+from tests.predict.anchor.memory_runs import CPU, MODELS, benchmark_of, counted, run
+from tests.tiny_runs import LLAMA, MOE
 
 
 @pytest.fixture(scope="module")
-def dense_artifact() -> dict[str, Any]:
-    return artifact_of(run())
+def dense_benchmark() -> MemoryBenchmark:
+    return benchmark_of(run())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -35,7 +37,7 @@ def dense_artifact() -> dict[str, Any]:
 def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) -> None:
     """By torch's hooks alone: every tensor packed in a forward, storages once, weights left out."""
     subject = run(MODELS[model], precision=precision)
-    training = ReducedTraining(memory_run(subject, 1), CPU)
+    training = ReducedTraining(reduced_for_memory(subject, 1), CPU)
     weights = {parameter.untyped_storage().data_ptr() for parameter in training.parameters()}
     packed: dict[int, torch.Tensor] = {}
 
@@ -49,18 +51,18 @@ def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) ->
     assert counted(subject)["bytes"]["saved"] == by_hand > 0
 
 
-def test_saved_bytes_are_the_closed_forms_of_plain_torch(dense_artifact: dict[str, Any]) -> None:
+def test_saved_bytes_are_the_closed_forms_of_plain_torch(dense_benchmark: MemoryBenchmark) -> None:
     """facts/activations-exact.md: norms T(8H + 4), attention T[eH + e(2Ad + 2Gd) + 4A] with its rotary table, eager SwiGLU
     Te(H + 4F), head T(eH + 4V + 8) + 4, embedding 8T; e is 4 bytes."""
-    tokens, hidden, seq_len = 2 * 32, DENSE.hidden, 32
+    tokens, hidden, seq_len = 2 * 32, LLAMA.hidden, 32
     norm = tokens * (8 * hidden + 4)
-    attention = tokens * (4 * hidden + 4 * (2 * DENSE.q_width + 2 * DENSE.kv_width) + 4 * DENSE.heads)
-    mlp = tokens * 4 * (hidden + 4 * DENSE.ffn)
-    layer = 2 * norm + attention + 2 * seq_len * DENSE.head_dim * 4 + mlp
-    assert dense_artifact["saved_by_unit"] == {
+    attention = tokens * (4 * hidden + 4 * (2 * LLAMA.q_width + 2 * LLAMA.kv_width) + 4 * LLAMA.heads)
+    mlp = tokens * 4 * (hidden + 4 * LLAMA.ffn)
+    layer = 2 * norm + attention + 2 * seq_len * LLAMA.head_dim * 4 + mlp
+    assert dense_benchmark.saved_by_unit == {
         "embedding": 8 * tokens,
         "full_dense": 2 * layer,
-        "head": norm + tokens * (4 * hidden + 4 * DENSE.vocab + 8) + 4,
+        "head": norm + tokens * (4 * hidden + 4 * LLAMA.vocab + 8) + 4,
     }
 
 
@@ -84,7 +86,7 @@ def test_the_peak_is_that_of_torchs_own_allocator(model: str, precision: str, tm
     """An independent witness: the CPU allocator's events in torch's profiler, on top of what lived before the pass."""
     subject = run(MODELS[model], precision=precision)
     sizes = counted(subject)["bytes"]
-    training = ReducedTraining(memory_run(subject, 1), CPU)
+    training = ReducedTraining(reduced_for_memory(subject, 1), CPU)
     training.forward_backward()
     training.step()
     training.optimizers[0].zero_grad()
@@ -101,11 +103,11 @@ def test_the_peak_is_that_of_torchs_own_allocator(model: str, precision: str, tm
 
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_are_the_modules_own(model: str) -> None:
-    cut = memory_run(run(MODELS[model]), 1)
-    training = ReducedTraining(cut, CPU)
-    assert sum(parameter.numel() for parameter in training.parameters()) == parameters_of(cut)
+    reduced = reduced_for_memory(run(MODELS[model]), 1)
+    training = ReducedTraining(reduced, CPU)
+    assert sum(parameter.numel() for parameter in training.parameters()) == module_parameters(reduced)
     if model != "moe":
-        assert parameters_of(cut) == cut.model.parameters
+        assert module_parameters(reduced) == reduced.model.parameters
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -141,37 +143,37 @@ def test_a_storage_that_only_autograd_holds_lives() -> None:
 
 
 def test_the_reduced_run_has_both_ends_and_two_layers_of_each_kind() -> None:
-    cut = memory_run(run(MIXED, tp=2, pp=2, dp=4, ep=4, zero=1, recompute="full"), 1)
-    assert (cut.plan, cut.model.layers) == (Plan(), 4)
-    assert cut.batch == Batch(global_=4, micro=2, seq_len=32)
-    assert cut.model.experts == replace(MIXED.experts, count=2)  # type: ignore[type-var]
-    assert cut.execution.whole_layers
-    assert memory_run(run(tp=2, pp=2, sp=True), 4).plan == Plan(tp=2, sp=True)
-    assert memory_run(run(cp=2, dp=2), 1).batch.seq_len == 16
+    reduced = reduced_for_memory(run(MOE, tp=2, pp=2, dp=4, ep=4, zero=1, recompute="full"), 1)
+    assert (reduced.plan, reduced.model.layers) == (Plan(), 4)
+    assert reduced.batch == Batch(global_=4, micro=2, seq_len=32)
+    assert reduced.model.experts == replace(MOE.experts, count=2)  # type: ignore[type-var]
+    assert reduced.execution.whole_layers
+    assert reduced_for_memory(run(tp=2, pp=2, sp=True), 4).plan == Plan(tp=2, sp=True)
+    assert reduced_for_memory(run(cp=2, dp=2), 1).batch.seq_len == 16
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_run_survives_its_way_to_the_ranks(model: str) -> None:
-    subject = memory_run(run(MODELS[model], dp=2), 1)
+    subject = reduced_for_memory(run(MODELS[model], dp=2), 1)
     assert load_run(dump_run(subject)) == subject
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_run_that_was_measured_is_read_from_the_artifact(model: str) -> None:
+def test_the_run_that_was_counted_is_read_from_the_benchmark(model: str) -> None:
     subject = run(MODELS[model], pp=2, dp=2)
-    cut = memory_run(subject, 1)
+    reduced = reduced_for_memory(subject, 1)
     other = run(MODELS[model], dp=2, zero=1)
-    found = run_measured(other, artifact_of(subject))
-    assert replace(found, cluster=cut.cluster) == cut
+    found = benchmark_of(subject).reduced_run(other)
+    assert replace(found, cluster=reduced.cluster) == reduced
 
 
 def test_a_benchmark_of_time_stands_without_memory() -> None:
     told: list[str] = []
 
-    def fails() -> dict[str, Any]:
+    def fails() -> MemoryBenchmark:
         raise UserError("model: too large")
 
-    assert with_memory(fails, told.append) is None
+    assert unless_refused(fails, told.append) is None
     assert told == ["memory: not benchmarked (model: too large)"]
 
 
@@ -193,32 +195,34 @@ needs_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a machine with
 
 
 @needs_cpu
-def test_fresh_processes_count_the_same(dense_artifact: dict[str, Any]) -> None:
+def test_fresh_processes_count_the_same(dense_benchmark: MemoryBenchmark, tmp_path: Path) -> None:
     found = run_memory_benchmark(run(pp=2), 1)
-    assert found["bytes"] == dense_artifact["bytes"]
-    assert found["saved_by_unit"] == dense_artifact["saved_by_unit"]
-    assert found["provenance"]["versions"]["torch"] == torch.__version__
-    assert list(memory_faults(json.loads(json.dumps(found)))) == []
+    assert found.bytes == dense_benchmark.bytes
+    assert found.saved_by_unit == dense_benchmark.saved_by_unit
+    assert found.provenance["versions"]["torch"] == torch.__version__
+    path = tmp_path / "memory.json"
+    path.write_text(json.dumps({"memory": as_json(found)}))
+    assert load_memory_benchmark(path) == found
 
 
 @needs_cpu
 def test_a_tensor_parallel_rank_holds_its_share() -> None:
     """Attention, MLP and vocabulary are halved; norms are whole without sequence parallelism."""
     found = run_memory_benchmark(run(tp=2), 2)
-    alone = artifact_of(run())
-    assert (found["world_size"], found["plan"]) == (2, {"tp": 2, "sp": False})
-    norms = 4 * DENSE.hidden * (2 * 2 + 1)
-    assert found["bytes"]["parameters"] == (alone["bytes"]["parameters"] - norms) / 2 + norms
-    assert found["parameters"] * 4 == found["bytes"]["parameters"]
-    assert alone["bytes"]["saved"] / 2 < found["bytes"]["saved"] < alone["bytes"]["saved"]
+    alone = benchmark_of(run())
+    assert (found.world_size, found.plan.tp, found.plan.sp) == (2, 2, False)
+    norms = 4 * LLAMA.hidden * (2 * 2 + 1)
+    assert found.bytes.parameters == (alone.bytes.parameters - norms) / 2 + norms
+    assert found.parameters * 4 == found.bytes.parameters
+    assert alone.bytes.saved / 2 < found.bytes.saved < alone.bytes.saved
 
 
 @needs_gpu
 @pytest.mark.parametrize("model", MODELS)
 def test_a_gpu_tells_its_allocators_peaks(model: str) -> None:
-    cut = memory_run(run(MODELS[model], precision="bf16"), 1)
-    found = count_bytes(cut, torch.device("cuda", 0))
+    reduced = reduced_for_memory(run(MODELS[model], precision="bf16"), 1)
+    found = count_bytes(reduced, torch.device("cuda", 0))
     sizes = found["bytes"]
-    assert list(memory_faults({**artifact_of(run(MODELS[model], precision="bf16")), **found})) == []
+    assert memory_benchmark_of(reduced, found, {}).bytes.allocated == sizes["allocated"]
     assert sizes["reserved"] >= sizes["allocated"] >= sizes["saved"] + sizes["parameters"] + sizes["optimizer"]
-    assert math.isclose(sizes["parameters"], count_bytes(cut, CPU)["bytes"]["parameters"])
+    assert math.isclose(sizes["parameters"], count_bytes(reduced, CPU)["bytes"]["parameters"])

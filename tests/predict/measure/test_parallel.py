@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from predict.measure.training import build_training
 from predict.model.spec import ModelSpec
 from predict.run.plan import Plan
 from sampling.ranks.launch import launch
-from tests.predict.measure.tiny_runs import GPT, LLAMA, VARIANTS, tiny_run, trajectory
+from tests.predict.measure.train_variants import GPT, LLAMA, VARIANTS, run_of, trajectory
 
 CASES = [(model, name) for model in (LLAMA, GPT) for name, plan in VARIANTS.items() if not (model.tied and plan.pp > 1)]
 
@@ -23,14 +22,19 @@ CASES = [(model, name) for model in (LLAMA, GPT) for name, plan in VARIANTS.item
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks saw, by variant; all of them in one launch."""
     folder = tmp_path_factory.mktemp("variants")
-    script = Path(__file__).with_name("tiny_runs.py")
-    launch([str(script), str(folder)], name="variants", processes=2, threads=1, timeout_s=100)
+    launch(
+        ["-m", "tests.predict.measure.train_variants", str(folder)],
+        name="variants",
+        processes=2,
+        threads=1,
+        timeout_s=100,
+    )
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @cache
 def alone(model: ModelSpec) -> dict[str, Any]:
-    return trajectory(tiny_run(Plan(), model))
+    return trajectory(run_of(Plan(), model))
 
 
 def count(spec: ModelSpec) -> int:
@@ -90,10 +94,10 @@ def test_training_lowers_the_loss_from_chance() -> None:
 
 
 def test_recomputation_changes_no_loss() -> None:
-    assert trajectory(tiny_run(Plan(recompute="full")))["losses"] == pytest.approx(alone(LLAMA)["losses"], abs=1e-6)
+    assert trajectory(run_of(Plan(recompute="full")))["losses"] == pytest.approx(alone(LLAMA)["losses"], abs=1e-6)
 
 
 def test_bf16_trains_too() -> None:
-    loss = build_training(replace(tiny_run(Plan()), precision="bf16")).step()
+    loss = build_training(replace(run_of(Plan()), precision="bf16")).step()
     assert loss is not None
     assert loss.item() == pytest.approx(alone(LLAMA)["losses"][0], abs=0.02)

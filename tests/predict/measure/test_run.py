@@ -7,14 +7,12 @@ import pytest
 from predict.measure.real_step import measure, measure_interleaved
 from predict.run.plan import Plan
 from sampling.errors import UserError
-from tests.predict.measure.tiny_runs import tiny_run
+from tests.predict.measure.train_variants import run_of
 
 
 def test_measures_in_rounds_and_tells_of_them() -> None:
     told: list[str] = []
-    (result,) = measure_interleaved(
-        [(tiny_run(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append
-    )
+    (result,) = measure_interleaved([(run_of(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append)
     assert len(told) == 1
     assert told[0].startswith("measured 1 of 1: tiny llama-like ")
     assert len(result.step_times_us) == 4
@@ -32,4 +30,4 @@ def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("predict.measure.real_step.launch", refuse)
     with pytest.raises(UserError, match=r"plan\.cp: 2 is not measured"):
-        measure(tiny_run(Plan(cp=2)))
+        measure(run_of(Plan(cp=2)))

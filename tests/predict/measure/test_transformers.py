@@ -9,7 +9,7 @@ import torch
 
 from predict.measure.training import build_training, random_batch
 from predict.run.plan import Plan
-from tests.predict.measure.tiny_runs import LLAMA, tiny_run
+from tests.predict.measure.train_variants import LLAMA, run_of
 
 pytest.importorskip("transformers")
 
@@ -36,9 +36,9 @@ def library_name(name: str) -> str:
 def test_logits_are_the_librarys_with_the_same_weights() -> None:
     from transformers import LlamaForCausalLM
 
-    from predict.measure.models.transformers_model import llama_config
+    from predict.measure.transformers_training import llama_config
 
-    run = tiny_run(Plan())
+    run = run_of(Plan())
     ours = build_training(run).module
     theirs = LlamaForCausalLM(llama_config(run))
     theirs.load_state_dict({library_name(name): weight for name, weight in ours.state_dict().items()}, strict=True)
@@ -49,9 +49,9 @@ def test_logits_are_the_librarys_with_the_same_weights() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_library_trains_as_many_parameters_and_learns(tied: bool) -> None:
-    from predict.measure.models.transformers_model import build_transformers_training
+    from predict.measure.transformers_training import build_transformers_training
 
-    run = tiny_run(Plan(), replace(LLAMA, tied=tied))
+    run = run_of(Plan(), replace(LLAMA, tied=tied))
     training = build_transformers_training(run)
     losses = [training.step() for _ in range(3)]
     assert training.parameters() == build_training(run).parameters()

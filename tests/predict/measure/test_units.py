@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from predict.measure import checks
+from predict.measure import requirements
 from predict.measure.measurement import Measurement, pool
-from predict.measure.noise import StepUsage, others_shares, quiet_steps
-from predict.measure.plain import dump_run, load_run
 from predict.measure.real_step import summarize
+from predict.measure.run_json import dump_run, load_run
+from predict.measure.system_noise import StepUsage, others_shares, quiet_steps
 from predict.run.plan import Plan
 from sampling.errors import UserError
 from sampling.hardware.cpu_load import busy_seconds
-from tests.predict.measure.tiny_runs import GPT, LLAMA, tiny_run
+from tests.predict.measure.train_variants import GPT, LLAMA, run_of
 
 QUIET = StepUsage(wall_s=1.0, machine_s=1.9, ranks_s=1.85)
 NOISY = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.5)
@@ -37,7 +37,7 @@ def measurement(times: tuple[float, ...], shares: tuple[float, ...]) -> Measurem
 
 
 def test_runs_survive_the_way_to_the_ranks() -> None:
-    run = tiny_run(Plan(tp=2, sp=True, recompute="full"), GPT)
+    run = run_of(Plan(tp=2, sp=True, recompute="full"), GPT)
     assert load_run(dump_run(run)) == run
 
 
@@ -63,29 +63,31 @@ def test_runs_survive_the_way_to_the_ranks() -> None:
 )
 def test_what_cannot_be_measured_is_named(plan: Plan, changes: Mapping[str, Any], fault: str) -> None:
     with pytest.raises(UserError, match=fault):
-        checks.check(tiny_run(plan, replace(LLAMA, **changes)), "torch")
+        requirements.require_measurable(run_of(plan, replace(LLAMA, **changes)), "torch")
 
 
 def test_all_faults_come_at_once() -> None:
     with pytest.raises(UserError) as raised:
-        checks.check(replace(tiny_run(Plan(cp=2, ep=2)), precision="fp8"), "transformers")
+        one_rank = run_of(Plan()).cluster
+        subject = replace(run_of(Plan(cp=2, ep=2)), precision="fp8", cluster=one_rank)
+        requirements.require_measurable(subject, "transformers")
     for fault in ("plan.cp", "plan.ep", "precision: fp8", "cluster of 1"):
         assert fault in str(raised.value)
 
 
 def test_a_pipeline_needs_its_microbatches() -> None:
-    run = tiny_run(Plan(pp=3))
-    checks.check(run, "torch")
+    run = run_of(Plan(pp=3))
+    requirements.require_measurable(run, "torch")
     few = replace(run, batch=replace(run.batch, micro=4))
     with pytest.raises(UserError, match=r"1f1b needs at least plan\.pp = 3 microbatches; this run has 2"):
-        checks.check(few, "torch")
+        requirements.require_measurable(few, "torch")
 
 
 def test_a_missing_library_is_named_with_its_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install transformers"):
-        checks.check(tiny_run(Plan()), "transformers")
-    checks.check(tiny_run(Plan()), "torch")
+        requirements.require_measurable(run_of(Plan()), "transformers")
+    requirements.require_measurable(run_of(Plan()), "torch")
 
 
 def test_busy_time_leaves_out_idle_and_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +146,7 @@ def test_a_summary_takes_the_first_ranks_clock_and_everyones_cpu_time() -> None:
         },
         {"parameters": 20, "wall_s": [8.0, 0.9], "machine_s": [9.0, 1.4], "own_s": [1.0, 0.8], "losses": [4.0, 3.0]},
     ]
-    result = summarize(tiny_run(Plan(pp=2)), "torch", {"ranks": ranks, "versions": {"torch": "2"}}, warmup=1)
+    result = summarize(run_of(Plan(pp=2)), "torch", {"ranks": ranks, "versions": {"torch": "2"}}, warmup=1)
     assert result.step_times_us == (1e6,)
     assert result.others_shares == (0.0,)
     assert result.losses == (4.0, 3.0)

@@ -17,7 +17,7 @@ Implementation = Literal["torch", "transformers"]
 PRECISIONS = ("fp32", "bf16")
 
 
-def check(run: TrainingRun, implementation: Implementation) -> None:
+def require_measurable(run: TrainingRun, implementation: Implementation) -> None:
     """Raise one UserError that lists everything that keeps the run from being measured."""
     faults = [*machine_faults(run), *plan_faults(run), *shape_faults(run)]
     if implementation == "transformers":

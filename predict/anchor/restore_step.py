@@ -1,9 +1,9 @@
-"""A benchmark of whole layers under a reduced plan, restored to the plan of a run.
+"""A run's step, restored from a benchmark of its whole layers under a reduced plan.
 
-A phase of a layer takes what was measured, less the communication that the reduced plan had; that work is scaled as the
-work of the two plans is priced (a rank's share of tensors, experts and sequence; repetition), and the communication of
-the run's own plan stands beside it again, as far as its overlap leaves it exposed. Sends, replicas and the optimizer are
-priced as without a benchmark.
+A phase of a unit takes its measured time, less the communication of the reduced plan. This work is scaled by the ratio of
+the work as priced for the two plans (a rank's share of tensors, experts and sequence; repetition). The communication of the
+run's own plan is added again, as far as its overlap leaves it exposed. Sends, replicas and the optimizer are priced as
+without a benchmark.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from predict.anchor.benchmark_file import Benchmark, Timed
+from predict.anchor.benchmark_file import Benchmark, as_json
 from predict.anchor.restored_prices import RestoredPrices, RestoredWork
-from predict.anchor.unit_costs import BLOCK_PHASES, Cost, blocks_by_unit, call_cost, unit_costs
+from predict.anchor.unit_costs import BLOCK_PHASES, blocks_by_unit, call_cost, unit_costs
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
@@ -29,30 +29,25 @@ from sampling.call import Call, Counted, Phase
 from sampling.errors import SamplesError
 
 SAME = 1e-9
-"""Share by which works that are priced alike may differ from rounding."""
-Weighted = tuple[tuple[Phase, float], ...]
-"""Phases of a benchmark, and how often each runs in a phase of a run."""
+"""Relative difference of equal work that is due to rounding."""
+Signature = tuple[Any, ...]
+"""The content of a block: blocks themselves compare by identity."""
 
 
 def restored(
     run: TrainingRun, calls: tuple[RankCalls, ...], benchmark: Benchmark, prices: PriceList
 ) -> tuple[tuple[RankCalls, ...], PriceList]:
-    """The run's calls and prices with its layers, embedding and head timed by the benchmark.
+    """The run's calls and prices, with its layers, embedding and head as timed by the benchmark.
 
-    SamplesError for times that leave nothing to work with.
+    Raises SamplesError for times that leave no work beside communication.
     """
     restoration = Restoration(run, benchmark, prices)
     return restoration.adjust(calls), restoration.prices
 
 
-def _told(benchmark: Benchmark) -> dict[str, Any]:
-    content = benchmark.to_json()
-    return {key: content[key] for key in ("run", "reduced_plan", "device", "world_size", "provenance")}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """Factors of measured over priced work in a phase of a unit, and the kernels (µs as priced) that it was measured on."""
+    """Ratios of measured over priced work of a phase of a unit, and the priced kernels (µs) of the measured work."""
 
     median: float
     low: float
@@ -60,10 +55,10 @@ class Scale:
     kernels_us: float
 
     def times(self, work_us: float) -> Times:
-        """Of kernels that are priced at `work_us`.
+        """The restored time of kernels that are priced at `work_us`.
 
-        Where reduction changed the work, the bounds also hold what adding the difference, as priced, to the measurement
-        would give: the two ways differ by as much as the prices miss the measurement.
+        Where reduction changed the work, the bounds also contain the measurement plus the difference as priced: the two
+        ways differ by as much as the prices miss the measurement.
         """
         added_us = self.median * self.kernels_us + work_us - self.kernels_us
         unchanged = math.isclose(work_us, self.kernels_us, rel_tol=SAME)
@@ -76,12 +71,11 @@ class Scale:
 
 
 class Restoration:
-    """What a benchmark says of one run: its prices, and the blocks whose calls have such a price."""
+    """The prices that a benchmark gives to one run, and the run's blocks as calls that have such a price."""
 
     def __init__(self, run: TrainingRun, benchmark: Benchmark, prices: PriceList) -> None:
         self._benchmark = benchmark
         self._inner = prices
-        self._microbatches = run.microbatches
         self._costs = unit_costs(benchmark.reduced_run(run), prices)
         self._restored: dict[Asked, Times] = {}
         self._blocks: dict[tuple[int, Phase], Block] = {}
@@ -90,22 +84,17 @@ class Restoration:
             self._restored.update(self._whole_calls(run))
         else:
             self._unit_of.update(_signatures(run))
-        self.prices: PriceList = RestoredPrices(prices, self._restored, _told(benchmark))
+        self.prices: PriceList = RestoredPrices(prices, self._restored, _described(benchmark))
 
     def adjust(self, calls: tuple[RankCalls, ...]) -> tuple[RankCalls, ...]:
-        """The calls of a run of operators, those of each restored block as one; a run of whole layers has them already."""
+        """The calls of a run of operators, those of each restored block as one; a run of whole layers is unchanged."""
         if not self._unit_of:
             return calls
         return tuple(replace(rank, chunks=tuple(self._chunk(chunk) for chunk in rank.chunks)) for rank in calls)
 
     def _chunk(self, chunk: ChunkCalls) -> ChunkCalls:
-        return replace(
-            chunk,
-            forward=self._in_phase(chunk.forward, "forward"),
-            backward=self._in_phase(chunk.backward, "backward"),
-            backward_input=self._in_phase(chunk.backward_input, "backward_input"),
-            backward_weight=self._in_phase(chunk.backward_weight, "backward_weight"),
-        )
+        restored: dict[str, Any] = {phase: self._in_phase(getattr(chunk, phase), phase) for phase in BLOCK_PHASES}
+        return replace(chunk, **restored)
 
     def _in_phase(self, blocks: Blocks, phase: Phase) -> Blocks:
         return tuple(replace(repeated, block=self._block(repeated, phase)) for repeated in blocks)
@@ -117,23 +106,22 @@ class Restoration:
         return self._blocks[id(block), phase]
 
     def _restore(self, block: Block, phase: Phase) -> Block:
-        unit, own = self._unit_of.get((_signature(block), phase), ("", phase))
+        unit, unit_phase = self._unit_of.get((_signature(block), phase), ("", phase))
         work_us = total_us(self._inner.priced(block.calls))
-        if unit not in self._benchmark.times or work_us <= 0:
+        if unit not in self._benchmark.times_us or work_us <= 0:
             return block
         whole = RestoredWork(unit=unit, calls=block.calls)
-        time = self._scale(unit, self._weighted(unit, own)).times(work_us)
-        self._restored[whole, own] = time
+        self._restored[whole, unit_phase] = self._scale(unit, self._timed(unit, unit_phase)).times(work_us)
         return replace(
             block,
-            calls=(Counted(call=whole, phase=own),),
-            overlapped=tuple(self._hidden_by(each, whole, own, work_us) for each in block.overlapped),
+            calls=(Counted(call=whole, phase=unit_phase),),
+            overlapped=tuple(self._hidden_by(each, whole, unit_phase, work_us) for each in block.overlapped),
         )
 
     def _hidden_by(
         self, overlapped: OverlappedCommunication, whole: RestoredWork, phase: Phase, work_us: float
     ) -> OverlappedCommunication:
-        """What hides communication takes as much longer, or shorter, as the block that it is a share of."""
+        """The communication with the work that hides it scaled as the block that this work is a share of."""
         if not overlapped.work:
             return overlapped
         share = total_us(self._inner.priced(overlapped.work)) / work_us
@@ -141,13 +129,13 @@ class Restoration:
 
     def _whole_calls(self, run: TrainingRun) -> Iterator[tuple[Asked, Times]]:
         for unit, call in whole_layer_calls(run).items():
-            for phase in self._benchmark.times.get(unit, {}):
+            for phase in self._benchmark.times_us.get(unit, {}):
                 if phase in call.PHASES:
                     yield (call, phase), self._whole_call(unit, call, phase)
 
     def _whole_call(self, unit: str, call: Call, phase: Phase) -> Times:
         cost = call_cost(call, phase, self._inner)
-        work = self._scale(unit, ((phase, 1.0),)).times(cost.work_us)
+        work = self._scale(unit, phase).times(cost.work_us)
         return replace(
             work,
             median_us=work.median_us + cost.communication_us,
@@ -155,37 +143,34 @@ class Restoration:
             high_us=work.high_us + cost.communication_us,
         )
 
-    def _weighted(self, unit: str, phase: Phase) -> Weighted:
-        """A backward of operators is the mean over microbatches; its halves, where none were timed, are as the whole."""
-        timed = self._benchmark.times[unit]
-        if phase != "backward" and phase in timed:
-            return ((phase, 1.0),)
-        later = (self._microbatches - 1) / self._microbatches
-        if not later or "backward_accumulate" not in timed:
-            return (("backward", 1.0),)
-        return ("backward", 1.0 - later), ("backward_accumulate", later)
+    def _timed(self, unit: str, phase: Phase) -> Phase:
+        """The phase whose time stands for a phase of a block: itself, or the whole backward where a half was not timed.
 
-    def _scale(self, unit: str, phases: Weighted) -> Scale:
-        timed = [(self._benchmark.times[unit][phase], weight) for phase, weight in phases]
-        cost = sum((self._costs[unit][phase] * weight for phase, weight in phases), Cost())
-        median_us, low_us, high_us = (_mean(timed, name) - cost.communication_us for name in QUANTITIES)
-        if median_us <= 0 or cost.work_us <= 0:
+        It is never `backward_accumulate`: the sum of gradients over microbatches is a block of its own.
+        """
+        return phase if phase in self._benchmark.times_us[unit] else "backward"
+
+    def _scale(self, unit: str, phase: Phase) -> Scale:
+        timed, cost = self._benchmark.times_us[unit][phase], self._costs[unit][phase]
+        work_us = timed.median - cost.communication_us
+        if work_us <= 0 or cost.work_us <= 0:
             raise SamplesError(
-                f"benchmark: times_us.{unit}.{phases[0][0]}: {_mean(timed, 'median_us'):.4g} µs were measured, but this cluster's prices "
-                f"put {cost.communication_us:.4g} µs of communication into it, and {cost.work_us:.4g} µs of work; benchmark "
-                "with --gpus 1, or mend the links in cluster"
+                f"benchmark: times_us.{unit}.{phase}: {timed.median:.4g} µs were measured, but this cluster's prices put "
+                f"{cost.communication_us:.4g} µs of communication into it, and {cost.work_us:.4g} µs of work; benchmark with "
+                "--gpus 1, or mend the links in cluster"
             )
-        factors = (time_us / cost.work_us for time_us in (median_us, max(0.0, low_us), high_us))
-        return Scale(**dict(zip(("median", "low", "high"), factors, strict=True)), kernels_us=cost.kernels_us)
+        return Scale(
+            median=work_us / cost.work_us,
+            low=max(0.0, timed.low - cost.communication_us) / cost.work_us,
+            high=(timed.high - cost.communication_us) / cost.work_us,
+            kernels_us=cost.kernels_us,
+        )
 
 
-QUANTITIES = ("median_us", "low_us", "high_us")
-Signature = tuple[Any, ...]
-"""What a block is made of, by value: blocks themselves are told apart by identity."""
-
-
-def _mean(timed: list[tuple[Timed, float]], name: str) -> float:
-    return sum(float(getattr(each, name)) * weight for each, weight in timed)
+def _described(benchmark: Benchmark) -> dict[str, Any]:
+    """The benchmark as a prediction's provenance shows it."""
+    content = as_json(benchmark)
+    return {key: content[key] for key in ("run", "reduced_plan", "device", "world_size", "provenance")}
 
 
 def _signature(part: Block | OverlappedCommunication) -> Signature:
@@ -199,7 +184,7 @@ def _signature(part: Block | OverlappedCommunication) -> Signature:
 
 
 def _signatures(run: TrainingRun) -> Iterator[tuple[tuple[Signature, Phase], tuple[str, Phase]]]:
-    """By a block of the run and the phase that it is found in, its unit and the phase that it repeats."""
+    """The unit of each block of the run and the phase of the unit that it repeats, by the block and its phase in the run."""
     for unit, blocks in blocks_by_unit(run):
         for phase in BLOCK_PHASES:
             yield (_signature(getattr(blocks, phase)), phase), (unit, phase)

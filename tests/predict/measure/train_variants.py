@@ -1,40 +1,25 @@
 """Ranks of the parallelism test: every variant of two runs trained in one process group, what each rank saw written down.
 
-torchrun … measure_variants.py FOLDER
+torchrun … -m tests.predict.measure.train_variants FOLDER
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from predict.measure.training import build_training, to_local
 from predict.model.spec import ModelSpec
-from predict.run.plan import Batch, Plan
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
-from sampling.hardware.cluster import load_cluster
+from tests import tiny_runs
+from tests.tiny_runs import tiny_run
 
 STEPS = 2
-LLAMA = ModelSpec(
-    name="llama-like",
-    layers=5,
-    hidden=32,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    ffn=48,
-    vocab=64,
-    gated=True,
-    norm="rms",
-    rope=True,
-    attention_bias=False,
-    mlp_bias=False,
-    tied=False,
-    max_positions=32,
-)
+LLAMA = replace(tiny_runs.LLAMA, layers=5, hidden=32, head_dim=8, ffn=48, vocab=64, max_positions=32)
 GPT = replace(
     LLAMA,
     name="gpt-like",
@@ -63,17 +48,9 @@ VARIANTS = {
 }
 
 
-def tiny_run(plan: Plan, model: ModelSpec = LLAMA) -> TrainingRun:
-    """A run of 4 microbatches on as many ranks as the plan takes."""
-    ranks = plan.tp * plan.dp * plan.pp
-    return TrainingRun(
-        name=f"tiny {model.name}",
-        model=model,
-        cluster=load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="test", cores=max(2, ranks)),
-        plan=plan,
-        batch=Batch(global_=8, micro=2, seq_len=16),
-        precision="fp32",
-    )
+def run_of(plan: Plan, model: ModelSpec = LLAMA) -> TrainingRun:
+    """A run of 4 microbatches, of which each replica takes its share."""
+    return tiny_run(model, cores=max(2, plan.tp * plan.pp * plan.dp), **asdict(plan))
 
 
 def trajectory(run: TrainingRun) -> dict[str, Any]:
@@ -96,7 +73,7 @@ def main() -> None:
     die_with_launcher()
     dist.init_process_group("gloo")
     seen = {
-        f"{model.name} {name}": trajectory(tiny_run(plan, model))
+        f"{model.name} {name}": trajectory(run_of(plan, model))
         for model in (LLAMA, GPT)
         for name, plan in VARIANTS.items()
         if not (model.tied and plan.pp > 1)

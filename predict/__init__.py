@@ -16,6 +16,7 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
+    from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.prices.price_list import PriceList
     from predict.run.training_run import TrainingRun
@@ -29,6 +30,7 @@ __all__ = [
     "UserError",
     "estimate",
     "load",
+    "memory_advice",
     "one_batch",
     "one_batch_memory",
     "one_batch_predict",
@@ -57,6 +59,19 @@ def one_batch_predict(path: Path | str, overrides: Sequence[str] = ()) -> float:
 def one_batch_memory(path: Path | str, overrides: Sequence[str] = ()) -> MemoryEstimate:
     """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits."""
     return one_batch(path, overrides).memory
+
+
+def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
+    """The single changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
+
+    `safety_margin` replaces that of the prediction's memory, as a share of the expected peak.
+    """
+    from dataclasses import replace
+
+    from predict.memory.advice import advise
+
+    memory = prediction.memory if safety_margin is None else replace(prediction.memory, safety_margin=safety_margin)
+    return advise(memory, lambda run: estimate(run, prices=prediction.prices).median_us)
 
 
 def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int | None = None) -> TrainingRun:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_config, loaded, note, print_json, require_positive, require_writable, write_json
+from predict.cli.options import add_config, loaded, log, print_json, require_positive, require_writable, write_json
 
 
 def add(subcommands: Any) -> None:
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.anchor.benchmark_file import as_json
     from predict.measure.benchmark.layer_benchmark import benchmark_layers, summary
 
-    result = benchmark_layers(loaded(options), options.gpus, tell=note)
+    result = benchmark_layers(loaded(options), options.gpus, tell=log)
     if options.output is None:
         print_json(as_json(result))
         return

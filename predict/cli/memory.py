@@ -14,7 +14,7 @@ from predict.cli.options import (
     add_target_nodes,
     cannot_write,
     loaded,
-    note,
+    log,
     print_json,
     require_positive,
     require_suffix,
@@ -80,12 +80,11 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     mode = _mode(options)
     _check(options)
-    from predict import estimate
-    from predict.memory.advice import advise
+    from predict import estimate, memory_advice
 
     prediction = estimate(loaded(options))
     memory = replace(prediction.memory, safety_margin=options.safety_margin)
-    advice = advise(memory, lambda changed: estimate(changed, prices=prediction.prices).median_us)
+    advice = memory_advice(prediction, safety_margin=options.safety_margin)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
     if options.json:
         from predict.report.memory_report import memory_report_json
@@ -103,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
             save_memory_plot(prediction.memory_timeline, memory, options.timeline)
         except OSError as error:
             raise cannot_write("--timeline", options.timeline, error) from None
-        note(f"wrote {options.timeline}")
+        log(f"wrote {options.timeline}")
     if options.check:
         _require_fit(memory, restored if mode == "benchmark" else None)
 
@@ -140,7 +139,7 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
     if options.load_benchmark:
         benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(asked, options.gpus, tell=note)
+        benchmark = run_memory_benchmark(asked, options.gpus, tell=log)
     if options.save_benchmark:
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")

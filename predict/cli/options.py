@@ -104,6 +104,6 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=1))
 
 
-def note(message: str) -> None:
-    """Progress and remarks go to stderr; stdout is the result."""
+def log(message: str) -> None:
+    """Print progress on stderr; stdout is for the result."""
     print(message, file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from predict.cli.options import (
     cannot_write,
     flag,
     given,
-    note,
+    log,
     print_json,
     require_positive,
     require_suffix,
@@ -269,7 +269,7 @@ def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[flo
             continue
         try:
             write(path)
-            note(f"wrote {path} ({best.name})")
+            log(f"wrote {path} ({best.name})")
         except UserError as error:
             faults.append(f"{flag(name)}: {path}: {error}")
         except OSError as error:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_json, add_overrides, flag, given, note, print_json, require_positive
+from predict.cli.options import add_json, add_overrides, flag, given, log, print_json, require_positive
 from sampling.errors import UserError
 
 OWN_OPTIONS = {
@@ -67,13 +67,13 @@ def _runs(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.validation import validation_text
     from predict.validate.hold_out import validation_json
-    from predict.validate.this_machine import Trial, trials_of_this_machine, validate
+    from predict.validate.this_machine import ValidatedRun, runs_of_this_machine, validate
     from sampling.files.disk import write_atomically
 
     here = options.what == ["this-machine"]
-    named = (Trial(config=Path(name), implementation="torch") for name in options.what)
+    named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
     rows = validate(
-        trials_of_this_machine() if here else list(named), overrides=options.overrides, rounds=options.rounds, tell=note
+        runs_of_this_machine() if here else list(named), overrides=options.overrides, rounds=options.rounds, tell=log
     )
     content = validation_json(rows)
     if here:
@@ -110,7 +110,7 @@ def _published(options: argparse.Namespace) -> None:
         profile=options.profile,
         calibrate_on=options.calibrate_on,
         calibration=options.calibration,
-        tell=note,
+        tell=log,
     )
     if options.json:
         from predict.validate.published.judge import as_json

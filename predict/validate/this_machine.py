@@ -19,54 +19,56 @@ STEPS_A_ROUND = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class ValidatedRun:
     """A config to hold against its real step, and whose model is trained for it."""
 
     config: Path
     implementation: Implementation
 
 
-def trials_of_this_machine() -> list[Trial]:
+def runs_of_this_machine() -> list[ValidatedRun]:
     """`configs/runs/this-machine`, and where the transformers library is installed its Llama, a shape never sampled."""
-    runs = CONFIGS / "runs"
-    trials = [Trial(config=path, implementation="torch") for path in sorted((runs / "this-machine").glob("*.yml"))]
+    folder = CONFIGS / "runs"
+    found = [
+        ValidatedRun(config=path, implementation="torch") for path in sorted((folder / "this-machine").glob("*.yml"))
+    ]
     if importlib.util.find_spec("transformers") is not None:
-        others = sorted((runs / "transformers").glob("*.yml"))
-        trials += [Trial(config=path, implementation="transformers") for path in others]
-    return trials
+        others = sorted((folder / "transformers").glob("*.yml"))
+        found += [ValidatedRun(config=path, implementation="transformers") for path in others]
+    return found
 
 
 def validate(
-    trials: Sequence[Trial], *, overrides: Sequence[str] = (), rounds: int, tell: Callable[[str], None]
+    runs: Sequence[ValidatedRun], *, overrides: Sequence[str] = (), rounds: int, tell: Callable[[str], None]
 ) -> list[ValidationRow]:
-    """Predict every trial, then measure all of them `rounds` times in turn, so that a slow spell falls on all alike.
+    """Predict every run, then measure all of them `rounds` times in turn, so that a slow spell falls on all alike.
 
     Raises UserError for a config that is wrong or cannot run here.
     """
-    predicted = [one_batch(trial.config, overrides) for trial in trials]
+    predicted = [one_batch(each.config, overrides) for each in runs]
     measured = measure_interleaved(
-        [(estimate.run, trial.implementation) for trial, estimate in zip(trials, predicted, strict=True)],
+        [(prediction.run, each.implementation) for each, prediction in zip(runs, predicted, strict=True)],
         rounds=rounds,
         steps_per_round=STEPS_A_ROUND,
         progress=tell,
     )
-    return [_row(*each) for each in zip(trials, predicted, measured, strict=True)]
+    return [_row(*each) for each in zip(runs, predicted, measured, strict=True)]
 
 
-def _row(trial: Trial, estimate: Prediction, measured: Measurement) -> ValidationRow:
-    run = estimate.run
+def _row(validated: ValidatedRun, prediction: Prediction, measured: Measurement) -> ValidationRow:
+    run = prediction.run
     plan = run.plan
     degrees = [
         f"{name} {getattr(plan, name)}"
         for name in ("tp", "pp", "dp", "zero")
         if getattr(plan, name) > int(name != "zero")
     ]
-    notes = [*(degrees or ["1 process"]), *(["sp"] if plan.sp else []), *([plan.schedule] if plan.pp > 1 else [])]
-    notes += [f"recompute {plan.recompute}"] * (plan.recompute != "none")
+    choices = [*(degrees or ["1 process"]), *(["sp"] if plan.sp else []), *([plan.schedule] if plan.pp > 1 else [])]
+    choices += [f"recompute {plan.recompute}"] * (plan.recompute != "none")
     return ValidationRow(
-        run=run.name if trial.implementation == "torch" else f"{run.name} ({trial.implementation})",
-        plan=", ".join(notes),
-        predicted=estimate.step_time,
+        run=run.name if validated.implementation == "torch" else f"{run.name} ({validated.implementation})",
+        plan=", ".join(choices),
+        predicted=prediction.step_time,
         measured_us=measured.median_us,
         measured_low_us=measured.p10_us,
         measured_high_us=measured.p90_us,

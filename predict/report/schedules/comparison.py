@@ -58,7 +58,7 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
     parts: list[RenderableType] = [f"[bold]{escape(head)}[/]", ""]
     timed = [outcome for outcome in outcomes if outcome.timeline]
     if timed:
-        parts += [_table(timed, show, width), "", *_notes(timed)]
+        parts += [_table(timed, show, width), "", *_footnotes(timed)]
     if first.timeline and first.valid:
         parts += [f"  [bold]{escape(first.name)}[/]", timeline_text(first.timeline, width=width, show=show)]
     refused = reasons(outcomes)
@@ -68,11 +68,11 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
     return Group(*parts)
 
 
-def _notes(outcomes: Sequence[Outcome]) -> list[str]:
+def _footnotes(outcomes: Sequence[Outcome]) -> list[str]:
     """Remarks that the table has no column for."""
-    notes = []
+    lines: list[str] = []
     if any(outcome.copies > 1 for outcome in outcomes):
-        notes += [
+        lines += [
             "  * two copies of the model: a chunk is twice as large, so its peak counts double, and its makespan where all",
             "    schedules were given the same times for a chunk",
             "",
@@ -80,12 +80,12 @@ def _notes(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         if outcome.peak_chunks_until_w:
             share = f"{outcome.released_by_b:.0%}"
-            notes += [
+            lines += [
                 f"  {outcome.name} counts {share} of an activation as let go at B, as its authors do; held until W, as the others "
                 f"count, its peak is {_range(outcome.peak_chunks_until_w)}",
                 "",
             ]
-    return notes
+    return lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

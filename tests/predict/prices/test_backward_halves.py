@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from predict import estimate
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import HALVES, PriceList
 from predict.workload.decompose import decompose
@@ -14,7 +15,7 @@ from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.hardware.cluster import Cluster
-from tests.predict.step.test_estimate import estimate, run
+from tests.predict.step.test_prediction import run
 
 WHOLE_US = 3000.0
 

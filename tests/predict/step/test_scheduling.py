@@ -23,7 +23,7 @@ from predict.workload.decompose import decompose, requests_of_runs
 from predict.workload.rank.blocks import Blocks, calls_of
 from regressors.bank.times import Times
 from sampling.errors import InfeasibleError
-from tests.predict.step.test_estimate import predicted, run, step_us
+from tests.predict.step.test_prediction import predicted, run, step_us
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")

@@ -1,7 +1,7 @@
-"""What can be timed: a Call and its phases.
+"""A Call, which is what can be timed, and its phases.
 
-A call IS an instance of a frozen dataclass, so equal calls are equal keys and are costed once. The store keeps a
-call's fields and times; features and roofline terms are always computed from the fields, on both sides.
+A call is an instance of a frozen dataclass, so equal calls are equal keys and are priced once. The store keeps the fields
+and times of calls; features and roofline terms are always computed from the fields, in training and in prediction.
 """
 
 from __future__ import annotations
@@ -27,66 +27,66 @@ Phase = Literal[
 
 
 State = Literal["burst", "sustained"]
-"""How warm the device was that a call was timed on."""
+"""State of the device while a call was timed: rested, or after a second of the same work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call(ABC):
-    """One piece of work by its shape. Subclasses declare the fields; every field is an int, a bool or a str."""
+    """A piece of work described by its shape. Subclasses declare the fields, each an int, a bool or a str."""
 
     NAME: ClassVar[str]
     PHASES: ClassVar[tuple[Phase, ...]]
     COLUMNS: ClassVar[tuple[str, ...]] = ()
-    """Fields that may hold an array each, so that `terms` and `features` of many calls come from one formula at once."""
+    """Fields that may be arrays, so that `terms` and `features` of many calls are computed at once."""
     DONE_PER_RUN: ClassVar[int] = 1
-    """How many times one run of its workload does the call."""
+    """Number of times that one run of its workload does the call."""
     OVERHEAD: ClassVar[bool] = False
-    """Whether it is a framework's own cost beside work that other calls stand for: nothing, unless it was sampled."""
+    """Whether it is a framework's cost on top of work that other calls represent: 0 unless it was sampled."""
     HEADING: ClassVar[str] = ""
-    """Heading of a step's ledger under which all of its time stands; empty for its own name, or those of its parts."""
+    """Heading of a step's ledger for all of its time; empty for its own name, or the names of its parts."""
 
     @property
     def group_size(self) -> int:
-        """Ranks that must run the call together; 1 for work of a single device."""
+        """Ranks that must run the call together; 1 for work on a single device."""
         return 1
 
     def fields(self) -> dict[str, Any]:
-        """The fields that make the call what it is: ints, bools and strs by name."""
+        """The values of its fields by name."""
         return {name: getattr(self, name) for name in field_names(type(self))}
 
     @abstractmethod
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        """Microseconds at the machine's stated peaks, one entry a resource (compute, memory, wire, …).
+        """Microseconds at the machine's stated peaks, one entry per resource (compute, memory, wire, …).
 
-        A non-negative sum of them is the physical base of every time model, so each must scale as the resource does.
+        The base of every time model is their sum with non-negative weights, so each must scale with its resource.
         """
 
     @abstractmethod
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        """Finite numbers that a learnt correction on top of `terms` may look at."""
+        """Finite numbers for the learnt correction on top of `terms`."""
 
     def buffer_bytes(self) -> float:
-        """Memory per rank of the buffers that it communicates."""
+        """Bytes per rank of the buffers that it communicates."""
         return 0.0
 
     def resident_bytes(self) -> float:
-        """Bytes of the other tensors that stay while it is timed, an estimate within a factor of two."""
+        """Bytes of its other tensors that are held while it is timed, an estimate within a factor of two."""
         return 0.0
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
-        """The smaller calls this one is made of, for the ledger and where it was never sampled; () if it is atomic."""
+        """The smaller calls of which it is made, for the ledger and where it was never sampled; () if it is atomic."""
         return ()
 
 
 @cache
 def field_names(cls: type[Call]) -> tuple[str, ...]:
-    """The fields of a kind of call, in the order of their declaration."""
+    """The names of a class's fields, in the order of their declaration."""
     return tuple(field.name for field in fields(cls))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counted:
-    """`count` times the phase of a call; the unit in which a plan is decomposed and costed."""
+    """`count` times a phase of a call: the unit into which a run is decomposed."""
 
     call: Call
     phase: Phase
@@ -95,7 +95,7 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A call and those of its phases that are to be timed."""
+    """A call and the phases of it to time."""
 
     call: Call
     phases: tuple[Phase, ...]

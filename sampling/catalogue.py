@@ -1,6 +1,6 @@
 """The registry of calls: every operator, cell and collective by its name.
 
-A call registers itself with `@register`; its file is found by standing in one of FOLDERS, and is listed nowhere else.
+A class registers itself with `@register`; every file in FOLDERS is imported, so no list needs an entry for a new one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def registry() -> Mapping[str, type[Call]]:
 
 @cache
 def import_all(*packages: str) -> None:
-    """Import every module that stands in the packages."""
+    """Import every module in the packages."""
     for package in packages:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             importlib.import_module(f"{package}.{module.name}")
@@ -49,7 +49,7 @@ def import_all(*packages: str) -> None:
 def make_call(name: str, values: Mapping[str, Any]) -> Call:
     """Rebuild a call from its stored name and fields; numpy scalars become Python's own.
 
-    A field with a default may be missing: it is younger than the rows. Raises SamplesError for an unknown name or field.
+    A field with a default may be missing, since the rows may be older than the field. Raises SamplesError for an unknown name or field.
     """
     known = registry()
     if name not in known:

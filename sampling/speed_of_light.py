@@ -1,4 +1,4 @@
-"""The roofline bound of a call: no device of these peaks can do it faster (Williams et al., CACM 52(4), 2009)."""
+"""The roofline bound of a call, below which no device of these peaks can time it (Williams et al., CACM 52(4), 2009)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
 
 WIRE_SLACK = 2.0
-"""How much faster than a ring on the stated link a collective may be: a switch that reduces and copies (NVLink SHARP) lets
-each byte pass a rank's link once, where a ring's all-reduce sends it twice."""
+"""Factor by which a collective may be faster than a ring on the stated link: with a switch that reduces and copies (NVLink
+SHARP) each byte passes a rank's link once, in a ring's all-reduce twice."""
 
 
 def physical_bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
-    """A time that no measurement can honestly beat: the slowest resource at its peak, parts one after the other.
+    """The least time (µs) of a valid measurement: the slowest resource at its peak, parts one after the other.
 
-    Memory does not count where a cache holds all that is moved, nor communication inside a cell, which may overlap, nor
-    latencies, which are nominal: of a message (small ones take other ways than a ring), of waking threads.
+    It omits memory traffic that a cache can hold, communication inside a cell, which may overlap, and latencies, which are
+    nominal (small messages do not take a ring; the cost of waking threads varies).
     """
     return _bound_us(call, phase, replace(cluster, gpu=cluster.gpu.at_its_fastest()))
 
@@ -30,7 +30,7 @@ def _bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
         return sum(part.count * _bound_us(part.call, part.phase, cluster) for part in operators)
     terms = call.terms(phase, cluster)
     if isinstance(call, Collective):
-        # the ranks of a node may share the way of all of them to other nodes
+        # the ranks of a node may use the links of all of them to other nodes
         links = 1 if call.ranks <= call.ranks_per_node else call.ranks_per_node
         return terms["wire"] / (WIRE_SLACK * links)
     compute_us = max((value for name, value in terms.items() if name.endswith("_compute")), default=0.0)

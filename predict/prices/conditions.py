@@ -1,6 +1,6 @@
-"""What a run's execution does to single calls: clocks of a long run, kernels that are not fused, ways to scale fp8.
+"""Effects of a run's execution on single calls: clocks of a long run, kernels that are not fused, fp8 scaling recipes.
 
-Each is a factor on a time and a half-width that it adds, in log time at 90 %.
+Each is a factor on a time, with the half-width that it adds to the 90 % interval of the logarithm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sampling.hardware.cluster import Gpu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """On a time; `half_width` of its logarithm."""
+    """A factor on a time; `half_width` is that of its logarithm at 90 %."""
 
     value: float = 1.0
     half_width: float = 0.0
@@ -28,7 +28,7 @@ class Factor:
 
 
 SUSTAINED_WIDTH = 0.05
-"""Of sustained over burst time: 1.12 ± 0.05 of bf16 products in published H100 runs."""
+"""Half-width of sustained over burst time: 1.12 ± 0.05 for bf16 products in published H100 runs."""
 EAGER = Factor(value=1.35, half_width=0.25)
 """Eager over fused elementwise kernels in whole published runs: 1.35 ± 0.3."""
 RECIPES: Mapping[str, Factor] = {
@@ -36,12 +36,13 @@ RECIPES: Mapping[str, Factor] = {
     "blockwise": Factor(value=1.15, half_width=0.15),
     "mxfp8": Factor(value=1.05, half_width=0.1),
 }
-"""Over tensorwise fp8 products. Rowwise: published torchtitan runs; the others lie between, by their amount of scaling."""
+"""Factors over tensorwise fp8 products. Rowwise is that of published torchtitan runs; the others are interpolated by their
+amount of scaling."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
-    """The settings of a run that bear on single calls."""
+    """The settings of a run that change the time of single calls."""
 
     gpu: Gpu
     clocks: str
@@ -52,9 +53,9 @@ class Conditions:
     memory_time: float
 
     def factor(self, call: Call, source: Source) -> Factor:
-        """Of a call's time under these conditions over the one of a fused kernel in a short measurement.
+        """A call's time under these conditions over that of a fused kernel in a short measurement.
 
-        What a stack's largest products reach is known of samples of it; it corrects the description of the device alone.
+        `gemm_efficiency` corrects analytic times only: samples already contain what their stack reaches.
         """
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return Factor()

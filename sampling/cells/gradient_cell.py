@@ -21,7 +21,6 @@ class GradientCell(LayerShape):
     """
 
     NAME: ClassVar[str] = "gradient_cell"
-    KIND: ClassVar[str] = "layer"
     PHASES: ClassVar[tuple[Phase, ...]] = ("backward", "backward_accumulate")
 
     layers: int

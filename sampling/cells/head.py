@@ -22,7 +22,6 @@ class OutputHead(Composite):
     """Final norm, logits [batch·seq, vocab/tp] and their mean loss, which is vocabulary-parallel if tp > 1."""
 
     NAME: ClassVar[str] = "output_head"
-    KIND: ClassVar[str] = "layer"
     PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
 
     batch: int

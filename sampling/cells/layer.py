@@ -172,7 +172,6 @@ class DenseLayer(LayerShape):
     """
 
     NAME: ClassVar[str] = "dense_layer"
-    KIND: ClassVar[str] = "layer"
     PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
 
     @property

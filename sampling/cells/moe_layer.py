@@ -29,7 +29,6 @@ class MoELayer(Composite):
     """
 
     NAME: ClassVar[str] = "moe_layer"
-    KIND: ClassVar[str] = "layer"
     PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
 
     batch: int

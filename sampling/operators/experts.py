@@ -73,7 +73,6 @@ class ExpertMLP(Composite):
 
     NAME: ClassVar[str] = "expert_mlp"
     POWER_LIMITED: ClassVar[bool] = True
-    KIND: ClassVar[str] = "experts"
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
 
     tokens: int

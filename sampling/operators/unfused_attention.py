@@ -23,7 +23,6 @@ class UnfusedAttention(Composite):
     """
 
     NAME: ClassVar[str] = "unfused_attention"
-    KIND: ClassVar[str] = "attention"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
 
     batch: int

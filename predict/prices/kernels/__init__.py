@@ -1,7 +1,7 @@
-"""What a GPU kernel takes where nothing was sampled: priors by kind, dtype, architecture and shape.
+"""Times of GPU kernels where nothing was sampled: priors by kind, dtype, architecture and shape.
 
-Few named constants, each fitted once to published samples of all GPUs together and cited where it stands; what a device
-reaches at best is its own `efficiency` in `configs/hardware/<name>.yml`. The samples: AIConfigurator (A100, H100, H200;
+The constants are few, each fitted once to published samples of all GPUs together and cited at its definition; the best that
+a device reaches is its own `efficiency` in `configs/hardware/<name>.yml`. The samples are AIConfigurator (A100, H100, H200;
 forward), "Estimating training time" (A100, GH200; forward and backward) and SimuMax (A100 PCIe, B200).
 """
 
@@ -17,14 +17,14 @@ from sampling.hardware.cluster import Gpu
 
 MEASURED_ARCHITECTURES = ("ampere", "hopper", "blackwell")
 UNMEASURED_WIDTH = 0.2
-"""Added to the log half-width where no sample of the architecture was seen: the best shares of the three that were
-range over a factor of 1.7."""
+"""Addition to the log half-width on an architecture without samples: the best shares of the three with samples range over a
+factor of 1.7."""
 
 
 def operator_us(call: Operator, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """Median µs of one rank's kernels and the 90 % half-width of its logarithm.
 
-    A composite is the sum of its operators, whose errors are taken to move together; its collectives are left out.
+    A composite is the sum of its operators, whose errors are assumed to be fully correlated; its collectives are omitted.
     """
     parts = call.parts(phase)
     if parts:

@@ -1,7 +1,7 @@
-"""Fused attention: blocks of queries, each over the keys that its mask leaves, in parallel over the multiprocessors.
+"""Fused attention: blocks of queries, each over the keys that its mask keeps, in parallel over the multiprocessors.
 
 A block of 128 queries takes 4·128·(d + EXPONENTIAL)·keys FLOPs of a multiprocessor at the device's best share, and a
-fixed time; the longest block of a causal mask, twice the mean, bounds the kernel from below (Dao, FlashAttention-2, arXiv
+fixed time. The longest block of a causal mask, twice the mean, is a lower bound of the kernel (Dao, FlashAttention-2, arXiv
 2307.08691, section 3.2; Shah et al., FlashAttention-3, arXiv 2407.08608, section 3.2, on the cost of exponentials).
 """
 
@@ -17,20 +17,20 @@ from sampling.operators.attention import Attention
 from sampling.operators.linear_attention import GatedDelta
 
 BLOCK = 128
-"""Queries, and about as many keys, that a block of the kernel takes at once; what hangs over a mask's edge is computed."""
+"""Queries, and about as many keys, in a block of the kernel, which also computes the part beyond a mask's edge."""
 EXPONENTIAL = 40.0
-"""Size of a head whose products cost as much as a score's exponential. This and the next four are one fit to
+"""Head size whose products cost as much as the exponential of a score. This and the next four are one fit to
 AIConfigurator's causal attention of 512 tokens and more (vLLM and SGLang; A100, H100, H200): median errors 7–11 %."""
 BLOCK_US = 1.5
 MEMORY_SHARE = 0.4
-"""Of the stated bandwidth, by q, k, v and output read and written once."""
+"""Share of the stated bandwidth, if q, k, v and output are read and written once."""
 OVERLAP = 1.4
 BALANCE = 2.0
-"""Exponents of the norms in which memory and compute, and mean work and longest block, add."""
+"""Exponents of the norms of memory and compute time (OVERLAP), and of mean work and longest block (BALANCE)."""
 START_US = 10.0
-"""Of the kernel with what prepares its schedule."""
+"""Start of the kernel, including preparing its schedule."""
 STATED_HEAD = 128
-"""`efficiency.attention` is the share of peak on long sequences with heads of so many."""
+"""Head size for which `efficiency.attention` states the share of peak on long sequences."""
 
 BACKWARD = {"ampere": 2.87, "hopper": 3.2, "blackwell": 2.9}
 """Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); published H100 runs
@@ -39,14 +39,14 @@ BACKWARD_ELSEWHERE = 3.0
 BACKWARD_SHORT = 215.0
 """Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
 BACKWARD_PRODUCTS = 2.5
-"""FLOPs of the backward over the forward's where key and value heads are alike."""
+"""FLOPs of backward over forward if key and value heads have the same size."""
 
 SLOWDOWN = {
     "ampere": {"triton": 1.5},
     "hopper": {"fa2": 1.7, "triton": 2.8},
     "blackwell": {"fa2": 1.7, "triton": 2.8},
 }
-"""Time of a kernel family over the best's, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
+"""Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
 Blackwell figures are Hopper's by analogy: FlashAttention-2 uses neither generation's tensor-core instructions."""
 SLOWDOWN_ELSEWHERE = {"triton": 1.5}
 FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
@@ -55,18 +55,18 @@ FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
 WIDTH = 0.3
 """Log half-width at 90 %: 0.23–0.44 by source and GPU on AIConfigurator."""
 BACKWARD_WIDTH = 0.1
-"""Added: the ratio's own ± 0.4 of 3.3."""
+"""Addition for backward: the ratio is 3.3 ± 0.4."""
 UNLIKE_WIDTH = 0.2
-"""Added on Blackwell (SimuMax: 1.0–2.1× at 4k by number of heads), and for a kernel other than the best."""
+"""Addition on Blackwell (SimuMax: 1.0–2.1× at 4k by number of heads), and for a kernel other than the best one."""
 MATH_SLOWDOWN = 6.0
-"""Unfused in one call, scores in memory: of the order of FlashAttention's own comparisons (arXiv 2307.08691, figure 4)."""
+"""Unfused attention in one call, with scores in memory: as in FlashAttention-2's comparisons (arXiv 2307.08691, figure 4)."""
 
 DELTA_SHARE = 0.4
-"""Of `efficiency.attention`, so about 0.25 of peak, and of memory bandwidth: no samples; by analogy with kernels that keep
-a state in registers. The products within a chunk double the recurrence's FLOPs at a chunk of one head's size."""
+"""Share of `efficiency.attention`, so about 0.25 of peak, and of memory bandwidth. There are no samples: an analogy with
+kernels that keep a state in registers. Products within a chunk of one head's size double the recurrence's FLOPs."""
 DELTA_CHUNK_PRODUCTS = 2.0
 DELTA_START_US = 40.0
-"""Several kernels: within chunks, between chunks, output."""
+"""Start of several kernels: within chunks, between chunks, output."""
 DELTA_WIDTH = 0.9
 
 
@@ -111,7 +111,7 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
 
 @cache
 def slowdown_of(kernel: str, architecture: str) -> float:
-    """Time of a kernel by name over the best one's of an architecture."""
+    """Time of a kernel, by name, over that of the architecture's best one."""
     slower = SLOWDOWN.get(architecture, SLOWDOWN_ELSEWHERE)
     if kernel == "math":
         return MATH_SLOWDOWN

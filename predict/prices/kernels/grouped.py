@@ -1,4 +1,4 @@
-"""Grouped products of a mixture's experts: the tiles of every expert's few rows, and the weights of all that have any."""
+"""Grouped products of a mixture's experts: tiles of each expert's rows, and the weights of every expert that has rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sampling.hardware.cluster import Gpu
 from sampling.operators.experts import GroupedGemm
 
 SHARE = 0.66
-"""Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows an
-expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation was taken for three passes over the rows;
-SimuMax's A100 PCIe and B200 have 0.77–0.93 from 512 rows an expert on."""
+"""Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
+expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows.
+SimuMax's A100 PCIe and B200 reach 0.77–0.93 from 512 rows per expert."""
 START_US = 23.0
-"""Of one grouped product: making its list of problems is part of it. Fitted with SHARE."""
+"""Start of one grouped product, including making its list of problems. Fitted together with SHARE."""
 WIDTH = 0.6
-"""Log half-width at 90 %: 0.5–0.7 by kernel on those tables (TensorRT-LLM's 1.0, where a few experts hold 1k rows and
-more), 0.5 on SimuMax; one container against another is 1.28× on whole runs."""
+"""Log half-width at 90 %: 0.5–0.7 by kernel on those tables (1.0 for TensorRT-LLM where a few experts have 1k rows or
+more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""
 
 
 @formula_of(GroupedGemm)
 def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
-    """A product an expert: of its rows and the weight's [n, k]; its weight gradient is [n, rows]·[rows, k]."""
+    """One product per expert, of its rows and its weight [n, k]; the weight gradient is [n, rows]·[rows, k]."""
     busy = min(call.groups, call.rows)
     if phase == "forward":
         us = _rowwise_us(call, call.n, call.k, busy, gpu)

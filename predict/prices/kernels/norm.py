@@ -1,4 +1,4 @@
-"""How times of things that partly overlap add up."""
+"""The sum of two times that partly overlap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ Time = TypeVar("Time", float, NDArray[np.float64])
 
 
 def joined_us(one: Time, other: Time, exponent: float) -> Time:
-    """The norm of two times: the longer of them for a large exponent, more than that where they are alike. Neither is below
-    0, and one is above it."""
+    """The p-norm of two times, for a large exponent the longer one. Neither may be negative, nor both 0."""
     both = one + other
     shares: Time = (one / both) ** exponent + (other / both) ** exponent
     total: Time = both * shares ** (1 / exponent)

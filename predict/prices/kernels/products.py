@@ -1,7 +1,7 @@
-"""Matrix products: whole tiles in waves over the multiprocessors, and never faster than their tensors cross memory.
+"""Matrix products: whole tiles in waves over the multiprocessors, and at least the time to move their tensors.
 
-A wave of h×w tiles takes 2·h·w·(k + RAMP) FLOPs of a multiprocessor at the device's best share of its peak; the quickest
-of a few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2023, sections 3 and 4).
+A wave of h×w tiles takes 2·h·w·(k + RAMP) FLOPs per multiprocessor at the device's best share of its peak; the fastest of a
+few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2023, sections 3 and 4).
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from sampling.operators.gemm import BatchedGemm, Gemm
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
 TILE_EDGE_COST = 0.083
-"""Relative time that a tile's operand traffic adds, per 64·(1/h + 1/w) beyond a 256×128 tile's: small tiles load more
-bytes a FLOP. This and the next four are one fit to AIConfigurator's bf16 GEMMs (vLLM, TensorRT-LLM, SGLang; A100, H100,
+"""Relative time that a tile's operand traffic adds, per 64·(1/h + 1/w) beyond that of a 256×128 tile: small tiles load more
+bytes per FLOP. This and the next four are one fit to AIConfigurator's bf16 GEMMs (vLLM, TensorRT-LLM, SGLang; A100, H100,
 H200) and the forward linears of Estimating training time (A100, GH200): median errors 3–8 %."""
 WAVE_SHARPNESS = 0.6
-"""1 where a last wave costs as much as a full one, 0 where it costs its share: libraries split k and reorder tiles."""
+"""1 if a last wave costs as much as a full one, 0 if it costs its share: libraries split k and reorder tiles."""
 RAMP = 140.0
-"""Elements of k whose time a tile spends on filling its pipeline and on writing its result."""
+"""Elements of k that take as long as filling a tile's pipeline and writing its result."""
 MEMORY_SHARE = 0.86
-"""Of the stated bandwidth, by operands and result read and written once."""
+"""Share of the stated bandwidth, if operands and result are read and written once."""
 START_US = 3.7
-"""Of a kernel until its first tile and after its last."""
+"""Time of a kernel before its first tile and after its last."""
 OVERLAP = 4.0
-"""Exponent of the norm in which memory and compute time add: the slower of two that are alike is not fully overlapped."""
+"""Exponent of the norm of memory and compute time, which do not overlap fully if they are similar."""
 
 FP8_SHARE = 0.77
-"""Best share of the fp8 peak over that of bf16: 0.67 of 1979 beside 0.87 of 989 TFLOP/s on Hopper, with which products of
-whole runs reach the 0.625 on average that published ones imply. AIConfigurator's serving kernels reach 0.72, their pass of
-quantisation apart: training stacks quantise in the kernels that write the operands, so none is added. Taken over to
-Blackwell, where no fp8 product was in the samples."""
+"""Best share of the fp8 peak over that of bf16: 0.67 of 1979 and 0.87 of 989 TFLOP/s on Hopper, with which the products of
+whole runs reach the average of 0.625 that published runs imply. AIConfigurator's serving kernels reach 0.72 without their
+quantisation pass; none is added, since training stacks quantise in the kernels that write the operands. The share is also
+used on Blackwell, for which there are no fp8 samples."""
 
 BACKWARD_SHARE = 0.95
 """Time of the backward's two products over that of permuted forward ones: Estimating training time measures 0.92 on the
-A100 and 0.97 on the GH200 (linears), SimuMax 1.02 and 1.03 on A100 PCIe and B200, weight gradients added up in fp32."""
+A100 and 0.97 on the GH200 (linears), SimuMax 1.02 and 1.03 on A100 PCIe and B200, with weight gradients accumulated in fp32."""
 
 WIDTH = 0.22
-"""Log half-width at 90 % for products of 512 and more a side: 0.16–0.22 by source and GPU on AIConfigurator, and 0.11
-between burst and sustained clocks (published H100 runs) within it."""
+"""Log half-width at 90 % for products with sides of 512 or more: 0.16–0.22 by source and GPU on AIConfigurator. It includes
+0.11 between burst and sustained clocks (published H100 runs)."""
 SMALL_WIDTH = 0.25
-"""Added as far as the start is what the time is made of (0.35–0.5 below 512 a side)."""
+"""Addition times the start's share of the time (half-widths are 0.35–0.5 for sides below 512)."""
 FP8_WIDTH = 0.35
-"""Added for fp8, from the share that training stacks reach: 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5× among themselves."""
+"""Addition for fp8: half-widths are 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5×."""
 BATCHED_WIDTH = 0.15
-"""Added for batches of products: 0.3–0.5 on Estimating training time, whose two GPUs differ by as much."""
+"""Addition for batches of products: half-widths are 0.3–0.5 on Estimating training time, whose two GPUs differ by as much."""
 BLACKWELL_WIDTH = 0.2
-"""Added on Blackwell: one stack's samples have 0.485 of the bf16 peak, what NVIDIA's ratios imply is 0.77."""
+"""Addition on Blackwell: the samples, of one stack, reach 0.485 of the bf16 peak; NVIDIA's ratios imply 0.77."""
 
 SHAPES = tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 3 / 256))) for h, w in TILES)
 
@@ -72,7 +72,7 @@ def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
 
 @formula_of(BatchedGemm)
 def batched_us(call: BatchedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
-    """The same with `batch` times the tiles; gradients of the left factor [m, k] and of the right one [k, n]."""
+    """`batch` products [m, k]·[k, n] in one kernel; backward has the gradients of the left and of the right factor."""
     m, n, k, many, dtype, size = call.m, call.n, call.k, call.batch, call.dtype, call.item_bytes
     if phase == "forward":
         us = product_us(m, n, k, many, dtype, size, gpu)
@@ -91,7 +91,7 @@ def product_us(
     gpu: Gpu,
     slowdown: float = 1.0,
 ) -> float:
-    """One kernel of `products` products [rows, inner]·[inner, columns]; `slowdown` is of its compute time."""
+    """One kernel of `products` products [rows, inner]·[inner, columns]; `slowdown` multiplies its compute time."""
     speed = min(best_flops_per_us(dtype, gpu) / slowdown, gpu.peak_flops_per_us(dtype))
     compute_us = waves_us(rows, columns, inner, products, speed, gpu)
     operands = inner * (rows + columns)
@@ -110,7 +110,7 @@ def waves_us(
     *,
     uneven: bool = False,
 ) -> float:
-    """Time of all tiles by the quickest tile shape; `uneven`: `rows` is a mean, so half a tile a product hangs over."""
+    """Time of all tiles with the fastest tile shape. If `uneven`, `rows` is a mean, and half a tile per product is padding."""
     multiprocessors = gpu.multiprocessors or 1
     least = math.inf
     for height, width, flops in SHAPES:
@@ -130,7 +130,7 @@ def product_width(us: float, dtype: str, gpu: Gpu) -> float:
 
 
 def stack_width(dtype: str, gpu: Gpu) -> float:
-    """What the choice of a kernel adds, where stacks differ most."""
+    """Addition to the half-width for dtypes and architectures on which software stacks differ most."""
     width = FP8_WIDTH if dtype == "fp8" else 0.0
     return width + BLACKWELL_WIDTH if gpu.architecture == "blackwell" else width
 

@@ -25,14 +25,15 @@ from regressors.features.digests import hardware_digest
 from regressors.fitting.fit import fit_operator
 from sampling.call import Call, Counted, Request
 from sampling.catalogue import make_call, registry
-from sampling.choosing.shapes import Ranges, calls_of, draw_models
+from sampling.choosing.ranges import ShapeRanges
+from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.collectives.agreement import LoneRank
 
-RANGES = Ranges(
+RANGES = ShapeRanges(
     dtype="fp32",
     tokens=(32, 64),
     seq_len=(16, 32),
@@ -48,7 +49,7 @@ QUICK = TimerSettings(warmup_repeats=1, least_repeats=2, most_repeats=3, seconds
 
 def drawn(name: str, count: int) -> list[Call]:
     """The calls of the operator that a session draws."""
-    calls = [call for model in draw_models(RANGES, count) for call in calls_of(model, 1, with_parts=True)]
+    calls = [call for model in draw_models(RANGES, count) for call in calls_of(model, 1, with_operators=True)]
     return list(dict.fromkeys(call for call in calls if name == call.NAME))
 
 
@@ -64,6 +65,7 @@ def timed(call: Call) -> list[Sample]:
         deadline_s=time.monotonic() + 60,
         settings=QUICK,
         keep=rows.append,
+        say=lambda text: None,
     )
     return rows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sampling.importers.hipblaslt_bench import read
 
 from sampling.errors import SamplesError
+from sampling.importers.hipblaslt_bench import read
 from sampling.importers.table import ImportRequest
 from sampling.operators.gemm import Gemm
 

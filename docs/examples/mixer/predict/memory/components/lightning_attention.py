@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from predict.model.parts.lightning_attention import LightningAttention
-
 from predict.memory.components.core_attention import CORE
 from predict.memory.components.norms import normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import FP32, Sizes
+from predict.model.parts.lightning_attention import LightningAttention
 
 
 def saved_tensors(sizes: Sizes, lightning: LightningAttention) -> Saved:

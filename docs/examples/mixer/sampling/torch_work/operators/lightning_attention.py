@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from sampling.operators.lightning_attention import LightningRecurrence
 
+from sampling.operators.lightning_attention import LightningRecurrence
 from sampling.torch_work.build import builds
 from sampling.torch_work.workload import AutogradWorkload, autograd_workload
 

@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,11 @@ def _parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
     def stop(parser: argparse.ArgumentParser, *arguments: object) -> None:
         raise _ParserFoundError(parser)
 
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", stop), mock.patch.object(sys, "argv", [*words]):
+    with (
+        mock.patch.object(argparse.ArgumentParser, "parse_args", stop),
+        mock.patch.object(sys, "argv", [*words]),
+        warnings.catch_warnings(action="ignore"),  # of modules that were imported before
+    ):
         try:
             runpy.run_module(words[0], run_name="__main__", alter_sys=False)
         except _ParserFoundError as parsing:

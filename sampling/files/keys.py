@@ -180,9 +180,10 @@ def keys_of(cls: Any) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def with_choices(keys: Sequence[Key], **choices: Callable[[], Sequence[str]]) -> tuple[Key, ...]:
-    """The keys, some of them with choices that are known at run time alone."""
-    return tuple(replace(key, choices=choices.get(key.name, key.choices)) for key in keys)
+def with_texts(keys: Sequence[Key], **limits: Key) -> tuple[Key, ...]:
+    """The keys, some of them with choices and patterns of their own, such as names that are known at run time alone."""
+    pairs = [(key, limits.get(key.name, key)) for key in keys]
+    return tuple(replace(key, choices=limit.choices, pattern=limit.pattern) for key, limit in pairs)
 
 
 def _key_of(hint: Any) -> Key:

@@ -16,7 +16,7 @@ from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.whole_layers import EMBEDDING, HEAD, module_parameters, whole_layer_calls
+from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_parameters, whole_layer_calls
 from sampling.call import Phase
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.documents import read_json

@@ -13,7 +13,7 @@ from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.whole_layers import module_kind
+from predict.workload.layers.whole_layers import module_kind
 
 LAYERS_PER_KIND = 2
 """Layers of each kind in a benchmark: they take turns, so that none finds its weights in a cache."""

@@ -10,9 +10,9 @@ from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, total_us
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
-from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 

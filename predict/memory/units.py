@@ -9,8 +9,8 @@ from typing import Literal
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
+from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
-from predict.workload.whole_layers import layer_call
 from sampling.cells.matrices import Shape, products_on_rank
 
 Role = Literal["embedding", "layer", "joining", "head"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
+from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Calls
-from predict.workload.whole_layers import layer_call
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.sharded_adamw import ShardedAdamW

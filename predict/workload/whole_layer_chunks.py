@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import ChunkCalls
+from predict.workload.layers.whole_layers import common_fields, embedding_call, head_call, layer_call
 from predict.workload.rank.blocks import Calls, plain
 from predict.workload.sends import activation_bytes
-from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.operators.elementwise import ResidualAdd

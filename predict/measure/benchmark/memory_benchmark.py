@@ -14,7 +14,7 @@ from predict.anchor.reduced_run import ranks_of, reduced_for_memory
 from predict.measure.benchmark.this_machine import Tell, origin, require_hardware, require_modules
 from predict.measure.run_json import dump_run
 from predict.run.training_run import TrainingRun
-from predict.workload.whole_layers import module_parameters
+from predict.workload.layers.whole_layers import module_parameters
 from sampling.errors import UserError
 from sampling.files.schema import build
 from sampling.hardware.cluster import DTYPE_BYTES

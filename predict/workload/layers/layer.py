@@ -6,7 +6,9 @@ import importlib
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.part import LayerPart
+from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
 from predict.workload.rank.module import Module, Work, work_of
 from predict.workload.rank.share import RankShare
@@ -60,23 +62,9 @@ def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
     plain = kind == DENSE and model.latent is None and rank.plan.cp == 1 and not model.qk_norm
     if not plain or rank.execution.attention == "unfused":
         return None
-    return DenseLayer(
-        dtype=rank.dtype,
-        batch=rank.run.batch.micro,
-        seq_len=rank.run.batch.seq_len,
-        hidden=model.hidden,
-        heads=model.heads // tp,
-        kv_heads=max(1, model.kv_heads // tp),
-        head_dim=model.head_dim,
-        ffn=model.ffn // tp,
-        gated=model.gated,
-        norm=model.norm,
-        rope=model.rope,
-        qkv_bias=model.attention_bias,
-        bias=model.mlp_bias,
-        tp=1,
-        sp=False,
-    )
+    heads, kv_heads = heads_on_rank(model, tp)
+    shape = {"heads": heads, "kv_heads": kv_heads, "ffn": model.ffn // tp, "tp": 1, "sp": False, "group_nodes": 1}
+    return DenseLayer(**{**layer_call(rank.run).fields(), "dtype": rank.dtype, **shape})
 
 
 def blocks_of(

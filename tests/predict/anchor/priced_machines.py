@@ -18,7 +18,7 @@ from predict.run.execution import Execution
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction, StageEstimate
-from predict.workload.whole_layers import EMBEDDING, HEAD
+from predict.workload.layers.whole_layers import EMBEDDING, HEAD
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective

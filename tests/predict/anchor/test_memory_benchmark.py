@@ -20,7 +20,7 @@ from predict.measure.benchmark.reduced_training import ReducedTraining
 from predict.measure.benchmark.tensor_bytes import LiveTensors, storage_bytes
 from predict.measure.run_json import dump_run, load_run
 from predict.run.plan import Batch, Plan
-from predict.workload.whole_layers import module_parameters
+from predict.workload.layers.whole_layers import module_parameters
 from sampling.errors import UserError
 from tests.needs import needs_gpu
 from tests.predict.anchor.memory_runs import CPU, MODELS, benchmark_of, counted, run

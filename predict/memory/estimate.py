@@ -46,7 +46,7 @@ class MemoryEstimate:
     """The memory of a run's pipeline ranks in bytes per GPU; the worst rank decides."""
 
     run: TrainingRun
-    profile: MemoryProfile
+    memory_profile: MemoryProfile
     ranks: tuple[RankMemory, ...]
     buffers: tuple[Buffer, ...]
     """Buffers of the worst rank, including those outside the allocator."""
@@ -128,7 +128,7 @@ class MemoryModel:
         counts = Counter(unit for rank in self.units for chunk in rank for unit in chunk.units)
         return MemoryEstimate(
             run=self.run,
-            profile=self.profile,
+            memory_profile=self.profile,
             ranks=ranks,
             buffers=(*baselines[worst.rank].tensors, *self._outside_allocator),
             units=tuple((unit, count, self.counter.unit(unit).activations) for unit, count in counts.items()),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.memory.chunk_memory import ChunkMemory, Instant
 from predict.schedules.engine.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Floats, Rows, W
@@ -49,51 +50,53 @@ def trace(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) 
     """The bytes of every action of a rank, in the rank's order `row`, from the memory of its chunks."""
     kind, chunk = row[:, KIND], row[:, CHUNK]
     kept = np.array([each.kept for each in chunks])
+    first = _allocates_gradients(kind, chunk)
     after = alive(row, released_by_b, sizes=kept)
-    before = np.concatenate([[0.0], after[:-1]])
-    makes_weights = (kind == W) | (kind == BW)
-    first = np.zeros(len(row), dtype=bool)
-    for index in range(len(chunks)):
-        found = np.flatnonzero(makes_weights & (chunk == index))
-        first[found[:1]] = True
-    made = np.array([each.gradients for each in chunks])[chunk] * first
-    gradients_after = np.cumsum(made)
-    gradients = np.concatenate([[0.0], gradients_after[:-1]])
-    own = kept[chunk]
-    activations, working = before.copy(), np.zeros(len(row))
-    for code, instants in _instants(chunks).items():
-        chosen = (kind == code) & ~(first & (code == BW))
-        _add(chosen, instants, chunk, activations, working)
-    _add(first & (kind == BW), [each.first_backward for each in chunks], chunk, activations, working)
-    activations -= own * ((kind == B) | (kind == BW))
-    gradients = gradients + np.array([each.first_backward.gradients for each in chunks])[chunk] * (first & (kind == BW))
-    gradients += made * (first & (kind == W))
+    gradients_after = np.cumsum(np.array([each.gradients for each in chunks])[chunk] * first)
+    own = _instants(chunks)[kind + len(KINDS) * first, chunk]
+    # the instants of B and BW include what is kept already
+    counted_twice = kept[chunk] * ((kind == B) | (kind == BW))
     alone = Trace(
-        activations=activations,
-        working=working,
-        gradients=gradients,
+        activations=_before(after) + own[:, 0] - counted_twice,
+        working=own[:, 1],
+        gradients=_before(gradients_after) + own[:, 2],
         activations_after=after,
         gradients_after=gradients_after,
     )
     return _with_pairs(row, alone)
 
 
-def _instants(chunks: Sequence[ChunkMemory]) -> dict[int, list[Instant]]:
-    """The peak instants by kind of action. A W works on activations that are kept already."""
-    late = [Instant(activations=0.0, working=each.backward_working) for each in chunks]
-    backward = [each.backward for each in chunks]
-    return {F: [each.forward for each in chunks], B: backward, BW: backward, W: late}
+def _before(after: Floats) -> Floats:
+    return np.concatenate([[0.0], after[:-1]])
 
 
-def _add(
-    chosen: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    instants: Sequence[Instant],
-    chunk: np.ndarray[tuple[int], np.dtype[np.int32]],
-    activations: Floats,
-    working: Floats,
-) -> None:
-    activations += chosen * np.array([instant.activations for instant in instants])[chunk]
-    working += chosen * np.array([instant.working for instant in instants])[chunk]
+def _allocates_gradients(kind: NDArray[np.int32], chunk: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether an action is the first W or BW of its chunk."""
+    first = np.zeros(len(kind), dtype=bool)
+    for index in range(chunk.max() + 1):
+        first[np.flatnonzero(((kind == W) | (kind == BW)) & (chunk == index))[:1]] = True
+    return first
+
+
+def _instants(chunks: Sequence[ChunkMemory]) -> Floats:
+    """Activations, working set and gradients of each kind of action and, below, of those that allocate gradients, by chunk.
+
+    A W works on activations that are kept already.
+    """
+    table = np.zeros((2 * len(KINDS), len(chunks), 3))
+    for index, chunk in enumerate(chunks):
+        late = Instant(activations=0.0, working=chunk.backward_working)
+        rows = {
+            F: chunk.forward,
+            B: chunk.backward,
+            BW: chunk.backward,
+            W: late,
+            len(KINDS) + BW: chunk.first_backward,
+            len(KINDS) + W: replace(late, gradients=chunk.gradients),
+        }
+        for code, instant in rows.items():
+            table[code, index] = instant.activations, instant.working, instant.gradients
+    return table
 
 
 def _with_pairs(row: Rows, alone: Trace) -> Trace:

@@ -49,7 +49,7 @@ def _head(memory: MemoryEstimate) -> list[str]:
     left = memory.headroom_bytes
     return [
         f"[bold]{memory.run.name}[/]  {memory.run.model.name} on {memory.run.cluster.gpu.name}, {memory.run.plan.schedule}, "
-        f"memory profile {memory.profile.name}",
+        f"memory profile {memory.memory_profile.name}",
         "",
         f"  verdict   [bold {colour}]{memory.verdict}[/]   {size(memory.point_bytes)} expected, {size(memory.upper_bytes)} at most, "
         f"of {size(memory.capacity_bytes)}",

@@ -41,7 +41,7 @@ def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measur
     """Predict one training step of the config at `path`, with `plan.tp=2`-like `overrides`.
 
     ConfigError lists every fault of the config; SamplesError is for damaged regressors or, with `require_measured`, for work
-    that no sample covers; InfeasibleError for a schedule that keeps no limit on memory.
+    that no sample covers; InfeasibleError where no schedule fits the memory.
     """
     prediction = estimate(load(path, overrides))
     if require_measured:
@@ -112,7 +112,6 @@ def estimate(run: TrainingRun, *, prices: PriceList | None = None, benchmark: Be
 
 def predict_named(run: TrainingRun, *, prices: PriceList, benchmark: Benchmark | None = None) -> Prediction:
     """The path: a run whose schedule is named → calls → prices → timeline → prediction, whatever it holds in memory."""
-    from predict.anchor.restore_step import restored
     from predict.step.prediction import compose
     from predict.step.priced_rank import price
     from predict.step.scheduling import schedule
@@ -120,6 +119,8 @@ def predict_named(run: TrainingRun, *, prices: PriceList, benchmark: Benchmark |
 
     calls = decompose(run)
     if benchmark:
+        from predict.anchor.restore_step import restored
+
         calls, prices = restored(run, calls, benchmark, prices)
     ranks = price(run, calls, prices)
     timeline = schedule(run, ranks)

@@ -39,15 +39,15 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     predictions = _predictions(options)
     if options.json:
-        from predict.report.estimate_json import predictions_json
+        from predict.report.prediction_json import predictions_json
 
         print_json(predictions_json(predictions))
         return
     from predict.report.console import show
-    from predict.report.estimate_text import estimate_text
+    from predict.report.prediction_text import prediction_text
     from predict.report.side_by_side import side_by_side
 
-    show(side_by_side(**predictions) if len(predictions) > 1 else estimate_text(*predictions.values()))
+    show(side_by_side(**predictions) if len(predictions) > 1 else prediction_text(*predictions.values()))
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:

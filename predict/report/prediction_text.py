@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def estimate_text(prediction: Prediction) -> RenderableType:
+def prediction_text(prediction: Prediction) -> RenderableType:
     """Step time first, then what it rests on, where it goes, and each stage."""
     from rich.console import Group
 

@@ -17,7 +17,7 @@ def interval_json(interval: Interval) -> dict[str, float]:
     return {"median": interval.median_us, "low": interval.low_us, "high": interval.high_us}
 
 
-def estimate_json(prediction: Prediction) -> dict[str, Any]:
+def prediction_json(prediction: Prediction) -> dict[str, Any]:
     """The prediction in plain values: times in µs, sizes in bytes, shares as fractions."""
     return {
         "version": VERSION,
@@ -40,5 +40,5 @@ def estimate_json(prediction: Prediction) -> dict[str, Any]:
 
 def predictions_json(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
     """One prediction by itself; several under their modes."""
-    contents = {mode: estimate_json(prediction) for mode, prediction in predictions.items()}
+    contents = {mode: prediction_json(prediction) for mode, prediction in predictions.items()}
     return {"version": VERSION, **contents} if len(contents) > 1 else next(iter(contents.values()))

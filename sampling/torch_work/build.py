@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,19 +29,32 @@ def builds(kind: type[Kind]) -> Callable[[Builder[Kind]], Builder[Kind]]:
 
 def build(call: Call, device: torch.device) -> Workload:
     """Make the call's tensors and modules on a device. Raises SkippedError for a call that cannot run there."""
-    for kind in type(call).__mro__:
-        if kind not in _BUILDERS:
-            _import_torch_work(kind.__module__)
-        if kind in _BUILDERS:
-            return _BUILDERS[kind](call, device)
-    raise SkippedError(
-        f"{call.NAME}: nothing in sampling/torch_work builds it; add a function with @builds({type(call).__name__})"
-    )
+    builder = builder_of(type(call))
+    if builder is None:
+        raise SkippedError(
+            f"{call.NAME}: nothing in sampling/torch_work builds it; add a function with @builds({type(call).__name__})"
+        )
+    return builder(call, device)
+
+
+def builder_of(kind: type[Call]) -> Builder[Any] | None:
+    """The builder of the class or of its nearest base class that has one."""
+    for base in kind.__mro__:
+        if base not in _BUILDERS:
+            _import_torch_work(base.__module__)
+        if base in _BUILDERS:
+            return _BUILDERS[base]
+    return None
 
 
 def _import_torch_work(module: str) -> None:
-    """Import the torch work of a module only now: that of layers takes seconds, which single operators do not need."""
+    """Import the torch work of a module, if it has any, only now: that of layers takes seconds."""
     package, _, name = module.partition(".")
+    if package != "sampling":
+        return
     torch_work = f"sampling.torch_work.{name}"
-    if package == "sampling" and "." in name and importlib.util.find_spec(torch_work):
+    try:
         importlib.import_module(torch_work)
+    except ModuleNotFoundError as error:
+        if not f"{torch_work}.".startswith(f"{error.name}."):
+            raise

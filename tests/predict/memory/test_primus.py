@@ -21,14 +21,14 @@ from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.report.memory_json import primus_json
 from predict.report.memory_text import primus_lines
-from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.hardware.cluster import load_cluster
 from tests.needs import SHARED, needs_table
+from tests.tiny_runs import LLAMA, tiny_run
 
 SPARSE = LayerKind(sparse=True)
-MIXTRAL_8X22B = ModelSpec(
+MIXTRAL_8X22B = replace(
+    LLAMA,
     name="mixtral-8x22b",
     layers=56,
     hidden=6144,
@@ -37,13 +37,6 @@ MIXTRAL_8X22B = ModelSpec(
     head_dim=128,
     ffn=16384,
     vocab=100352,  # what the printed 616,562,688 parameters of the embedding say
-    gated=True,
-    norm="rms",
-    rope=True,
-    attention_bias=False,
-    mlp_bias=False,
-    tied=False,
-    max_positions=0,
     layer_kinds=(SPARSE,) * 56,
     experts=Experts(count=8, topk=2, ffn=16384),
 )
@@ -76,16 +69,7 @@ DEEPSEEK_V2 = replace(
 
 
 def run(model: ModelSpec, batch: tuple[int, int, int] = (128, 2, 8192), **plan: Any) -> TrainingRun:
-    chosen = Plan(**plan)
-    world = chosen.tp * chosen.pp * chosen.cp * chosen.dp
-    return TrainingRun(
-        name=model.name,
-        model=model,
-        cluster=load_cluster(hardware="mi355x", nodes=max(1, world // 8), gpus_per_node=min(8, world), profile="none"),
-        plan=chosen,
-        batch=Batch(global_=batch[0], micro=batch[1], seq_len=batch[2]),
-        precision="bf16",
-    )
+    return tiny_run(model, hardware="mi355x", batch=batch, precision="bf16", **plan)
 
 
 PRINTED = run(MIXTRAL_8X22B, pp=4, ep=8, dp=8)

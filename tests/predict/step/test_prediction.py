@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from predict import estimate
-from predict.model.spec import ModelSpec
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import CostModel, PriceList
-from predict.run.plan import Batch, Plan
 from predict.run.stage_layout import layers_of_stages
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
@@ -22,41 +20,16 @@ from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster, Link, load_cluster
+from tests.predict.step.ledger_sums import assert_ledger_holds
+from tests.tiny_runs import LLAMA, tiny_run
 
-MODEL = ModelSpec(
-    name="little",
-    layers=8,
-    hidden=256,
-    heads=8,
-    kv_heads=4,
-    head_dim=32,
-    ffn=768,
-    vocab=4096,
-    gated=True,
-    norm="rms",
-    rope=True,
-    attention_bias=False,
-    mlp_bias=False,
-    tied=False,
-    max_positions=0,
-)
-
-
-def cluster(ranks: int) -> Cluster:
-    return load_cluster(hardware="cpu", nodes=1, gpus_per_node=ranks, profile="none", cores=8)
+MODEL = replace(LLAMA, layers=8, hidden=256, heads=8, kv_heads=4, head_dim=32, ffn=768, vocab=4096)
 
 
 def run(*, model: dict[str, Any] | None = None, batch: dict[str, int] | None = None, **plan: Any) -> TrainingRun:
-    chosen = Plan(**plan)
     sizes = {"global_": 16, "micro": 2, "seq_len": 128, **(batch or {})}
-    return TrainingRun(
-        name="test",
-        model=replace(MODEL, **(model or {})),
-        cluster=cluster(chosen.tp * chosen.pp * chosen.dp * chosen.cp),
-        plan=chosen,
-        batch=Batch(**sizes),
-        precision="fp32",
-    )
+    batch_sizes = (sizes["global_"], sizes["micro"], sizes["seq_len"])
+    return tiny_run(replace(MODEL, **(model or {})), cores=8, batch=batch_sizes, **plan)
 
 
 def predicted(subject: TrainingRun, model: CostModel | None = None) -> Prediction:
@@ -82,13 +55,26 @@ PLANS = [
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_the_ledger_adds_up_to_the_step_and_the_sources_to_one(plan: dict[str, Any]) -> None:
+def test_the_ledger_holds_the_work_of_all_ranks(plan: dict[str, Any]) -> None:
     result = predicted(run(**plan))
-    assert sum(result.breakdown_us.values()) == pytest.approx(result.step_time.median_us)
-    assert min(result.breakdown_us.values()) > -1e-6 * result.step_time.median_us
-    assert sum(result.sources.values()) == pytest.approx(1)
-    assert result.sources["analytic"] == pytest.approx(1)
+    assert_ledger_holds(result)
     assert result.step_time.low_us < result.step_time.median_us < result.step_time.high_us
+
+
+def test_a_call_that_takes_longer_moves_its_heading_and_the_step_by_as_much() -> None:
+    class SlowEmbedding(SpeedOfLight):
+        def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+            more_us = [1000.0 * (call.NAME == "embedding" and phase == "forward") for call, phase in calls]
+            known = super().times(calls, cluster)
+            return [replace(time, median_us=time.median_us + us) for time, us in zip(known, more_us, strict=True)]
+
+    subject = run()
+    plain, slow = predicted(subject), predicted(subject, SlowEmbedding())
+    longer_us = subject.microbatches * 1000.0
+    assert slow.median_us - plain.median_us == pytest.approx(longer_us)
+    changed = {name: slow.breakdown_us[name] - time_us for name, time_us in plain.breakdown_us.items()}
+    assert changed.pop("embedding") == pytest.approx(longer_us)
+    assert changed == pytest.approx(dict.fromkeys(changed, 0.0), abs=1e-6)
 
 
 def test_one_process_takes_the_sum_of_its_calls() -> None:
@@ -264,7 +250,7 @@ def test_mfu_and_throughput_follow_from_the_step() -> None:
     assert result.tokens_per_second == pytest.approx(16 * 128 / result.step_time.median_us * 1e6)
     assert 0 < result.mfu < 1
     twice = predicted(
-        replace(run(), cluster=replace(cluster(1), gpu=replace(cluster(1).gpu, peak_tflops={"fp32": 1e9})))
+        replace(run(), cluster=replace(run().cluster, gpu=replace(run().cluster.gpu, peak_tflops={"fp32": 1e9})))
     )
     assert twice.mfu < result.mfu
 
@@ -302,13 +288,28 @@ class HalfKnown(Flat):
         return [self._time(call, phase) if call.NAME == "dense_layer" else None for call, phase in calls]
 
 
+class NoLayers(HalfKnown):
+    """Layers take no time."""
+
+    def _time(self, call: Call, phase: Phase) -> Times:
+        return Times(median_us=0.0, low_us=0.0, high_us=0.0, source="measured")
+
+
 def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
     subject = run()
     prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     result = estimate(subject, prices=prices)
     layers_us = subject.microbatches * MODEL.layers * 300.0
-    assert result.sources["measured"] == pytest.approx(layers_us / result.step_time.median_us)
-    assert result.sources["analytic"] == pytest.approx(1 - result.sources["measured"])
+    without_layers = PriceList([NoLayers(), SpeedOfLight()], subject.cluster, profile_error=0.0)
+    ends_us = estimate(subject, prices=without_layers).median_us
+    assert result.sources == pytest.approx(
+        {
+            "measured": layers_us / (layers_us + ends_us),
+            "analytic": ends_us / (layers_us + ends_us),
+            "extrapolated": 0.0,
+            "transferred": 0.0,
+        }
+    )
 
 
 def test_equal_calls_are_asked_for_once() -> None:

@@ -1,4 +1,4 @@
-"""Zero-bubble orders by list scheduling: whenever a rank is free it runs the most pressing action that it can.
+"""Zero-bubble orders by list scheduling: whenever a rank is free it runs the most urgent action that it can.
 
 B comes first, then F, then W, the ranks in the order in which they come to act. Two numbers shape the order: how many
 microbatches a rank may be ahead, and how far a W may delay the action that is about to come.
@@ -18,11 +18,11 @@ from predict.schedules.engine.costs import TickTimes
 from predict.schedules.engine.order import MICROBATCH, B, F, Rows, W
 
 AHEAD = (1.0, 1.5, 2.0)
-"""Microbatches ahead for each rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""
+"""Microbatches ahead per rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""
 DELAY = (0.0, 0.5, 1.0)
 """Share of a W that may stick out over a gap; 1 puts it into any."""
 FEW = 8
-"""Microbatches a rank that show which numbers suit the steady state."""
+"""Microbatches per rank that suffice to find which numbers suit the steady state."""
 
 
 def list_orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[list[Rows]]:

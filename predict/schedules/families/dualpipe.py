@@ -65,26 +65,28 @@ def _enough(ranks: int, microbatches: int) -> str | None:
 
 
 def _phases(ranks: int, rank: int, *, main: int) -> Rows:
-    """The eight phases, of `ranks` that the microbatches pass before they turn; `main` rounds are in the fourth.
+    """Warm-up (phases 1 to 3 of DualPipe's own code), `main` steady rounds (phase 4) and cool-down (phases 5 to 8).
 
-    On the rank where they turn its first pair runs as two actions, which makes the bubble smaller.
+    Microbatches pass `ranks` ranks before they turn. On the rank where they turn, the first pair runs as two actions, which
+    makes the bubble smaller.
     """
     outer = ranks - rank - 1
     inner = rank + 1
     f0, f1 = (("F", chunk, False) for chunk in (0, 1))
     bw0, bw1 = (("BW", chunk, False) for chunk in (0, 1))
     b0, b1, w = ("B", 0, False), ("B", 1, False), ("W", 0, False)
-    steps: list[Step] = [(f0,)] * (2 * outer) + [(f0, f1)] * inner + [(b1, w, f1)] * outer
-    steps += [(_pair(0) if outer else (f0, bw1)) + _pair(1)] + [_pair(0) + _pair(1)] * (main - 1)
-    steps += [(bw1, *_pair(1))] * outer
-    # In the second half of the last round trips W waits, to let B run ahead.
+    warm_up: list[Step] = [(f0,)] * (2 * outer) + [(f0, f1)] * inner + [(b1, w, f1)] * outer
+    first = _pair(0) if outer else (f0, bw1)
+    steady: list[Step] = [first + _pair(1)] + [_pair(0) + _pair(1)] * (main - 1)
+    cool_down: list[Step] = [(bw1, *_pair(1))] * outer
+    # in the second half of the last round trips W waits, so that B can run ahead
     wholes, odd = inner // 2, (rank % 2 == 1)
     for turn in range(inner):
         late1 = turn > wholes or (turn == wholes and odd)
         late0 = turn >= wholes
-        steps.append((b1 if late1 else bw1, b0 if late0 else bw0))
-    steps += [(w, b0)] * outer + [(w,)] * inner
-    return _number([action for step in steps for action in step])
+        cool_down.append((b1 if late1 else bw1, b0 if late0 else bw0))
+    cool_down += [(w, b0)] * outer + [(w,)] * inner
+    return _number([action for step in (*warm_up, *steady, *cool_down) for action in step])
 
 
 def _number(actions: list[tuple[str, int, bool]]) -> Rows:

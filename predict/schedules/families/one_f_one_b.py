@@ -47,12 +47,13 @@ def interleaved_1f1b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
 
 
 def alternate(forwards: Rows, backwards: Rows, *, warm_up: int) -> Rows:
-    """`warm_up` forwards (all, if there are no more), then one forward and one backward in turn, then the backwards left."""
+    """Warm-up of `warm_up` forwards (or all), steady state of one forward and one backward in turn, cool-down of backwards."""
     total = len(forwards)
     ahead = min(warm_up, total)
     steady = total - ahead
     made = np.empty((2 * total, 4), np.int32)
     into, first, second = (actions.view(WHOLE_ROW) for actions in (made, forwards, backwards))
+    # warm-up, steady forwards, steady backwards, cool-down
     into[:ahead] = first[:ahead]
     into[ahead : ahead + 2 * steady : 2] = first[ahead:]
     into[ahead + 1 : ahead + 2 * steady : 2] = second[:steady]

@@ -27,36 +27,40 @@ def zbv(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
 
 
 def _rank(ranks: int, rank: int, microbatches: int) -> Rows:
+    """The actions of one rank. Chunk 0 is its stage on the way down the V, chunk 1 the one on the way up, where the loss is near
+    and whose backwards come first."""
     every = np.arange(microbatches)
     f0, f1, b0, b1, w0, w1 = (rows(kind, every, chunk) for kind in ("F", "B", "W") for chunk in (0, 1))
-    first, second = 2 * (ranks - rank) - 1, 2 * ranks - 1 - rank
-    done1 = ranks - rank  # backwards of chunk 1 before the steady rounds
-    rounds = microbatches - ranks
-    with_forward = microbatches - second
-    last0, last1 = rounds, rounds + done1  # backwards done when the steady rounds end
-    return np.concatenate(
-        [
-            f0[:first],
-            interleave(f1[:rank], f0[first:second]),
-            interleave(f1[rank:ranks], b1[:done1], w1[:done1]),
-            interleave(
-                f0[second:],
-                b0[:with_forward],
-                w0[:with_forward],
-                f1[ranks : ranks + with_forward],
-                b1[done1 : done1 + with_forward],
-                w1[done1 : done1 + with_forward],
-            ),
-            interleave(
-                b0[with_forward:rounds],
-                w0[with_forward:rounds],
-                f1[ranks + with_forward :],
-                b1[done1 + with_forward : last1],
-                w1[done1 + with_forward : last1],
-            ),
-            interleave(b0[last0 : last0 + rank], b1[last1:]),
-            interleave(b0[last0 + rank :], w0[last0 : last0 + done1]),
-            w1[last1:],
-            w0[last0 + done1 :],
-        ]
+    # ends of the parts, in microbatches
+    first_f0, warm_f0 = 2 * (ranks - rank) - 1, 2 * ranks - 1 - rank
+    warm_b1 = ranks - rank
+    steady_b0 = microbatches - warm_f0
+    full_b0 = microbatches - ranks
+    full_b1 = full_b0 + warm_b1
+    warm_up = (
+        f0[:first_f0],
+        interleave(f1[:rank], f0[first_f0:warm_f0]),
+        interleave(f1[rank:ranks], b1[:warm_b1], w1[:warm_b1]),
     )
+    steady = interleave(
+        f0[warm_f0:],
+        b0[:steady_b0],
+        w0[:steady_b0],
+        f1[ranks : ranks + steady_b0],
+        b1[warm_b1 : warm_b1 + steady_b0],
+        w1[warm_b1 : warm_b1 + steady_b0],
+    )
+    without_f0 = interleave(
+        b0[steady_b0:full_b0],
+        w0[steady_b0:full_b0],
+        f1[ranks + steady_b0 :],
+        b1[warm_b1 + steady_b0 : full_b1],
+        w1[warm_b1 + steady_b0 : full_b1],
+    )
+    cool_down = (
+        interleave(b0[full_b0 : full_b0 + rank], b1[full_b1:]),
+        interleave(b0[full_b0 + rank :], w0[full_b0 : full_b0 + warm_b1]),
+        w1[full_b1:],
+        w0[full_b0 + warm_b1 :],
+    )
+    return np.concatenate([*warm_up, steady, without_f0, *cool_down])

@@ -1,4 +1,4 @@
-"""What a device's management library says of its clock and its power, where one is installed."""
+"""Clock and power of a device, as its management library reports them, if one is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MILLIWATTS = 1e3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """The multiprocessors' clock and the board's power at one moment; None where nothing tells.
+    """The multiprocessors' clock and the board's power at one moment; None if nothing reports them.
 
     A power reading is an average over up to a second, the sensor's own (nvmlDeviceGetPowerUsage).
     """
@@ -24,12 +24,12 @@ class Reading:
 
 
 def read_device(device: torch.device) -> Reading:
-    """Through nvidia-ml-py or amdsmi, whichever torch finds."""
+    """Read nvidia-ml-py or amdsmi, whichever torch finds."""
     import torch
 
     clock_mhz = _or_none(lambda: torch.cuda.clock_rate(device))
     power = _or_none(lambda: torch.cuda.power_draw(device))
-    # torch hands on each library's own unit: NVML's milliwatts, AMD SMI's watts
+    # torch returns each library's own unit: NVML's milliwatts, AMD SMI's watts
     watts = power / MILLIWATTS if power is not None and not torch.version.hip else power
     return Reading(clock_mhz=clock_mhz, power_w=watts)
 

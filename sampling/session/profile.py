@@ -1,4 +1,4 @@
-"""A profile while a session samples into it: held by one session, with a manifest that ends in that session."""
+"""A profile while a session samples into it: locked by one session, with a manifest that ends in that session."""
 
 from __future__ import annotations
 

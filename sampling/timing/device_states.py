@@ -1,7 +1,7 @@
-"""Timing a phase on a device in two states: rested (burst), and after a second of nothing else (sustained).
+"""Times a phase on a device in two states: rested (burst), and after a second of the same work (sustained).
 
-Near the power limit a device lowers its clock, so that a call alone after a pause is up to a sixth faster than the same
-call in a training step that never pauses. Each state is a row of its own; which one a prediction takes, it says.
+Near the power limit a device lowers its clock, so that a call after a pause is up to a sixth faster than the same call in
+a training step that never pauses. Each state is a row of its own.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from sampling.timing.timer import Ranks, TimerSettings, Timing, combined, summar
 from sampling.torch_work.workload_protocols import Workload
 
 SLICES = 4
-"""Into so many the heating is cut; the clock is read after each."""
+"""Slices of the heating; the clock is read after each."""
 MOST_HEATING = 3.0
-"""Over the stated time, how long a device whose clock still moves is heated."""
+"""Longest heating of a device whose clock still moves, as a multiple of the stated time."""
 SAME_CLOCK = 0.01
 """Relative change of the clock within which it counts as settled: one step of it is 15 MHz in 1,500."""
 ALIKE = 3
-"""Runs that must take as long as one another for the warm-up to end."""
+"""Consecutive runs that must agree for the warm-up to end."""
 
 
-class Instrument(Protocol):
-    """What times runs on a device."""
+class DeviceTimer(Protocol):
+    """Times runs on a device."""
 
-    def chill(self, workload: Workload) -> None:
+    def flush_caches(self, workload: Workload) -> None:
         """Have the workload's next run find cold caches."""
 
     def isolated(self, run: Callable[[], None]) -> float:
-        """µs of a run on a device that has nothing else to do, the launching of its kernels included."""
+        """µs of a run on an idle device, the launching of its kernels included."""
 
     def queued(self, run: Callable[[], None]) -> Callable[[], float]:
-        """Queue a run behind what is there; the function says its µs once the device is through."""
+        """Queue a run behind earlier ones; the function returned gives its µs after the device is done."""
 
     def replayed(self, workload: Workload, phase: Phase) -> float | None:
-        """µs of the phase without the launching of its kernels; None if it cannot be told."""
+        """µs of the phase without the launching of its kernels; None if it cannot be captured."""
 
     def synchronize(self) -> None: ...
 
@@ -52,16 +52,16 @@ class Instrument(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """A workload's phase on its instrument, and the ranks that time it.
+class TimedPhase:
+    """A phase of a workload, its timer, and the ranks that time it.
 
-    `as_built` is the workload as it was built: a capture that fails is no failure of the call.
+    `as_built` is the workload without protection against failures: a failed capture is not a failure of the call.
     """
 
     workload: Workload
     as_built: Workload
     phase: Phase
-    instrument: Instrument
+    timer: DeviceTimer
     ranks: Ranks
     together: bool
     done_per_run: int
@@ -69,15 +69,15 @@ class Bench:
 
     def isolated(self) -> float:
         self.workload.prepare(self.phase)
-        self.instrument.chill(self.workload)
-        self.instrument.synchronize()
+        self.timer.flush_caches(self.workload)
+        self.timer.synchronize()
         self.ranks.barrier()
-        return self.instrument.isolated(self._run)
+        return self.timer.isolated(self._run)
 
     def queued(self) -> Callable[[], float]:
         self.workload.prepare(self.phase)
-        self.instrument.chill(self.workload)
-        return self.instrument.queued(self._run)
+        self.timer.flush_caches(self.workload)
+        return self.timer.queued(self._run)
 
     def _run(self) -> None:
         self.workload.run(self.phase)
@@ -86,96 +86,96 @@ class Bench:
         return combined(own_times, self.ranks, self.together, self.done_per_run)
 
 
-def time_states(bench: Bench, *, sustained: bool) -> list[Timing]:
-    """The phase in a burst, and on request sustained, after a warm-up that ends when its times have settled."""
-    typical_us = warm_up(bench)
-    timings = [_watched(bench, lambda: _burst(bench, typical_us))]
-    if not bench.together:
-        timings = [_with_launch(bench, timings[0])]
+def time_states(phase: TimedPhase, *, sustained: bool) -> list[Timing]:
+    """The burst timing, and on request the sustained one, after a warm-up that ends when its times have settled."""
+    typical_us = warm_up(phase)
+    timings = [_with_load(phase, lambda: _burst(phase, typical_us))]
+    if not phase.together:
+        timings = [_with_launch(phase, timings[0])]
     if sustained:
-        timings.append(_watched(bench, lambda: _sustained(bench)))
+        timings.append(_with_load(phase, lambda: _sustained(phase)))
     return timings
 
 
-def warm_up(bench: Bench) -> float:
-    """Run until as many as ALIKE runs agree, past autotuning and the loading of kernels; µs of the fastest of them."""
+def warm_up(phase: TimedPhase) -> float:
+    """Run until ALIKE consecutive runs agree, past autotuning and the loading of kernels; µs of the fastest of them."""
     times: list[float] = []
-    for _ in range(bench.settings.most_warmups):
-        times.append(bench.isolated())
+    for _ in range(phase.settings.most_warmups):
+        times.append(phase.isolated())
         last = times[-ALIKE:]
         apart = math.inf if len(last) < ALIKE else max(last) / max(min(last), 1e-9) - 1
-        if bench.ranks.largest(apart) <= bench.settings.settle_error:
+        if phase.ranks.largest(apart) <= phase.settings.settle_error:
             break
-    return bench.ranks.largest(min(times[-ALIKE:]))
+    return phase.ranks.largest(min(times[-ALIKE:]))
 
 
-def _watched(bench: Bench, work: Callable[[], Timing]) -> Timing:
-    """With the share of the CPU that others took meanwhile."""
+def _with_load(phase: TimedPhase, work: Callable[[], Timing]) -> Timing:
+    """The timing of `work`, with the share of the CPU that other processes took meanwhile."""
     before = read_cpu_clock()
     timing = work()
     after = read_cpu_clock()
-    load = load_of_others(before, after, bench.ranks.total(after.own_s - before.own_s))
-    return replace(timing, other_load=bench.ranks.largest(load))
+    load = load_of_others(before, after, phase.ranks.total(after.own_s - before.own_s))
+    return replace(timing, other_load=phase.ranks.largest(load))
 
 
-def _burst(bench: Bench, typical_us: float) -> Timing:
-    settings = bench.settings
-    # as long a pause as two runs keeps the power low of those that are long themselves
+def _burst(phase: TimedPhase, typical_us: float) -> Timing:
+    settings = phase.settings
+    # a pause of two runs keeps the power low even where runs are long
     pause_s = max(settings.rest_seconds, 2 * typical_us / 1e6)
     times: list[float] = []
     for _ in range(settings.most_batches):
         own_times = []
         for _ in range(settings.burst_repeats):
-            bench.instrument.rest(pause_s)
-            own_times.append(bench.isolated())
-        times += bench.combined(own_times)
+            phase.timer.rest(pause_s)
+            own_times.append(phase.isolated())
+        times += phase.combined(own_times)
         if uncertainty(sorted(times)) <= settings.median_error:
             break
-    return _timing(times, bench.instrument.reading(), "burst")
+    return _timing(times, phase.timer.reading(), "burst")
 
 
-def _with_launch(bench: Bench, burst: Timing) -> Timing:
-    replayed_us = bench.instrument.replayed(bench.as_built, bench.phase)
+def _with_launch(phase: TimedPhase, burst: Timing) -> Timing:
+    replayed_us = phase.timer.replayed(phase.as_built, phase.phase)
     if replayed_us is None:
         return burst
-    return replace(burst, launch_us=max(0.0, burst.median_us - replayed_us / bench.done_per_run))
+    return replace(burst, launch_us=max(0.0, burst.median_us - replayed_us / phase.done_per_run))
 
 
-def _sustained(bench: Bench) -> Timing:
-    settings = bench.settings
-    bench.ranks.barrier()
-    of_one_s = _pace_s(bench)
-    _heat(bench, of_one_s)
-    repeats = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / of_one_s)))
-    reads = [bench.queued() for _ in range(repeats)]
-    reading = bench.instrument.reading()
-    bench.instrument.synchronize()
-    return _timing(bench.combined([read() for read in reads]), reading, "sustained")
+def _sustained(phase: TimedPhase) -> Timing:
+    settings = phase.settings
+    phase.ranks.barrier()
+    pace_s = _pace_s(phase)
+    _heat(phase, pace_s)
+    repeats = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / pace_s)))
+    reads = [phase.queued() for _ in range(repeats)]
+    reading = phase.timer.reading()
+    phase.timer.synchronize()
+    return _timing(phase.combined([read() for read in reads]), reading, "sustained")
 
 
-def _pace_s(bench: Bench) -> float:
+def _pace_s(phase: TimedPhase) -> float:
     """Seconds from one run to the next, back to back, preparation included."""
-    start_s = bench.instrument.now_s()
-    for _ in range(bench.settings.least_repeats):
-        bench.queued()
-    bench.instrument.synchronize()
-    elapsed_s = bench.instrument.now_s() - start_s
-    return max(1e-6, bench.ranks.largest(elapsed_s / bench.settings.least_repeats))
+    start_s = phase.timer.now_s()
+    for _ in range(phase.settings.least_repeats):
+        phase.queued()
+    phase.timer.synchronize()
+    elapsed_s = phase.timer.now_s() - start_s
+    return max(1e-6, phase.ranks.largest(elapsed_s / phase.settings.least_repeats))
 
 
-def _heat(bench: Bench, of_one_s: float) -> None:
-    """Run back to back for the stated time, and on until the clock stays where it is."""
-    slice_s = bench.settings.sustained_seconds / SLICES
-    repeats = max(1, math.ceil(slice_s / of_one_s))
+def _heat(phase: TimedPhase, pace_s: float) -> None:
+    """Run back to back for the stated time, and longer until the clock has settled."""
+    slice_s = phase.settings.sustained_seconds / SLICES
+    repeats = max(1, math.ceil(slice_s / pace_s))
     last: float | None = None
     for done in range(1, int(SLICES * MOST_HEATING) + 1):
         for _ in range(repeats):
-            bench.queued()
-        clock_mhz = bench.instrument.reading().clock_mhz
-        bench.instrument.synchronize()
+            phase.queued()
+        clock_mhz = phase.timer.reading().clock_mhz
+        phase.timer.synchronize()
         moved = abs(clock_mhz / last - 1) if clock_mhz and last else 0.0
         last = clock_mhz
-        if bench.ranks.largest(moved) <= SAME_CLOCK and done * repeats * of_one_s >= bench.settings.sustained_seconds:
+        if phase.ranks.largest(moved) <= SAME_CLOCK and done * repeats * pace_s >= phase.settings.sustained_seconds:
             break
 
 

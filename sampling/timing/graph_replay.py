@@ -1,4 +1,4 @@
-"""A phase captured as a graph and replayed: its time without the host's launching of kernel after kernel."""
+"""Times a phase captured as a graph and replayed, which leaves out the host's launching of its kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def replayed_us(
     flush: Callable[[], None],
     isolated: Callable[[Callable[[], None]], float],
 ) -> float | None:
-    """Median µs of a replay on a cold cache; None for what cannot be captured."""
+    """Median µs of a replay on a cold cache; None if the phase cannot be captured."""
     if phase not in CAPTURED or not isinstance(workload, Forgets):
         return None
     workload.forget()

@@ -1,4 +1,4 @@
-"""Rows that must not be learnt from are marked with the reason, never dropped and never used silently."""
+"""Checks of timed rows: a bad one is kept, marked with the reason, and never used to fit models."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sampling.speed_of_light import physical_bound_us
 from sampling.timing.timer import Timing
 
 MEDIAN_ERROR_LIMIT = 0.15
-"""How uncertain a median may be (relative, 95 %): beyond it a row teaches less than the physics does."""
+"""Largest relative half-width of a median's 95 % interval: beyond it a roofline tells more than the row."""
 
 CPU_TIME_LOAD_LIMIT = 0.60
-"""The same where a thread's own CPU time is counted: others then only cost cache and memory bandwidth."""
+"""Limit of other processes' load where the thread's own CPU time is counted: they then only take cache and bandwidth."""
 
 
 def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster) -> str:
-    """Why the row is not to be trusted; '' for a good one."""
+    """Why the row must not be trusted; '' for a good one."""
     bound_us = physical_bound_us(call, phase, cluster)
     if timing.median_us < bound_us:
         return f"faster than the physical bound: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"

@@ -1,4 +1,4 @@
-"""Clocks for a run on the host; a device has its own (`sampling.timing.gpu_clock`)."""
+"""Clocks for a run on the host; a device has its own timer (`sampling.timing.gpu_timer`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 
 Stopwatch = Callable[[Callable[[], None]], float]
-"""Do the run; µs that it took."""
+"""Does the run; returns its µs."""
 
 
 def wall_stopwatch(run: Callable[[], None]) -> float:
-    """µs by the wall clock: for communication, and compute on several threads."""
+    """µs of wall-clock time, for communication and for compute on several threads."""
     start = time.perf_counter_ns()
     run()
     return (time.perf_counter_ns() - start) / 1e3
 
 
 def thread_stopwatch(run: Callable[[], None]) -> float:
-    """µs of this thread's CPU time: compute on one thread, untouched by preemption."""
+    """µs of this thread's CPU time, for compute on one thread: preemption does not count."""
     start = time.thread_time_ns()
     run()
     return (time.thread_time_ns() - start) / 1e3

@@ -22,7 +22,7 @@ from sampling.torch_work.workload_protocols import Noted, SelfTimed, Workload
 if TYPE_CHECKING:
     import torch
 
-    from sampling.timing.gpu_clock import GpuClock
+    from sampling.timing.gpu_timer import GpuTimer
 
 
 def time_requests(
@@ -107,22 +107,22 @@ class _CallTimer:
         # ranks outside the call's group have no such workload, and go the same way
         self_timed = self.ranks.largest(float(isinstance(workload, SelfTimed))) > 0
         if self.device.type != "cpu" and not self_timed:
-            from sampling.timing.device_states import Bench, time_states
+            from sampling.timing.device_states import TimedPhase, time_states
 
-            bench = Bench(
+            timed = TimedPhase(
                 workload=tolerant,
                 as_built=workload,
                 phase=phase,
-                instrument=self._gpu_clock(),
+                timer=self._gpu_timer(),
                 ranks=self.ranks,
                 together=together,
                 done_per_run=call.DONE_PER_RUN,
                 settings=self.settings,
             )
             # communication draws little power
-            return time_states(bench, sustained=isinstance(call, Operator))
+            return time_states(timed, sustained=isinstance(call, Operator))
         on_cpu = self.device.type == "cpu"
-        chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_clock().isolated
+        chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_timer().isolated
         timing = time_phase(
             tolerant,
             phase,
@@ -134,8 +134,8 @@ class _CallTimer:
         )
         return [timing]
 
-    def _gpu_clock(self) -> GpuClock:
-        return gpu_clock(self.device, self.cluster.gpu.cache_mib * 2**20)
+    def _gpu_timer(self) -> GpuTimer:
+        return gpu_timer(self.device, self.cluster.gpu.cache_mib * 2**20)
 
     def _sample(self, call: Call, phase: Phase, timing: Timing) -> Sample:
         return Sample(
@@ -157,11 +157,11 @@ class _CallTimer:
 
 
 @cache
-def gpu_clock(device: torch.device, cache_bytes: float) -> GpuClock:
-    """The clock of all calls: it holds the buffer that flushes the cache."""
-    from sampling.timing.gpu_clock import GpuClock
+def gpu_timer(device: torch.device, cache_bytes: float) -> GpuTimer:
+    """The timer of all calls: it holds the buffer that flushes the cache."""
+    from sampling.timing.gpu_timer import GpuTimer
 
-    return GpuClock(device, cache_bytes)
+    return GpuTimer(device, cache_bytes)
 
 
 def _free_memory() -> None:

@@ -1,4 +1,4 @@
-"""Timing one phase of a built call: warm-up, repeats, quantiles, and the load of others meanwhile."""
+"""Times one phase of a built call: warm-up, repeats, quantiles, and the load of other processes meanwhile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sampling.torch_work.workload_protocols import Workload
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimerSettings:
-    """How long a phase is timed: a batch of `seconds`, and more of them until the median is known to `median_error`
-    (relative half-width, 95 %). A timing beside other processes' load is tried again, up to `attempts` times.
+    """How long a phase is timed: batches of `seconds`, until the median is known to `median_error` (relative half-width of
+    its 95 % interval). A timing disturbed by other processes is repeated, up to `attempts` times.
 
     On a device: a warm-up of at most `most_warmups` runs, until they agree to `settle_error`; batches of `burst_repeats`
-    with a pause of `rest_seconds` or more before each; then `sustained_seconds` without a pause, and repeats after them.
+    runs, each after a pause of `rest_seconds` or more; then `sustained_seconds` without a pause, and the repeats after them.
     """
 
     warmup_repeats: int = 3
@@ -38,18 +38,18 @@ class TimerSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Median, 10th and 90th percentile of the repeats, the share of the CPU that others took meanwhile,
-    whether the wall clock was read (else the thread's CPU time, or a device's own clock), and the half-width of the
-    median's 95 % interval relative to the median. `state` and what follows it are those of `Sample`.
-    """
+    """Median, 10th and 90th percentile of the repeats, in µs. `state` and the fields after it are those of `Sample`."""
 
     median_us: float
     low_us: float
     high_us: float
     repeats: int
     other_load: float
+    """Share of the CPU that other processes took meanwhile."""
     by_wall: bool
+    """Whether the wall clock was read; else the thread's CPU time, or a device's own clock."""
     median_error: float
+    """Half-width of the median's 95 % interval, relative to the median."""
     state: State = "burst"
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -57,7 +57,7 @@ class Timing:
 
 
 class Ranks(Protocol):
-    """The ranks that time a call together; a lone process is a group of one."""
+    """The ranks that time a call together; a single process is a group of one."""
 
     def barrier(self) -> None: ...
 
@@ -78,10 +78,10 @@ def time_phase(
     done_per_run: int,
     settings: TimerSettings,
 ) -> Timing:
-    """Time `phase` until it is quiet or the attempts are spent; the quietest attempt counts.
+    """Time `phase` until the machine is quiet or the attempts are spent; the quietest attempt counts.
 
-    Ranks start every repeat together. `together` means that one call spans them (its time is the slowest rank's);
-    otherwise each does its own, as busy neighbours, and the mean of their times is taken.
+    Ranks start every repeat together. `together` means that one call spans them, whose time is that of the slowest rank;
+    otherwise each rank runs its own call beside busy neighbours, and the mean of their times is taken.
     """
     best: Timing | None = None
     for _ in range(settings.attempts):
@@ -103,18 +103,18 @@ def _attempt(
     done_per_run: int,
     settings: TimerSettings,
 ) -> Timing:
-    def once() -> float:
+    def repeat() -> float:
         workload.prepare(phase)
         ranks.barrier()
         return stopwatch(lambda: workload.run(phase))
 
-    pilot = [once() for _ in range(settings.warmup_repeats)]
+    pilot = [repeat() for _ in range(settings.warmup_repeats)]
     typical_s = ranks.largest(min(pilot)) / 1e6
     batch = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
     times: list[float] = []
     before = read_cpu_clock()
     for _ in range(settings.most_batches):
-        own_times = [once() for _ in range(batch)]
+        own_times = [repeat() for _ in range(batch)]
         times += combined(own_times, ranks, together, done_per_run)
         if uncertainty(sorted(times)) <= settings.median_error:
             break
@@ -124,7 +124,7 @@ def _attempt(
 
 
 def combined(own_times: list[float], ranks: Ranks, together: bool, done_per_run: int) -> list[float]:
-    """µs of the call in each repeat, from this rank's times and those of the others."""
+    """µs of the call in each repeat, from the times of all ranks."""
     combine = max if together else statistics.fmean
     return [combine(of_ranks) / done_per_run for of_ranks in zip(*ranks.gather(own_times), strict=True)]
 
@@ -144,7 +144,7 @@ def summary(times: list[float], *, other_load: float, by_wall: bool) -> Timing:
 
 
 def uncertainty(times: list[float]) -> float:
-    """Relative half-width of the median's 95 % interval, from order statistics: no shape of noise is assumed."""
+    """Relative half-width of the median's 95 % interval, by order statistics, which assume no shape of the noise."""
     middle, reach = (len(times) - 1) / 2, 0.98 * math.sqrt(len(times))
     low, high = times[max(0, math.floor(middle - reach))], times[min(len(times) - 1, math.ceil(middle + reach))]
     return (high - low) / 2 / max(statistics.median(times), 1e-9)

@@ -9,7 +9,7 @@ import pytest
 
 from sampling.call import Phase
 from sampling.hardware.power import Reading
-from sampling.timing.device_states import Bench, time_states, warm_up
+from sampling.timing.device_states import TimedPhase, time_states, warm_up
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.collectives.agreement import LoneRank
 from sampling.torch_work.workload_protocols import Workload
@@ -46,7 +46,7 @@ class Device:
     def clock_mhz(self) -> float:
         return COLD_MHZ - (COLD_MHZ - HOT_MHZ) * min(1.0, self.heat_s / 0.3)
 
-    def chill(self, workload: Workload) -> None:
+    def flush_caches(self, workload: Workload) -> None:
         self.flushes += 1
 
     def isolated(self, run: Callable[[], None]) -> float:
@@ -77,12 +77,12 @@ class Device:
         return Reading(clock_mhz=self.clock_mhz, power_w=700.0) if self.says else Reading()
 
 
-def bench(device: Device, **changes: object) -> Bench:
-    values = Bench(
+def phase_on(device: Device, **changes: object) -> TimedPhase:
+    values = TimedPhase(
         workload=Workpiece(),
         as_built=Workpiece(),
         phase="forward",
-        instrument=device,
+        timer=device,
         ranks=LoneRank(),
         together=False,
         done_per_run=1,
@@ -92,7 +92,7 @@ def bench(device: Device, **changes: object) -> Bench:
 
 
 def test_a_burst_is_at_the_full_clock_and_a_sustained_row_at_the_one_that_power_allows() -> None:
-    burst, sustained = time_states(bench(Device()), sustained=True)
+    burst, sustained = time_states(phase_on(Device()), sustained=True)
     assert (burst.state, sustained.state) == ("burst", "sustained")
     assert burst.median_us == pytest.approx(RUN_US, rel=0.01)
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.01)
@@ -103,7 +103,7 @@ def test_a_burst_is_at_the_full_clock_and_a_sustained_row_at_the_one_that_power_
 
 def test_a_device_that_says_nothing_is_heated_for_the_stated_time_alone() -> None:
     device = Device(says=False)
-    _, sustained = time_states(bench(device), sustained=True)
+    _, sustained = time_states(phase_on(device), sustained=True)
     assert sustained.clock_mhz is sustained.power_w is None
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.01)
     assert device.now < 2 * SETTINGS.sustained_seconds
@@ -111,42 +111,42 @@ def test_a_device_that_says_nothing_is_heated_for_the_stated_time_alone() -> Non
 
 def test_a_clock_that_still_moves_is_waited_for() -> None:
     device = Device()
-    _, sustained = time_states(bench(device, settings=replace(SETTINGS, sustained_seconds=0.1)), sustained=True)
+    _, sustained = time_states(phase_on(device, settings=replace(SETTINGS, sustained_seconds=0.1)), sustained=True)
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.03)
 
 
 def test_runs_that_load_kernels_do_not_count() -> None:
     device = Device(slow_runs=8)
-    assert warm_up(bench(device)) == pytest.approx(RUN_US, rel=0.1)
-    (burst,) = time_states(bench(Device(slow_runs=8)), sustained=False)
+    assert warm_up(phase_on(device)) == pytest.approx(RUN_US, rel=0.1)
+    (burst,) = time_states(phase_on(Device(slow_runs=8)), sustained=False)
     assert burst.high_us == pytest.approx(RUN_US, rel=0.1)
 
 
 def test_a_warm_up_that_never_settles_ends() -> None:
     work = Workpiece()
-    warm_up(bench(Device(), workload=work, settings=replace(SETTINGS, settle_error=-1.0)))
+    warm_up(phase_on(Device(), workload=work, settings=replace(SETTINGS, settle_error=-1.0)))
     assert work.runs == SETTINGS.most_warmups
 
 
 def test_every_timed_run_finds_a_cold_cache_and_every_burst_a_rested_device() -> None:
     device, work = Device(), Workpiece()
-    (burst,) = time_states(bench(device, workload=work), sustained=False)
+    (burst,) = time_states(phase_on(device, workload=work), sustained=False)
     assert device.flushes == work.runs
     assert device.rests == burst.repeats
 
 
 @pytest.mark.parametrize(("replay_us", "launch_us"), [(900.0, 100.0), (1100.0, 0.0), (None, None)])
 def test_what_launching_costs_is_what_a_replay_saves(replay_us: float | None, launch_us: float | None) -> None:
-    burst, sustained = time_states(bench(Device(replay_us=replay_us)), sustained=True)
+    burst, sustained = time_states(phase_on(Device(replay_us=replay_us)), sustained=True)
     assert sustained.launch_us is None
     assert burst.launch_us == (None if launch_us is None else pytest.approx(launch_us, abs=20))
 
 
 def test_a_call_of_the_group_is_not_captured() -> None:
-    (burst,) = time_states(bench(Device(replay_us=900.0), together=True), sustained=False)
+    (burst,) = time_states(phase_on(Device(replay_us=900.0), together=True), sustained=False)
     assert burst.launch_us is None
 
 
 def test_a_run_that_does_the_call_several_times_is_divided() -> None:
-    for timing in time_states(bench(Device(), done_per_run=4), sustained=True):
+    for timing in time_states(phase_on(Device(), done_per_run=4), sustained=True):
         assert timing.median_us == pytest.approx(RUN_US / 4, rel=0.25)

@@ -1,4 +1,4 @@
-"""Timing on a CUDA or HIP device: events on its stream, a cache that is flushed, the device's own readings."""
+"""Times runs on a CUDA or HIP device: by events on its stream, with cold caches, and with readings of the device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sampling.timing.graph_replay import replayed_us
 from sampling.torch_work.workload_protocols import Rotates, Workload
 
 FLUSH_FACTOR = 2.0
-"""Size of what is written to flush a cache, over the cache's own."""
+"""Bytes written to flush a cache, as a multiple of its size."""
 
 
-class GpuClock:
-    """The `Instrument` of a device whose last-level cache holds `cache_bytes`, or more if the driver says so."""
+class GpuTimer:
+    """The `DeviceTimer` of a GPU whose last-level cache holds `cache_bytes`, or more if the driver says so."""
 
     def __init__(self, device: torch.device, cache_bytes: float) -> None:
         self._device = device
@@ -25,7 +25,7 @@ class GpuClock:
         self._scratch = torch.empty(int(FLUSH_FACTOR * self._cache_bytes), dtype=torch.int8, device=device)
         self._fill = 0
 
-    def chill(self, workload: Workload) -> None:
+    def flush_caches(self, workload: Workload) -> None:
         if not (isinstance(workload, Rotates) and workload.rotates_through(self._cache_bytes)):
             self._flush()
 

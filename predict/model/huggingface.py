@@ -130,7 +130,7 @@ def _text_decoder(given: Mapping[Any, Any], family: Family) -> tuple[list[Fault]
 def _read_decoder(given: Mapping[Any, Any], family: Family, *, name: str) -> ModelReading:
     values, faults = own_names(given, family)
     faults += refused(_named(values), family)
-    shape = {key: value for key, value in values.items() if not _is_no_size(key, family)}
+    shape = {key: value for key, value in values.items() if not _is_not_a_size(key, family)}
     sound, more = check(shape, list(family.keys.values()), also_known=(*OTHER_NAMES, *family.reads()))
     fields = _fields(sound, family, values)
     layers = read_layers(family, fields, values) if _tell_layers_apart(fields, family) else None
@@ -162,7 +162,7 @@ def _is_of_model(field: str) -> bool:
     return "." not in field and field != "activation"
 
 
-def _is_no_size(key: Any, family: Family) -> bool:
+def _is_not_a_size(key: Any, family: Family) -> bool:
     """Whether a key is not a size of the model: it is judged as a feature or with the layers, or changes no cost."""
     return isinstance(key, str) and key not in family.names() and (key in family.reads() or _costs_nothing(key))
 

@@ -25,23 +25,24 @@ def split_layers(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
     if plan.layout:
         return _explicit(plan.layout, layers, stages)
     if plan.first_stage_layers or plan.last_stage_layers:
-        return _with_ends(layers, stages, plan)
-    ends = plan.count_embedding + plan.count_loss
-    if not ends or stages == 1:
+        return _by_first_and_last_rank(layers, stages, plan)
+    counted = plan.count_embedding + plan.count_loss
+    if not counted or stages == 1:
         return layers_of_stages(layers, stages)
-    shares = list(layers_of_stages(layers + ends, stages))
+    shares = list(layers_of_stages(layers + counted, stages))
     shares[0] -= plan.count_embedding
     shares[-1] -= plan.count_loss
     if min(shares) < 0:
         raise ConfigError(
-            f"plan.count_loss: {plan.count_embedding} for the embedding and {plan.count_loss} for the loss leave an end stage "
-            f"less than no layers of {layers + ends} over {stages} stages; lower them, or take fewer stages"
+            f"plan.count_loss: {plan.count_embedding} for the embedding and {plan.count_loss} for the loss exceed the first or "
+            f"last stage's share of {layers + counted} over {stages} stages; lower them, or take fewer stages"
         )
     return tuple(shares)
 
 
-def _with_ends(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
-    """Megatron's `decoder_first_pipeline_num_layers` and `…_last_…`: of a pipeline rank, over its chunks."""
+def _by_first_and_last_rank(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
+    """The split by Megatron's `decoder_first_pipeline_num_layers` and `…_last_…`, which count a pipeline rank's layers over
+    all its chunks."""
     ranks = plan.pp
     chunks = stages // ranks
     given = {0: plan.first_stage_layers, ranks - 1: plan.last_stage_layers}
@@ -79,7 +80,7 @@ def _numbers(layout: str) -> list[int]:
 
 
 def _letters(layout: str) -> list[int]:
-    """`Et*4|(t*4|)*14tmL`: letters of a stage, `|` between stages, `*N` for N of a letter or a bracket."""
+    """Layers of each stage in `Et*4|(t*4|)*14tmL`: letters of a stage, `|` between stages, `*N` repeats a letter or bracket."""
     text = _repeated(layout.replace(" ", "").replace(",", ""), layout)
     if foreign := set(text) - {EMBEDDING, LAYER, MORE_TOKENS, LOSS, "|"}:
         raise ConfigError(
@@ -101,7 +102,7 @@ def _letters(layout: str) -> list[int]:
 
 
 def _repeated(text: str, layout: str) -> str:
-    """Brackets and letters with their `*N` written out."""
+    """The text with its `*N` of brackets and letters written out."""
     pattern = re.compile(r"\(([^()]*)\)(?:\*(\d+))?|([A-Za-z|])\*(\d+)")
     while found := pattern.search(text):
         inner, times = (found[1], found[2] or "1") if found[3] is None else (found[3], found[4])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
-from regressors.models.candidates import SEED
+from regressors.models.candidates import RANDOM_STATE
 from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import squared_distances
 from regressors.models.time_model import correction_inputs
@@ -150,7 +150,9 @@ def ask_committee(timed: Timed, untimed: Untimed) -> Opinion:
     terms, features = (np.concatenate([getattr(timed, part), getattr(untimed, part)]) for part in ("terms", "features"))
     inputs = correction_inputs(base, terms, features)
     ratio = np.log(timed.time_us / base.time_us(timed.terms))
-    forest = ExtraTreesRegressor(n_estimators=MEMBERS, random_state=SEED, n_jobs=1).fit(inputs[: len(timed)], ratio)
+    forest = ExtraTreesRegressor(n_estimators=MEMBERS, random_state=RANDOM_STATE, n_jobs=1).fit(
+        inputs[: len(timed)], ratio
+    )
     deviation = inputs.std(axis=0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(inputs).max(axis=0))
     weight = forest.feature_importances_**IMPORTANCE_POWER

@@ -1,6 +1,6 @@
-"""The fitted models of a profile as one file, `bank.npz`: a JSON header over pools of numbers. It holds no code.
+"""The fitted models of a profile as one file, `bank.npz`: a JSON header and pools of numbers, no code.
 
-Few pools instead of an array a member keep loading fast, whatever the number of models.
+A few pools instead of one file member per array keep loading fast, whatever the number of models.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from regressors.models.time_model import TimeModel
 from regressors.models.trees import FlatTrees
 from regressors.uncertainty.intervals import Domain, Intervals
 from regressors.uncertainty.novelty import Novelty
-from regressors.uncertainty.sampled_times import MeasuredTable
+from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
 from sampling.files.disk import replacing
 
-FORMAT = 2
+FORMAT = 3
 FILE = "bank.npz"
 HEADER = "header"
 LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
@@ -40,7 +40,7 @@ KINDS = {cls: name for name, cls in LEARNT.items()}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """An opened `bank.npz`. `facts` are the profile, the date of the fit, the samples' manifest, the hardware digests."""
+    """An opened `bank.npz`. `facts`: the profile, the date of the fit, the samples' manifest, the hardware digests."""
 
     path: Path
     facts: Mapping[str, Any]
@@ -58,12 +58,12 @@ class Artifact:
             intervals=unpack(Intervals, record["intervals"], self.pools),
             domain=unpack(Domain, record["domain"], self.pools),
             novelty=unpack(Novelty, record["novelty"], self.pools),
-            measured=unpack(MeasuredTable, record["measured"], self.pools),
+            sampled_times=unpack(SampledTimes, record["sampled_times"], self.pools),
             donor=Donor(schema=_schema(donor["schema"]), model=self._model(donor)) if donor else None,
         )
 
     def donor(self, key: ModelKey) -> Donor | None:
-        """The model of an operator, to be lent to another device's; None where there is none, or it was lent one itself."""
+        """An operator's model as a donor; None if there is no model, or if it was fitted with a donor itself."""
         record = self.records.get(key)
         if record is None or record["donor"]:
             return None
@@ -73,7 +73,7 @@ class Artifact:
         return TimeModel(
             candidate=record["candidate"],
             base=unpack(Roofline, record["base"], self.pools),
-            learnt=tuple(unpack(LEARNT[part["kind"]], part["fields"], self.pools) for part in record["learnt"]),
+            learnt=tuple(unpack(LEARNT[learnt["kind"]], learnt["fields"], self.pools) for learnt in record["learnt"]),
         )
 
     def error(self, what: str) -> SamplesError:
@@ -81,7 +81,7 @@ class Artifact:
 
 
 def save(directory: Path, operators: Sequence[FittedOperator], facts: Mapping[str, Any]) -> Path:
-    """Write `directory/bank.npz` in one step; `facts` must be JSON."""
+    """Write `directory/bank.npz` atomically; `facts` must be JSON."""
     pools = Pools()
     records = [_record(operator, pools) for operator in operators]
     header = json.dumps({"format": FORMAT, "facts": facts, "operators": records}).encode()
@@ -93,7 +93,7 @@ def save(directory: Path, operators: Sequence[FittedOperator], facts: Mapping[st
 
 
 def load(directory: Path) -> Artifact:
-    """Open `directory/bank.npz`; SamplesError names the file and the command that mends it."""
+    """Open `directory/bank.npz`; a SamplesError names the file and the command that makes it anew."""
     path = directory / FILE
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -106,7 +106,7 @@ def load(directory: Path) -> Artifact:
     except FileNotFoundError:
         raise _error(path, "does not exist") from None
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise _error(path, f"is truncated or no regressor file ({error})") from None
+        raise _error(path, f"is truncated or not a regressor file ({error})") from None
     for key, record in records.items():
         if _schema(record["schema"]).digest != record["schema"]["digest"]:
             raise _error(path, f"the feature names of {key} do not match their digest")
@@ -121,7 +121,7 @@ def _record(operator: FittedOperator, pools: Pools) -> dict[str, Any]:
         "intervals": pools.pack(operator.intervals),
         "domain": pools.pack(operator.domain),
         "novelty": pools.pack(operator.novelty),
-        "measured": pools.pack(operator.measured),
+        "sampled_times": pools.pack(operator.sampled_times),
         "donor": _packed(donor.schema, donor.model, pools) if donor else None,
     }
 
@@ -136,7 +136,7 @@ def _packed(schema: Schema, model: TimeModel, pools: Pools) -> dict[str, Any]:
         },
         "candidate": model.candidate,
         "base": pools.pack(model.base),
-        "learnt": [{"kind": KINDS[type(part)], "fields": pools.pack(part)} for part in model.learnt],
+        "learnt": [{"kind": KINDS[type(learnt)], "fields": pools.pack(learnt)} for learnt in model.learnt],
     }
 
 

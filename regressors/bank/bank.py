@@ -1,4 +1,4 @@
-"""The regressor bank: times of many calls at once, from the fitted models of one profile. Needs numpy alone."""
+"""The regressor bank: times of many calls at once from the fitted models of one profile. Needs only numpy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Answers: TypeAlias = dict[Asked, Times | None]
 
 
 class Bank:
-    """Answers are remembered per cluster, and a model is unpacked when it is first asked."""
+    """The models of a profile. Times are cached per cluster, and a model is unpacked when it is first used."""
 
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact
         self._operators: dict[ModelKey, FittedOperator] = {}
-        self._memories: list[tuple[Cluster, Answers]] = []
+        self._caches: list[tuple[Cluster, Answers]] = []
 
     @classmethod
     def load(cls, directory: Path) -> Bank:
-        """Open `data/regressors/<profile>`; SamplesError if it is missing, damaged or of another version."""
+        """Open `data/regressors/<profile>`; SamplesError if it is missing, damaged or of another format."""
         return cls(load(directory))
 
     @property
@@ -44,31 +44,31 @@ class Bank:
         return frozenset(self._artifact.records)
 
     def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
-        """The time of each call and phase on a rank of `cluster`; None where no model answers.
+        """The time of each call and phase on a rank of `cluster`; None for calls without a model.
 
-        That is where no such call, phase and thread count was sampled, or only calls of other parts (a layer on one rank
-        says nothing of its collectives on two). On a cluster whose stated peaks differ from the profile's, the models
-        scale with the peaks, samples are not used, intervals are wider, and the source is `transferred`. Raises SamplesError if an operator's
-        features changed since the fit.
+        There is no model if the call, phase and thread count were not sampled, or only with other roofline terms (a layer on
+        one rank says nothing about its collectives on two). On a cluster whose stated peaks differ from the profile's, the
+        models scale with the peaks, sampled times are not used, intervals are wider, and the source is `transferred`.
+        Raises SamplesError if an operator's features changed since the fit.
         """
-        memory = self._memory(cluster)
+        cache = self._cache(cluster)
         fresh: dict[ModelKey, list[Asked]] = {}
         for asked in calls:
-            if asked not in memory:
-                memory[asked] = None
+            if asked not in cache:
+                cache[asked] = None
                 call, phase = asked
                 fresh.setdefault(ModelKey(call.NAME, phase, cluster.threads), []).append(asked)
         for key, group in fresh.items():
             if key in self._artifact.records:
                 try:
-                    self._answer(key, group, cluster, memory)
+                    self._answer(key, group, cluster, cache)
                 except SamplesError as error:
                     for asked in group:
-                        del memory[asked]
+                        del cache[asked]
                     raise self._artifact.error(f"{key}: {error}") from None
-        return [memory[asked] for asked in calls]
+        return [cache[asked] for asked in calls]
 
-    def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster, memory: Answers) -> None:
+    def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster, cache: Answers) -> None:
         operator = self._operator(key)
         calls = [call for call, _ in group]
         priced = dict(zip(group, price_all(calls, key.phase, cluster), strict=True))
@@ -80,13 +80,13 @@ class Bank:
         elsewhere = self._elsewhere(key.threads, type(calls[0]), cluster)
         predicted = operator.predict([priced[asked] for asked in known], elsewhere=elsewhere)
         if elsewhere:
-            memory.update(zip(known, predicted, strict=True))
+            cache.update(zip(known, predicted, strict=True))
             return
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
-        memory.update({asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)})
+        cache.update({asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)})
 
     def _elsewhere(self, threads: int, kind: type[Call], cluster: Cluster) -> float:
-        """The half-width that being on another device than the sampled one adds to a kind of call; 0 on one of the same peaks."""
+        """Half-width added on another device than the sampled one; 0 if the peaks that the kind depends on are the same."""
         facts = self._artifact.facts
         if same_hardware(kind, facts["hardware"].get(str(threads), ""), hardware_digest(cluster)):
             return 0.0
@@ -97,9 +97,9 @@ class Bank:
             self._operators[key] = self._artifact.operator(key)
         return self._operators[key]
 
-    def _memory(self, cluster: Cluster) -> Answers:
-        for known, memory in self._memories:
+    def _cache(self, cluster: Cluster) -> Answers:
+        for known, cache in self._caches:
             if known is cluster or known == cluster:
-                return memory
-        self._memories.append((cluster, {}))
-        return self._memories[-1][1]
+                return cache
+        self._caches.append((cluster, {}))
+        return self._caches[-1][1]

@@ -1,4 +1,4 @@
-"""A fitted operator: everything that a look-up needs, and the look-up itself."""
+"""A fitted operator: its model, its intervals and its sampled times, and predictions from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from regressors.features.schema import Schema
 from regressors.models.time_model import TimeModel
 from regressors.uncertainty.intervals import Domain, Intervals
 from regressors.uncertainty.novelty import Novelty
-from regressors.uncertainty.sampled_times import MeasuredTable
+from regressors.uncertainty.sampled_times import SampledTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Predictions [calls]: the median, the half-width of its 90 % interval in log time, whether among the samples."""
+    """Predictions [calls]: median, half-width of the 90 % interval in log time, and whether the call is in the domain."""
 
     median_us: Floats
     half_width: Floats
@@ -30,7 +30,7 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedOperator:
-    """A model of one (call name, phase, threads) with what says how far to trust it."""
+    """The model of one (call name, phase, threads) and what its intervals are computed from."""
 
     key: ModelKey
     schema: Schema
@@ -38,13 +38,13 @@ class FittedOperator:
     intervals: Intervals
     domain: Domain
     novelty: Novelty
-    measured: MeasuredTable
+    sampled_times: SampledTimes
     donor: Donor | None = None
 
     def predict(self, priced: Sequence[Priced], *, elsewhere: float = 0.0) -> list[Times]:
-        """Times by the model alone; raises SamplesError for columns it was not fitted on.
+        """Times from the model alone; SamplesError for columns that it was not fitted to.
 
-        `elsewhere` is the half-width that another device than the sampled one adds, at whose peaks the calls were priced.
+        `elsewhere` is the half-width added if the calls were priced for another device than the sampled one; 0 if not.
         """
         if self.donor:
             priced = self.donor.lend(priced)
@@ -65,7 +65,7 @@ class FittedOperator:
         ]
 
     def columns(self, terms: Floats, features: Floats, codes: Floats, *, elsewhere: float = 0.0) -> Columns:
-        """The same from the rows of a matrix each: terms, features and codes [calls, …]."""
+        """`predict` from matrices: terms, features and codes [calls, …]."""
         octaves = self.domain.octaves_beyond(self.model.base.time_us(terms))
         new = self.novelty.half_width(codes)
         inside = self.domain.contains(terms, features) & ~self.novelty.beyond_range(codes)
@@ -73,8 +73,8 @@ class FittedOperator:
         return Columns(median_us=self.model.time_us(terms, features), half_width=half_width, inside=inside)
 
     def look_up(self, shapes: Sequence[int]) -> list[Times | None]:
-        """Times of the shapes (digests) that were themselves sampled, None for the others."""
-        table = self.measured
+        """Times of the shapes (digests) that were sampled themselves; None for the others."""
+        table = self.sampled_times
         wanted: NDArray[np.uint64] = np.array(shapes, dtype=np.uint64)
         place = np.minimum(np.searchsorted(table.shape, wanted), len(table.shape) - 1)
         return [

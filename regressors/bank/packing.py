@@ -1,4 +1,4 @@
-"""Flat dataclasses of numbers and arrays as JSON records over pools of numbers, one pool a type."""
+"""Flat dataclasses of numbers and arrays as JSON records that refer to pools of numbers, one pool per dtype."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class Pools:
-    """Collects arrays into one contiguous pool a dtype."""
+    """Collects arrays into one contiguous pool per dtype."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[NDArray[Any]]] = {}
+        self._arrays: dict[str, list[NDArray[Any]]] = {}
         self._sizes: dict[str, int] = {}
 
     def pack(self, instance: Any) -> dict[str, Any]:
-        """Scalars stay; an array becomes [dtype, start, shape]. Fields must be numbers, strings or arrays."""
+        """The instance as a record: scalars unchanged, an array as [dtype, start, shape]. Fields: numbers, strings, arrays."""
         record = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
         return {name: self._add(value) if isinstance(value, np.ndarray) else value for name, value in record.items()}
 
     def _add(self, array: NDArray[Any]) -> list[Any]:
         dtype = array.dtype.str
         start = self._sizes.get(dtype, 0)
-        self._parts.setdefault(dtype, []).append(array.reshape(-1))
+        self._arrays.setdefault(dtype, []).append(array.reshape(-1))
         self._sizes[dtype] = start + array.size
         return [dtype, start, list(array.shape)]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {dtype: np.concatenate(parts) for dtype, parts in self._parts.items()}
+        return {dtype: np.concatenate(parts) for dtype, parts in self._arrays.items()}
 
 
 def unpack(cls: type[T], record: Mapping[str, Any], pools: Mapping[str, NDArray[Any]]) -> T:

@@ -1,4 +1,4 @@
-"""A time is never a bare float: where it came from and how far to trust it ride along."""
+"""A predicted time with its interval and its source."""
 
 from __future__ import annotations
 

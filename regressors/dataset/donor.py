@@ -1,7 +1,7 @@
-"""What a model of another device knows, lent to the model of this one.
+"""A donor: the model of the same operator on another device, whose times help to fit this device's model.
 
-The donor's time, priced at this device's peaks, joins the roofline terms. Where the devices are alike the fit takes it as
-it is and a few hundred rows correct it; where they are not, the fit gives it no weight.
+The donor's time, computed with this device's peaks, becomes one of the roofline terms. If the devices are alike, the fit
+adopts it and a few hundred rows correct it; if they are not, the fit gives it no weight.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from regressors.models.time_model import TimeModel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Donor:
-    """The model of the same operator on another device, and the columns it looks at."""
+    """A time model and its columns."""
 
     schema: Schema
     model: TimeModel
 
     def lend(self, priced: Sequence[Priced]) -> list[Priced]:
-        """The calls with the donor's time among their terms; SamplesError for calls whose columns it does not know."""
+        """The calls with the donor's time among their terms; SamplesError for calls whose columns the donor lacks."""
         times_us = self.model.time_us(*self.schema.matrices(priced)).tolist()
         return [row._replace(terms={**row.terms, LENT: time_us}) for row, time_us in zip(priced, times_us, strict=True)]
 
@@ -32,4 +32,4 @@ Donors: TypeAlias = Callable[[ModelKey], Donor | None]
 
 
 def no_donor(key: ModelKey) -> None:
-    """For a profile that stands by itself."""
+    """The donors of a profile that is fitted by itself."""

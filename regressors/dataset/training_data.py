@@ -1,4 +1,4 @@
-"""Stored samples as training data: one table of numbers a model, which is one a call name, phase and thread count."""
+"""Stored samples as training data: one table of numbers per model, that is per call name, phase and thread count."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DECILE_DEVIATIONS = 1.2816
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingData:
-    """The good samples of one model, a row each.
+    """The good samples of one model, one row each.
 
     `terms` [rows, terms] and `features` [rows, features] follow `schema`; `spread_below` and `spread_above` are the log
-    standard deviations of the repeats on either side of their median `time_us`; equal `shape` digests are the same call.
-    `codes` [rows, fields] are the calls' own fields as numbers; `fields` says of each whether it is one.
+    standard deviations of the repeats on either side of their median `time_us`; rows with equal `shape` digests are the
+    same call. `codes` [rows, fields] are the calls' own fields as numbers; `fields` tells for each whether it is a number.
     """
 
     key: ModelKey
@@ -59,7 +59,7 @@ class TrainingData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """Everything to learn from one profile. `hardware` has the digest of the peaks by thread count."""
+    """All training data of one profile. `hardware` maps a thread count to the digest of the peaks."""
 
     operators: Sequence[TrainingData]
     hardware: Mapping[int, str]
@@ -69,7 +69,7 @@ class Profile:
 
 
 def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
-    """Read `data/samples/<profile>`; SamplesError if it is missing, or holds no good row."""
+    """Read `data/samples/<profile>`; SamplesError if it is missing or has no good row."""
     manifest = read_manifest(directory)
 
     @cache
@@ -97,7 +97,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
 
 
 def in_one_state(samples: Sequence[Sample]) -> list[Sample]:
-    """Without the bursts of what was also timed in the sustained state, in which a training run keeps a device."""
+    """The samples without bursts of calls that were also timed in the sustained state, in which training keeps a device."""
     sustained = {_timed(sample) for sample in samples if sample.state == "sustained"}
     return [sample for sample in samples if sample.state == "sustained" or _timed(sample) not in sustained]
 
@@ -107,7 +107,7 @@ def _timed(sample: Sample) -> tuple[Call, Phase, int, int]:
 
 
 def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no_donor) -> list[TrainingData]:
-    """Group samples by model, sorted by its key; each sample comes with the machine on which it was taken."""
+    """One table per model, sorted by key; each sample comes with the machine it was taken on."""
     groups: dict[ModelKey, list[tuple[Sample, Cluster]]] = {}
     for sample, cluster in samples:
         _reject_impossible(sample)
@@ -130,16 +130,16 @@ def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]], donor: Don
         try:
             priced = donor.lend(priced)
         except SamplesError:
-            # its samples lacked a kind of call that is among these: this operator stands by itself
+            # the donor was fitted without a kind of call that is among these: fit this operator without a donor
             donor = None
     schema = schema_of(priced)
     terms, features = schema.matrices(priced)
     if not (np.isfinite(terms).all() and np.isfinite(features).all() and (terms >= 0).all()):
         raise SamplesError(
-            f"{key}: terms and features must be finite, and terms not negative; mend them in the operator"
+            f"{key}: terms and features must be finite and terms not negative; correct them in the operator"
         )
     low, time_us, high = (
-        np.array([getattr(sample, part) for sample in samples]) for part in ("low_us", "time_us", "high_us")
+        np.array([getattr(sample, name) for sample in samples]) for name in ("low_us", "time_us", "high_us")
     )
     return TrainingData(
         key=key,

@@ -1,4 +1,4 @@
-"""Digests: which device was sampled, which call was timed, and which rows of numbers are alike."""
+"""Digests that identify a device's peaks, a timed call, and rows of numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
 
-SAID_BEFORE = "group_nodes"
-"""The field whose default digests hold: rows were stored with it before defaults were left out."""
+ALWAYS_INCLUDED = "group_nodes"
+"""Field that digests include even at its default: it was stored before defaults were omitted."""
 
 
 def hardware_digest(cluster: Cluster) -> str:
-    """Identifies the stated peaks that terms and features are computed from: the device's, a hyphen, its links'."""
+    """Digest of the stated peaks that terms and features are computed from: DEVICE-LINKS."""
     gpu = cluster.gpu
     device = [
         sorted(gpu.peak_tflops.items()),
@@ -36,8 +36,10 @@ def hardware_digest(cluster: Cluster) -> str:
 
 
 def same_hardware(kind: type[Call], sampled: str, digest: str) -> bool:
-    """Whether what a kind of call depends on is alike in two digests: links alone for collectives, the device for operators,
-    both for cells, which may have a group's communication inside."""
+    """Whether two hardware digests agree in what a kind of call depends on.
+
+    Collectives depend on the links, operators on the device, cells on both: they may contain communication.
+    """
     if sampled == digest:
         return True
     device, _, links = sampled.partition("-")
@@ -49,22 +51,22 @@ def same_hardware(kind: type[Call], sampled: str, digest: str) -> bool:
 
 @cache
 def _defaults(kind: type[Call]) -> Mapping[str, int | bool | str]:
-    """The defaults of a call's fields that digests leave out."""
+    """Defaults of the fields that digests omit at their default."""
     return {
         field.name: field.default
         for field in fields(kind)
-        if field.default is not MISSING and field.name != SAID_BEFORE
+        if field.default is not MISSING and field.name != ALWAYS_INCLUDED
     }
 
 
 def shape_digest(call: Call, phase: Phase, threads: int) -> int:
     """A 64-bit key of what was timed, equal on every machine and Python.
 
-    A field with its default says nothing and is left out, so that it may be younger than the samples.
+    Fields at their default are omitted, so that a field can be added without invalidating stored samples.
     """
-    unsaid = _defaults(type(call))
-    said = sorted((name, value) for name, value in call.fields().items() if unsaid.get(name) != value)
-    text = json.dumps([call.NAME, phase, threads, said])
+    defaults = _defaults(type(call))
+    fields_set = sorted((name, value) for name, value in call.fields().items() if defaults.get(name) != value)
+    text = json.dumps([call.NAME, phase, threads, fields_set])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

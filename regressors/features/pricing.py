@@ -1,4 +1,4 @@
-"""From calls to numbers: the columns a time model looks at, by name, and a digest that notices when they change."""
+"""Calls as numbers: the roofline terms and features that a time model takes, and the call's own fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sampling.call import Call, Phase, field_names
 from sampling.hardware.cluster import Cluster
 
 MANY_CALLS = 64
-"""From here on, calls of a kind are priced at once: for fewer, arrays cost more than they save."""
+"""Calls of a kind from which on they are priced at once: for fewer, arrays cost more than they save."""
 
 
 class Priced(NamedTuple):
-    """What a time model needs of a call: its roofline terms, its features, and its own fields as numbers."""
+    """The inputs of a time model for one call: roofline terms (µs at peak), features, and the call's fields as numbers."""
 
     terms: Mapping[str, float]
     features: Mapping[str, float]
@@ -25,7 +25,7 @@ class Priced(NamedTuple):
 
 
 class ModelKey(NamedTuple):
-    """What one model answers for. `threads` are a rank's CPU threads, 0 on a GPU."""
+    """The calls that one model predicts. `threads` are the CPU threads per rank, 0 on a GPU."""
 
     name: str
     phase: Phase
@@ -40,7 +40,7 @@ def price(call: Call, phase: Phase, cluster: Cluster) -> Priced:
 
 
 def price_all(calls: Sequence[Call], phase: Phase, cluster: Cluster) -> list[Priced]:
-    """The same of many calls of one kind: of MANY_CALLS and more at once, where the kind allows it."""
+    """`price` for calls of one kind; MANY_CALLS and more are priced at once, if the kind declares its COLUMNS."""
     if len(calls) < MANY_CALLS or not type(calls[0]).COLUMNS:
         return [price(call, phase, cluster) for call in calls]
     alike: dict[tuple[Any, ...], list[int]] = {}
@@ -54,13 +54,13 @@ def price_all(calls: Sequence[Call], phase: Phase, cluster: Cluster) -> list[Pri
 
 
 def _price_columns(calls: Sequence[Call], phase: Phase, cluster: Cluster) -> Iterator[Priced]:
-    """Of calls that differ in their COLUMNS alone."""
+    """Price calls that differ only in the fields named in COLUMNS."""
     first = calls[0]
     arrays = {name: np.array([getattr(call, name) for call in calls]) for name in first.COLUMNS}
     column = type(first)(**{**first.fields(), **arrays})
     coded = {name: arrays[name] if name in arrays else _code(value) for name, value in first.fields().items()}
     terms, features = column.terms(phase, cluster), column.features(phase, cluster)
-    rows = (_rows(part, len(calls)) for part in (terms, features, coded))
+    rows = (_rows(columns, len(calls)) for columns in (terms, features, coded))
     for term_row, feature_row, code_row in zip(*rows, strict=True):
         yield Priced(
             dict(zip(terms, term_row, strict=True)), dict(zip(features, feature_row, strict=True)), tuple(code_row)
@@ -76,7 +76,7 @@ def _rows(columns: Mapping[str, Any], count: int) -> list[list[float]]:
 
 
 def codes(call: Call) -> tuple[float, ...]:
-    """The call's fields as numbers, in the order of their declaration; words by a digest."""
+    """The call's fields as numbers, in order of declaration; a string becomes a digest of it."""
     return tuple(_code(value) for value in call.fields().values())
 
 

@@ -16,16 +16,16 @@ from regressors.features.pricing import Priced
 from sampling.errors import SamplesError
 
 LENT = "lent"
-"""The term that is the time by the model of another device."""
+"""Name of the term that is the donor's time: see `regressors.dataset.donor`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schema:
     """The columns of one model: roofline terms (µs at peak) and features, each in a fixed order.
 
-    `absent` holds the columns that only some calls have, and what stands in where one lacks them: 0 µs for a term, the
-    least value sampled for a feature (a layer on one rank has no time on the wire). Of the kinds of a call, such as
-    `kernel=triton`, the one sampled most stands in for a call that names none; one never sampled is no kind at all.
+    `absent` maps the columns that only some calls have to their default: 0 µs for a term, the least sampled value for a
+    feature (a layer on one rank has no communication time). For kinds such as `kernel=triton`, the default is the kind
+    sampled most; a kind that was never sampled has no column.
     """
 
     terms: tuple[str, ...]
@@ -39,7 +39,7 @@ class Schema:
         return hashlib.sha256(names.encode()).hexdigest()[:16]
 
     def has_terms_of(self, priced: Priced) -> bool:
-        """Whether calls with just these roofline terms were sampled; a layer over ranks has more than one on a single rank."""
+        """Whether calls with exactly these roofline terms were sampled: a layer has more terms on several ranks than on one."""
         return not self._faults(tuple(name for name in self.terms if name != LENT), priced.terms)
 
     def matrices(self, priced: Sequence[Priced]) -> tuple[Floats, Floats]:
@@ -58,7 +58,7 @@ class Schema:
         )
 
     def _with_kinds(self, features: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, float]:
-        """A call that says of what kind it is, is of no other."""
+        """The features with 0 for the other values of each kind that the call names."""
         if not kinds:
             return features
         said = {kind_of(name) for name in features}

@@ -17,7 +17,7 @@ from regressors.uncertainty.sampled_times import tabulate
 
 
 def fit_operator(data: TrainingData) -> tuple[FittedOperator, HeldOut]:
-    """The candidate with the least held-out errors, fitted on all rows, its intervals from those errors; and the errors."""
+    """The best candidate fitted to all rows, with intervals from its held-out errors; and those errors."""
     errors = compare(data)
     candidate = choose(errors)
     return _fit_candidate(data, candidate, errors[candidate]), errors[candidate]
@@ -27,8 +27,8 @@ def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut) -> Fit
     # one kind of correction errs as the mean of all does where values are new, and is fitted in half the time
     kind = BOOSTED if candidate == BLEND else candidate
 
-    def errors_of(fitted: Mask, held: Mask) -> Floats:
-        return held_out_errors([kind], data, fitted, held)[kind]
+    def errors_of(fitted: Mask, unseen: Mask) -> Floats:
+        return held_out_errors([kind], data, fitted, unseen)[kind]
 
     model = fit_rows(candidate, data, np.ones(len(data), dtype=np.bool_))
     novelty = learn_novelty(tuple(data.fields), tuple(data.fields.values()), data.codes, errors_of)
@@ -41,16 +41,16 @@ def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut) -> Fit
         domain=learn_domain(data.terms, data.features, model.base.time_us(data.terms)),
         novelty=novelty,
         donor=data.donor,
-        measured=tabulate(data, held_out.unseen, intervals.inside),
+        sampled_times=tabulate(data, held_out.unseen, intervals.inside),
     )
 
 
 def _intervals(data: TrainingData, held_out: HeldOut, base: Roofline) -> Intervals:
-    """Calibrate on held-out errors, those of rows outside the domain of the rows kept apart from the others."""
+    """Calibrate on held-out errors, with rows outside the domain of the remaining rows kept apart."""
     base_us = base.time_us(data.terms)
 
-    def domain_without(held: Mask) -> Domain:
-        return learn_domain(data.terms[~held], data.features[~held], base_us[~held])
+    def domain_without(rows: Mask) -> Domain:
+        return learn_domain(data.terms[~rows], data.features[~rows], base_us[~rows])
 
     folds, top = by_shape(data.shape), largest(data.shape, data.terms)
     inside, new = np.zeros((2, len(data)), dtype=np.bool_)

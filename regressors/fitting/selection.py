@@ -1,4 +1,4 @@
-"""Which candidate to use for an operator: the one that errs least on unseen shapes and on the largest ones together."""
+"""The choice of time model for an operator: least error on unseen shapes plus error on the largest shapes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from regressors.models.candidates import BLEND, CANDIDATES, ROOFLINE, fit_candid
 from regressors.models.time_model import TimeModel
 
 MIN_SHAPES_TO_LEARN = 6
-"""A fold each and one over: below, a held-out error says too little to choose by, and the roofline has no rival."""
+"""One per fold and one more. With fewer shapes, held-out errors are too uncertain to choose by, and the roofline is used."""
 MARGIN = 0.05
-"""By how much the roofline alone must be better: a difference below is the luck of the largest few rows held out."""
+"""Relative margin by which the roofline alone must be better: a smaller difference depends on the few largest rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
-    """log(prediction / time) of one candidate on rows it was not fitted on.
+    """log(prediction / time) of one candidate on rows it was not fitted to.
 
-    `unseen` [rows] are rows predicted without their shape, nan where none was tried; `beyond` are the largest shapes,
-    predicted from the rest.
+    `unseen` [rows]: each row predicted from other shapes, nan where its fold was not fitted; `beyond` [largest rows]: the
+    largest shapes predicted from the others.
     """
 
     unseen: Floats
@@ -32,13 +32,13 @@ class HeldOut:
 
     @property
     def score(self) -> float:
-        """Mean absolute log error on unseen shapes plus the same on the largest: a saturating model pays for the latter."""
-        parts = [part for part in (self.unseen[~np.isnan(self.unseen)], self.beyond) if len(part)]
-        return float(sum(np.abs(part).mean() for part in parts))
+        """Mean absolute log error on unseen shapes plus that on the largest, which penalises models that saturate."""
+        splits = (self.unseen[~np.isnan(self.unseen)], self.beyond)
+        return float(sum(np.abs(errors).mean() for errors in splits if len(errors)))
 
 
 def compare(data: TrainingData, kinds: Sequence[str] = CANDIDATES) -> dict[str, HeldOut]:
-    """Held-out errors of every kind; of the roofline alone where the shapes are too few."""
+    """Held-out errors of every kind; of the roofline alone if there are too few shapes."""
     if data.shapes < MIN_SHAPES_TO_LEARN:
         kinds = (ROOFLINE,)
     unseen = {name: np.full(len(data), np.nan) for name in kinds}
@@ -51,7 +51,7 @@ def compare(data: TrainingData, kinds: Sequence[str] = CANDIDATES) -> dict[str, 
 
 
 def choose(errors: Mapping[str, HeldOut]) -> str:
-    """The candidate with the least score; the learnt one also where the roofline alone is less than MARGIN better."""
+    """The candidate with the least score, but the blend unless the roofline alone is better by MARGIN."""
     if BLEND not in errors:
         return ROOFLINE
     return ROOFLINE if errors[ROOFLINE].score < (1 - MARGIN) * errors[BLEND].score else BLEND
@@ -66,7 +66,7 @@ def log_errors(model: TimeModel, data: TrainingData, rows: Mask) -> Floats:
     return errors
 
 
-def held_out_errors(candidates: Sequence[str], data: TrainingData, fitted: Mask, held: Mask) -> dict[str, Floats]:
-    """log(prediction / time) on the rows `held` of each candidate fitted on the rows `fitted`."""
+def held_out_errors(candidates: Sequence[str], data: TrainingData, fitted: Mask, held_out: Mask) -> dict[str, Floats]:
+    """log(prediction / time) on the held-out rows, by candidate, each fitted to the rows `fitted`."""
     models = fit_candidates(candidates, data.terms[fitted], data.features[fitted], data.time_us[fitted])
-    return {name: log_errors(model, data, held) for name, model in models.items()}
+    return {name: log_errors(model, data, held_out) for name, model in models.items()}

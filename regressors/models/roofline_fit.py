@@ -13,10 +13,10 @@ import numpy as np
 from regressors.features.arrays import Floats
 
 CLOCK_RESOLUTION_US = 1e-3
-"""`time.perf_counter_ns` and CUDA events resolve no less; a prediction never falls below it."""
+"""Resolution of `time.perf_counter_ns` and CUDA events: no prediction is shorter."""
 
 REPEAT_NOISE = 0.01
-"""Relative deviation that the fit presumes at least; repeats of a good sample differ by 0.3-4 %."""
+"""Least relative deviation that the fit assumes; repeats of a good sample differ by 0.3–4 %."""
 
 HUBER_DEVIATIONS = 1.345
 """Residuals beyond this many deviations count linearly: 95 % efficient on clean data (Huber, 1964)."""
@@ -37,18 +37,18 @@ class Roofline:
         return total
 
     def shares(self, terms: Floats) -> Floats:
-        """What part of the time each term is [calls, terms]; the rest is overhead."""
-        parts: Floats = terms * self.slowdown / self.time_us(terms)[:, None]
-        return parts
+        """Share of the time that each term takes [calls, terms]; the rest is overhead."""
+        shares: Floats = terms * self.slowdown / self.time_us(terms)[:, None]
+        return shares
 
 
 def fit_roofline(terms: Floats, time_us: Floats) -> Roofline:
     """Fit by iterated non-negative least squares on relative errors, so that small and large calls weigh the same.
 
     Squared residuals are weighed by time^-½ · fit^-³⁄₂: then the fixed point solves Σ sinh(½ log(fit / time)) ∂fit/fit = 0,
-    odd in the log error, so that log-normal noise leaves no bias. Huber's weights keep a few bad rows from bending it.
-    What the data leave open follows one common slowdown, held with a deviation of 100 % against the rows' own: a single
-    row, or terms that always grow together, give every term the same.
+    odd in the log error, so that log-normal noise leaves no bias. Huber's weights bound the influence of a few bad rows.
+    A weak prior (deviation 100 %) pulls every slowdown towards a common one, and decides where the data do not: for a single
+    row, or for terms that always grow together.
     """
     from scipy.optimize import nnls
 

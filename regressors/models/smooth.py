@@ -1,4 +1,4 @@
-"""A smooth correction for few samples: Gaussian-kernel ridge regression that fades to a constant far from them."""
+"""A smooth correction for small tables: Gaussian-kernel ridge regression that fades to a constant far from the samples."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from regressors.features.arrays import Floats
 
 MAX_CENTRES = 200
 LENGTHS = (0.5, 1.0, 2.0, 4.0)
-"""Kernel widths that are tried, in root-mean-square standard deviations over the features."""
+"""Kernel widths to try, in root-mean-square standard deviations over the features."""
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
-"""Noise against signal variance that is tried."""
+"""Ratios of noise to signal variance to try."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smooth:
-    """mean + Σ weight · exp(-‖z - centre‖² / 2·length²), clipped to the targets seen in training.
+    """mean + Σ weight · exp(-‖z - centre‖² / 2·length²), clipped to the range of the training targets.
 
-    z are the inputs times `scale` (1/deviation; 0 for an input that never varied), over √features.
+    z are the inputs, clipped to their training range, times `scale`: 1 / (deviation · √features), 0 for a constant input.
     """
 
     scale: Floats
@@ -35,14 +35,14 @@ class Smooth:
 
     def predict(self, inputs: Floats) -> Floats:
         """Rows [rows, features] → [rows]."""
-        held = np.clip(inputs, self.input_low, self.input_high)
-        kernel = _kernel(held * self.scale, self.centres, self.length)
+        clipped_inputs = np.clip(inputs, self.input_low, self.input_high)
+        kernel = _kernel(clipped_inputs * self.scale, self.centres, self.length)
         clipped: Floats = np.clip(self.mean + kernel @ self.weights, self.lowest, self.highest)
         return clipped
 
 
 def fit_smooth(inputs: Floats, target: Floats) -> Smooth:
-    """Fit on distinct rows [rows, features] and targets [rows]; width and ridge by the closed-form leave-one-out error."""
+    """Fit to distinct rows [rows, features] and targets [rows]; width and ridge minimise the closed-form leave-one-out error."""
     deviation = inputs.std(axis=0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(inputs).max(axis=0))
     scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0) / np.sqrt(max(1, varies.sum()))
@@ -82,7 +82,7 @@ def spread_subset(rows: Floats, count: int) -> NDArray[np.intp]:
 
 
 def squared_distances(rows: Floats, others: Floats) -> Floats:
-    """[rows, others], by the expanded square, never below 0."""
+    """Squared distances [rows, others], from the expanded square; never negative."""
     cross = rows @ others.T
     squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * cross
     return np.maximum(squares, 0.0)
@@ -96,7 +96,7 @@ def _kernel(rows: Floats, centres: Floats, length: float) -> Floats:
 def _ridge(rows: Floats, centres: Floats, target: Floats, length: float, ridge: float) -> tuple[float, Floats]:
     """Leave-one-out mean absolute error, and the weights.
 
-    The error of the row left out is residual / (1 - leverage) for any linear smoother of this kind.
+    For a linear smoother the error on a row left out is residual / (1 - leverage).
     """
     basis = _kernel(rows, centres, length)
     # the small diagonal keeps near-duplicate centres solvable

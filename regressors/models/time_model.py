@@ -1,4 +1,4 @@
-"""A fitted time model at work: a physical base, and maybe a learnt correction on top of it or a tree in its place."""
+"""A fitted time model: a roofline base, optionally with a learnt correction on top of it or trees in its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regressors.models.trees import FlatTrees
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeModel:
-    """time = base, base · exp(learnt) or learnt, as `candidate` says; several learnt parts are averaged, none is the base."""
+    """time = base, base · exp(learnt) or learnt, as `candidate` says; several learnt components are averaged."""
 
     candidate: str
     base: Roofline
@@ -30,10 +30,10 @@ class TimeModel:
         return np.maximum(self.base.time_us(terms) * ratio, CLOCK_RESOLUTION_US)
 
     def _mean(self, inputs: Floats) -> Floats:
-        total: Floats = sum((part.predict(inputs) for part in self.learnt), start=np.zeros(len(inputs)))
+        total: Floats = sum((component.predict(inputs) for component in self.learnt), start=np.zeros(len(inputs)))
         return total / len(self.learnt)
 
 
 def correction_inputs(base: Roofline, terms: Floats, features: Floats) -> Floats:
-    """What a correction looks at [calls, ...]: the features, the base's log time, and each resource's share of it."""
+    """Inputs of a correction [calls, inputs]: the features, log2 of the base's time, and each resource's share of it."""
     return np.column_stack([features, np.log2(base.time_us(terms)), base.shares(terms)])

@@ -1,7 +1,7 @@
-"""Tree ensembles as flat arrays: exported from scikit-learn and XGBoost, evaluated in numpy alone.
+"""Tree ensembles as flat arrays: exported from scikit-learn and XGBoost, evaluated with numpy alone.
 
-Nodes of all trees lie level by level, so the roots come first and a node's right child follows its left one. A leaf
-points to itself under an infinite threshold, so every row walks `depth` steps without a branch.
+Nodes of all trees are stored level by level, so the roots come first and a node's right child follows its left one. A leaf
+points to itself with an infinite threshold, so every row takes `depth` steps without a branch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 MANY_WALKS = 2**17
-"""Of a row through a tree: from here on, importing numba costs less than walking with numpy, level by level."""
+"""Walks of one row through one tree from which on importing numba costs less than numpy, level by level, does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class FlatTrees:
         return self.offset + self.scale * total
 
     def of_members(self, inputs: Floats) -> NDArray[np.float32]:
-        """Each tree's leaf value [trees, rows], unscaled: of a forest, what each tree alone would predict."""
+        """Each tree's leaf value [trees, rows], unscaled: in a forest, the prediction of each tree alone."""
         rows = inputs.astype(np.float32)
         row = np.arange(len(rows))
         node = np.repeat(np.arange(self.trees)[:, None], len(rows), axis=1)
@@ -60,7 +60,7 @@ class FlatTrees:
 
 
 def _walk(rows: Any, trees: int, feature: Any, threshold: Any, left: Any, value: Any) -> Any:
-    """Σ leaf values [rows] of inputs [rows, features]; a tree's nodes stay in the cache while a block of rows passes."""
+    """Σ leaf values [rows] for inputs [rows, features], tree by tree, so that a tree's nodes stay in the cache."""
     total = np.zeros(len(rows))
     for tree in range(trees):
         for row in range(len(rows)):

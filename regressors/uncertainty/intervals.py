@@ -1,4 +1,4 @@
-"""How far to trust a prediction: 90 % intervals from held-out errors, and whether a call lies among the samples."""
+"""90 % intervals from held-out errors, and the domain: whether a call lies among the samples."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Mask
 from regressors.models.smooth import spread_subset, squared_distances
 
 COVERAGE = 0.9
 UNKNOWN_HALF_WIDTH = math.log(2)
-"""Without one held-out error: a sum of two resources and their maximum, the two rooflines, differ by at most 2×."""
+"""Half-width without any held-out error: a roofline that sums two resources and one that takes their maximum differ by at
+most 2×."""
 SAME_ARCHITECTURE_HALF_WIDTH = 0.25
-"""What carrying a model over to the peaks of a device of the same architecture adds, so that 90 % of published times lie in
-the interval: between H100 and H200 it takes 0.11–0.13 for matrix products and experts, 0.22–0.31 for attention."""
+"""Half-width added when a model is applied to another device of the same architecture, set so that 90 % of published times
+are covered: between H100 and H200 that takes 0.11–0.13 for matrix products and experts, 0.22–0.31 for attention."""
 OTHER_DEVICE_HALF_WIDTH = math.log(2)
-"""The same for another architecture: between A100 and H100 it takes 0.3–0.5, for experts 0.5–0.8."""
+"""The same for another architecture: between A100 and H100 it takes 0.3–0.5, and 0.5–0.8 for experts."""
 NEAR_SHARE = 0.95
-"""Share of the training rows whose nearest neighbour is nearer than what still counts as near."""
-ROUNDS_TO_CONSTANT = 0.5
-"""A feature that never varied may differ by less than half a step: half an octave, half a flag."""
+"""Share of the training rows whose distance to their nearest neighbour counts as near."""
+CONSTANT_TOLERANCE = 0.5
+"""A feature that was constant in the samples may differ by less than half a step: half an octave, half a flag."""
 KEPT_ROWS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intervals:
-    """Half-widths of log time: `inside` the samples; `outside` up to `octaves` of base time beyond them, and further out
-    growing with the root of the distance, as a random walk of the efficiency from octave to octave would.
+    """Half-widths of log time: `inside` the domain of the samples, and `outside` up to `octaves` of base time beyond it.
+
+    Further out the half-width grows with the square root of the distance, as a random walk of the efficiency per octave
+    would.
     """
 
     inside: float
     outside: float
     octaves: float
 
-    def half_width(self, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], octaves: Floats) -> Floats:
+    def half_width(self, inside: Mask, octaves: Floats) -> Floats:
         half: Floats = np.where(inside, self.inside, self._beyond(octaves))
         return half
 
@@ -45,9 +48,9 @@ class Intervals:
 
 
 def calibrate(held_out: Floats, beyond: Floats, octaves: Floats) -> Intervals:
-    """Intervals from held-out log errors inside the domain and beyond it; `octaves` are those of the largest rows held out.
+    """Intervals from held-out log errors inside the domain and beyond it; `octaves` are the distances of the largest rows.
 
-    With errors of one kind only, they stand for the other kind too, at no less than UNKNOWN_HALF_WIDTH outside.
+    If there are errors of one kind only, they are used for the other kind too, with at least UNKNOWN_HALF_WIDTH outside.
     """
     inside = half_width(held_out if len(held_out) else beyond)
     outside = max(inside, half_width(beyond) if len(beyond) else UNKNOWN_HALF_WIDTH)
@@ -56,15 +59,15 @@ def calibrate(held_out: Floats, beyond: Floats, octaves: Floats) -> Intervals:
 
 
 def half_width_elsewhere(sampled: str, architecture: str) -> float:
-    """What a device of an architecture adds to the half-widths learnt on another device, of the `sampled` one."""
+    """Half-width added on a device of `architecture` to a model that was sampled on another device."""
     return SAME_ARCHITECTURE_HALF_WIDTH if sampled == architecture else OTHER_DEVICE_HALF_WIDTH
 
 
 def half_width(log_errors: Floats) -> float:
-    """Half-width that covers a fresh row with probability 90 %.
+    """Half-width that covers a new row with probability 90 %.
 
-    The split-conformal quantile ⌈0.9 (n + 1)⌉ (Vovk et al., 2005) from 9 errors on; below, where no error is large enough
-    to promise that, Student's prediction interval for normal errors of mean zero.
+    The split-conformal quantile ⌈0.9 (n + 1)⌉ (Vovk et al., 2005) for 9 errors and more; Student's prediction interval for
+    normal errors of mean zero for fewer, where that quantile does not exist.
     """
     count = len(log_errors)
     if count == 0:
@@ -79,10 +82,10 @@ def half_width(log_errors: Floats) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Domain:
-    """The region of the samples: a box of terms and base time, and closeness to a sample in standardised features.
+    """The region of the samples: a box of terms, and closeness to a sample in standardised features.
 
-    A call is inside if every term lies in the box, every feature that never varied is as it was, and the nearest sample
-    is as near as samples are to each other.
+    A call is inside if every term lies in the box, every constant feature has its constant value, and the nearest sample is
+    as near as samples are to each other.
     """
 
     term_low: Floats
@@ -94,18 +97,18 @@ class Domain:
     rows: Floats
     near: float
 
-    def contains(self, terms: Floats, features: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def contains(self, terms: Floats, features: Floats) -> Mask:
         """Terms [calls, terms], features [calls, features] → [calls]."""
         slack = 1e-9 * self.term_high
         in_box = ((terms >= self.term_low - slack) & (terms <= self.term_high + slack)).all(axis=1)
         shifted = features - self.centre
-        same = (np.abs(shifted[:, self.scale == 0]) < ROUNDS_TO_CONSTANT).all(axis=1)
+        same = (np.abs(shifted[:, self.scale == 0]) < CONSTANT_TOLERANCE).all(axis=1)
         nearest = np.sqrt(squared_distances(shifted * self.scale, self.rows).min(axis=1))
-        inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = in_box & same & (nearest <= self.near)
+        inside: Mask = in_box & same & (nearest <= self.near)
         return inside
 
     def octaves_beyond(self, base_us: Floats) -> Floats:
-        """By how many doublings the base time [calls] lies outside the samples' [calls]."""
+        """Doublings by which base times [calls] lie outside those of the samples [calls]; 0 inside."""
         beyond = np.maximum(np.log2(base_us / self.base_high), np.log2(self.base_low / base_us))
         return np.maximum(beyond, 0.0)
 
@@ -132,7 +135,7 @@ def learn_domain(terms: Floats, features: Floats, base_us: Floats) -> Domain:
 
 
 def _usual_gap(rows: Floats) -> float:
-    """The gap to the nearest other row that a share NEAR_SHARE of the rows stays under; the largest of few rows."""
+    """The NEAR_SHARE quantile of the distances from a row to its nearest neighbour; the largest if there are few rows."""
     if len(rows) < 2:
         return 0.0
     squares = squared_distances(rows, rows)

@@ -1,8 +1,7 @@
-"""What is new about a call: sizes and kinds that no sample had, and how much wider that makes its interval.
+"""Novelty: field values of a call that no sample had, and how much they widen its interval.
 
-A random row left out says how well a model fills in between; it says nothing of a width, a head count or a model that was
-never sampled. So each field of the call is held out in turn, its values in between and its largest, and the errors on them
-are kept as the field's own half-widths.
+A random held-out row tests interpolation; it says nothing about a width, a head count or a model that was never sampled. So
+each field is held out in turn, first values in between, then the largest, and the errors become the field's half-widths.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH, half_width
 SIZES = frozenset(
     {"batch", "seq_len", "tokens", "rows", "m", "matrices", "size_bytes", "parameters", "tensors", "layers"}
 )
-"""Fields that change with the batch: any value between two sampled ones is as good as sampled."""
+"""Fields that vary with the batch: a value between two sampled ones counts as sampled."""
 PLAN = frozenset({"tp", "sp", "ep", "dp", "cp", "ranks", "ranks_per_node", "group_nodes", "groups"})
-"""Fields that a plan sets. The others are the model's: its widths, heads, experts."""
+"""Fields that the parallel plan sets. All others describe the model: widths, heads, experts."""
 FEWEST_ROWS = 200
-"""Below, a fifth of a field's values holds too few rows to tell an error by."""
+"""Rows below which a fifth of a field's values has too few rows to estimate an error from."""
 FEWEST_VALUES = 3
-"""Of a field, to hold some out and have others left to learn from."""
+"""Distinct values that a field needs for some to be held out and others to be fitted to."""
 MOST_ROWS = 3000
-"""A fit that only asks how far an unseen value is off needs no more."""
+"""Largest number of rows for fits that only estimate the error on unseen values."""
 
 Errors: TypeAlias = Callable[[Mask, Mask], Floats]
-"""Log errors on the rows of the second mask, of a model fitted on those of the first."""
+"""Log errors on the rows of the second mask of a model fitted to the rows of the first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Novelty:
-    """Half-widths of log time for what is new, a row a field of the call.
+    """Half-widths of log time for values that were not sampled, one entry per field of the call.
 
-    `values` are the sampled values of all fields, field i's from `starts[i]` to `starts[i + 1]`. A value among them is not
-    new. Between the least and the greatest, `between` applies; outside, `beyond`, which grows with the root of the
-    distance in octaves over `octaves`, those at which it was learnt. `models` are digests of the sampled combinations of
-    the `of_model` fields; a new one costs `model`.
+    `values` are the sampled values of all fields, those of field i from `starts[i]` to `starts[i + 1]`. For a new value
+    between the least and the greatest, `between` applies; outside, `beyond`, which grows with the square root of the distance
+    over `octaves`, the distance at which it was estimated. `models` are digests of the sampled combinations of the
+    `of_model` fields; a new combination has at least the half-width `model`.
     """
 
     values: Floats
@@ -56,14 +55,14 @@ class Novelty:
     model: float
 
     def half_width(self, called: Floats) -> Floats:
-        """Codes [calls, fields] → [calls]; 0 where nothing is new."""
+        """Codes [calls, fields] → [calls]; 0 if nothing is new."""
         widths = np.where(np.isin(row_digests(called[:, self.of_model]), self.models), 0.0, self.model)
         for field in range(len(self.is_number)):
             widths = np.maximum(widths, self._of_field(field, called[:, field]))
         return widths
 
     def beyond_range(self, called: Floats) -> Mask:
-        """Codes [calls, fields] → whether a number lies outside all sampled ones, or a word is none of them [calls]."""
+        """Codes [calls, fields] → whether a number lies outside the sampled range, or a string was not sampled [calls]."""
         outside = np.zeros(len(called), dtype=np.bool_)
         for field in range(len(self.is_number)):
             known, column = self._values(field), called[:, field]
@@ -85,12 +84,12 @@ class Novelty:
 
 
 def octaves_between(low: Floats | float, high: Floats | float) -> Floats:
-    """Doublings from `low` up to `high`, 0 where it is no higher."""
+    """Doublings from `low` up to `high`; 0 if `high` is not higher."""
     return np.maximum(np.log2((np.asarray(high) + 1.0) / (np.asarray(low) + 1.0)), 0.0)
 
 
 def is_new(fields: Sequence[str], known: Floats, called: Floats) -> Mask:
-    """Whether a value of a field that is no size, or the combination of the model's, is not among the known [calls]."""
+    """Whether a call has a value of a field not in SIZES, or a combination of model fields, that is not known [calls]."""
     if len(known) < FEWEST_ROWS:
         return np.zeros(len(called), dtype=np.bool_)
     of_model = np.array([name not in SIZES | PLAN for name in fields], dtype=np.bool_)
@@ -102,7 +101,7 @@ def is_new(fields: Sequence[str], known: Floats, called: Floats) -> Mask:
 
 
 def learn_novelty(fields: Sequence[str], is_number: Sequence[bool], called: Floats, errors: Errors) -> Novelty:
-    """Hold out each field's inner and largest values, and some of the models, in turn; `called` is [rows, fields]."""
+    """Hold out inner values and the largest values of each field, and some of the models, in turn; `called`: [rows, fields]."""
     if len(called) < FEWEST_ROWS:
         fields, is_number, called = (), (), called[:, :0]
     known = [np.unique(called[:, field]) for field in range(len(fields))]
@@ -135,20 +134,20 @@ def learn_novelty(fields: Sequence[str], is_number: Sequence[bool], called: Floa
 
 
 def _inner(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Every third of the values between the least and the greatest, none next to another."""
+    """Every third value strictly between the least and the greatest."""
     inner = values[1:-1]
     return inner[len(inner) // 2 % 3 :: 3]
 
 
-def _width_of(held: Mask, errors: Errors) -> float:
-    """The half-width of a model that saw none of the rows held out; UNKNOWN_HALF_WIDTH where that cannot be tried."""
-    if not held.any() or np.count_nonzero(~held) < FEWEST_ROWS // 2:
+def _width_of(held_out: Mask, errors: Errors) -> float:
+    """Half-width of a model fitted without the held-out rows; UNKNOWN_HALF_WIDTH if either side has too few rows."""
+    if not held_out.any() or np.count_nonzero(~held_out) < FEWEST_ROWS // 2:
         return UNKNOWN_HALF_WIDTH
-    return half_width(errors(_thinned(~held), _thinned(held)))
+    return half_width(errors(_thinned(~held_out), _thinned(held_out)))
 
 
 def _thinned(rows: Mask) -> Mask:
-    """At most MOST_ROWS of the rows, evenly taken."""
+    """At most MOST_ROWS of the rows, evenly spaced."""
     places = np.flatnonzero(rows)
     kept = np.zeros(len(rows), dtype=np.bool_)
     kept[places[:: -(-len(places) // MOST_ROWS)]] = True

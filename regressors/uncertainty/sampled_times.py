@@ -1,4 +1,4 @@
-"""Calls that were sampled themselves answer with their own time, tempered by the model where the sample is noisy."""
+"""Times of the calls that were sampled themselves, averaged with the model's prediction if the sample is noisy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MEDIAN_EFFICIENCY = 1.2533
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredTable:
-    """Times by shape digest, sorted by it: arrays of one length."""
+class SampledTimes:
+    """Times by shape digest [shapes], sorted by it."""
 
     shape: NDArray[np.uint64]
     median_us: Floats
@@ -26,15 +26,15 @@ class MeasuredTable:
     high_us: Floats
 
 
-def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: float) -> MeasuredTable:
-    """One row a distinct shape.
+def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: float) -> SampledTimes:
+    """One row per distinct shape.
 
-    The shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in
-    log time by their precisions: the sample's from its repeats' quantiles and the operator's noise between samplings, the
-    model's from `model_half_width`. The interval spans the repeats' own spread and the noise between samplings.
+    A shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in log
+    time, weighted by precision: the sample's from the quantiles of its repeats and the noise between samplings, the model's
+    from `model_half_width`. The interval covers the spread of the repeats and the noise between samplings.
     """
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
-    # rows that were timed once, by others, say nothing of their noise: then they are trusted as far as the model is
+    # imported rows that were timed once have no estimate of their noise: weigh them as much as the model
     between = noise_between_samplings(data) or float(np.sqrt(model_variance))
     order = np.argsort(data.shape, kind="stable")
     shapes, starts = np.unique(data.shape[order], return_index=True)
@@ -51,7 +51,7 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
             log_median[index] += trust_in_model * (predicted - log_median[index])
         below[index] = np.hypot(np.median(data.spread_below[rows]), between)
         above[index] = np.hypot(np.median(data.spread_above[rows]), between)
-    return MeasuredTable(
+    return SampledTimes(
         shape=shapes,
         median_us=np.exp(log_median),
         low_us=np.exp(log_median - DEVIATIONS_90 * below),
@@ -60,9 +60,9 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
 
 
 def noise_between_samplings(data: TrainingData) -> float:
-    """Log standard deviation between samplings of one shape, pooled over shapes.
+    """Standard deviation of log time between samplings of one shape, pooled over shapes.
 
-    Where no shape was sampled twice, the typical spread of the repeats within a sampling stands in.
+    If no shape was sampled twice, the typical spread of the repeats within a sampling is used instead.
     """
     log_times = np.log(data.time_us)
     _, which, counts = np.unique(data.shape, return_inverse=True, return_counts=True)

@@ -88,7 +88,7 @@ class SpreadProduct(Product):
 def without_smooth_correction() -> Iterator[None]:
     """Fits take half the time: the correction that is the slowest to fit is left to the tests about it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regressors.models.candidates.MANY", 0)
+        patch.setattr("regressors.models.candidates.SMOOTH_ROWS", 0)
         yield
 
 

@@ -184,7 +184,7 @@ def test_the_shipped_samples_are_found_again_by_the_shipped_regressors() -> None
 
     @cache
     def shapes_of(key: ModelKey) -> frozenset[int]:
-        return frozenset(opened.operator(key).measured.shape.tolist())
+        return frozenset(opened.operator(key).sampled_times.shape.tolist())
 
     tables = read_samples(samples_directory("this-machine"))
     for row in iterate_samples({name: tables[name] for name in ("dense_layer", "gradient_cell", "gemm")}):

@@ -31,7 +31,7 @@ def test_few_rows_give_a_finite_model(count: int) -> None:
     for times in fitted.predict([price(call, "forward", CLUSTER) for call in (*calls, far)]):
         assert 0 < times.low_us <= times.median_us <= times.high_us < np.inf
     assert fitted.predict([price(far, "forward", CLUSTER)])[0].source == "extrapolated"
-    assert len(fitted.measured.shape) == count
+    assert len(fitted.sampled_times.shape) == count
     assert fitted.model.candidate == "roofline" or count >= 6
 
 
@@ -47,7 +47,7 @@ def test_one_shape_scales_with_its_work() -> None:
 def test_repeats_of_one_shape_are_one_shape() -> None:
     data = sampled([Product(m=512, n=512, k=512)] * 10, noise=0.02)
     fitted, held_out = fit_operator(data)
-    assert len(fitted.measured.shape) == 1
+    assert len(fitted.sampled_times.shape) == 1
     assert [*cross_validate(data, fitted.model.candidate, held_out)] == ["random"]
 
 
@@ -103,5 +103,5 @@ def test_a_row_timed_once_is_trusted_as_far_as_the_model() -> None:
             random_products(60, seed=0), np.random.default_rng(0).lognormal(0, 0.05, 60), strict=True
         )
     ]
-    table = fit_operator(training_data(rows)[0])[0].measured
+    table = fit_operator(training_data(rows)[0])[0].sampled_times
     assert (np.log(table.high_us / table.median_us) > 0.03).all()

@@ -9,9 +9,9 @@ from regressors.models.candidates import (
     BLENDED,
     CANDIDATES,
     FOREST,
-    MANY,
     RAW_TIME,
     ROOFLINE,
+    SMOOTH_ROWS,
     fit_candidate,
     fit_candidates,
 )
@@ -61,10 +61,10 @@ def test_a_clean_roofline_needs_no_correction() -> None:
     assert clean[choose(clean)].score < 1.05 * clean[ROOFLINE].score
 
 
-@pytest.mark.parametrize("rows", [50, MANY])
+@pytest.mark.parametrize("rows", [50, SMOOTH_ROWS])
 def test_the_blend_is_the_mean_of_its_parts(rows: int) -> None:
     data = sampled(random_products(rows, seed=0, high=1024), truth=narrow_is_slow, noise=0.05)
-    parts = HYBRIDS[:-1] if rows < MANY else HYBRIDS[1:-1]
+    parts = HYBRIDS[:-1] if rows < SMOOTH_ROWS else HYBRIDS[1:-1]
     models = fit_candidates(HYBRIDS, data.terms, data.features, data.time_us)
     logs = {name: np.log(model.time_us(data.terms, data.features)) for name, model in models.items()}
     assert logs["hybrid-blend"] == pytest.approx(np.mean([logs[name] for name in parts], axis=0), abs=1e-6)

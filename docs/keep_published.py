@@ -1,4 +1,4 @@
-"""Keep what `predict validate published --json` found: its summary, without the rows, into benchmarks/published.json."""
+"""Write the summary of `predict validate published --json`, read from stdin, to benchmarks/published.json."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-KEPT = Path(__file__).resolve().parent.parent / "benchmarks" / "published.json"
+PATH = Path(__file__).resolve().parent.parent / "benchmarks" / "published.json"
 
 
 def main() -> None:
     content = json.load(sys.stdin)
     reasons = Counter(row["why"] for row in content["rows"] if row["status"] == "not_expressible")
-    kept = {
+    summary = {
         "date": datetime.now(UTC).date().isoformat(),
         "rows": len(content["rows"]),
         "summary": content["summary"],
         "not_expressible": dict(reasons.most_common()),
     }
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    PATH.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

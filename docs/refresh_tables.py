@@ -159,7 +159,7 @@ def draw_schedules() -> None:
 
 
 def published_runs_table() -> str:
-    """Of the tables that `make bench-published` was last given."""
+    """Errors on the tables that `make bench-published` was last given."""
     content = json.loads((ROOT / "benchmarks" / "published.json").read_text())
     lines = ["| runs | rows | mean | median | bias | in the 90 % interval |", "|---|--:|--:|--:|--:|--:|"]
     for row in content["summary"]:

@@ -1,1 +1,1 @@
-"""From samples to time models: features, selection, intervals, artifacts and batched look-up."""
+"""Time models fitted to samples: features, selection, intervals, artifacts and batched look-up."""

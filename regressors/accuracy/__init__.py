@@ -1,1 +1,1 @@
-"""How far the time models can be trusted: errors and coverage on rows held out, device by device."""
+"""Accuracy of the time models: errors and interval coverage on held-out rows, by device."""

@@ -1,7 +1,7 @@
-"""How many rows an error costs: `python -m regressors.accuracy.rows_against_error --data DIR`, DIR holding aiconfigurator/.
+"""Error against number of sampled rows: `python -m regressors.accuracy.rows_against_error --data DIR`, DIR with aiconfigurator/.
 
-A published table stands in for a device: a row is "timed" by looking it up. The product's model is fitted on ever more
-rows, chosen as `regressors.active.choice` would or drawn at random, and judged on a fifth of the table that neither may choose.
+A published table stands in for a device: "timing" a row is looking it up. The shipped kind of model is fitted to more and
+more rows, chosen by `regressors.active.choice` or at random, and scored on a fifth of the table that neither may choose.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ DTYPE = "bf16"
 SIZES = (50, 100, 200, 350, 500, 700, 1000, 1500, 2000, 3000)
 SEEDS = (1, 2, 3)
 TARGET = 5.0
-"""Percent of error whose rows are compared."""
+"""Error in percent at which the numbers of rows are compared."""
 TEST_SHARE = 0.2
 MOST_CANDIDATES = 12_000
-"""Of a larger table, so many at random: a device has no list of all its shapes either."""
+"""Largest number of rows to choose from, drawn at random: on a device, too, not every shape is a candidate."""
 CHOSEN = "chosen"
 
 Places = NDArray[np.intp]
@@ -46,7 +46,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curves:
-    """Errors in percent (MAPE) of one table at `rows`: of the chosen ones, and of random ones by seed."""
+    """MAPE in percent on one table, by number of `rows` fitted: `chosen` ones, and `random` ones [seeds, rows]."""
 
     table: str
     rows: tuple[int, ...]
@@ -67,13 +67,13 @@ class Curves:
 
     @property
     def ratio(self) -> float | None:
-        """Rows that the chosen need over those that random ones need; None where either never gets there."""
+        """Chosen rows needed to reach TARGET over random rows needed; None if either never reaches it."""
         chosen, random = self.chosen_reaches, self.random_reaches
         return chosen / random if chosen and random else None
 
 
 def reaches(rows: Sequence[int], errors: Sequence[float], target: float) -> float | None:
-    """The rows from which on the error stays under the target, between two sizes on a line in logarithms; None if never."""
+    """Number of rows from which the error stays below the target, interpolated in logarithms; None if it never does."""
     above = [place for place, error in enumerate(errors) if error >= target]
     if not above:
         return float(rows[0])
@@ -85,7 +85,7 @@ def reaches(rows: Sequence[int], errors: Sequence[float], target: float) -> floa
 
 
 def measure(tables: Mapping[str, TrainingData], *, jobs: int) -> list[Curves]:
-    """The curves of every table, in parallel over tables and ways to choose."""
+    """The curves of every table, computed in parallel over tables and ways to choose rows."""
     import joblib
 
     ways: list[str | int] = [CHOSEN, *SEEDS]
@@ -109,20 +109,20 @@ def measure(tables: Mapping[str, TrainingData], *, jobs: int) -> list[Curves]:
 
 
 def curve(data: TrainingData, way: str | int) -> tuple[float, ...]:
-    """MAPE at those of SIZES that the table has, with rows chosen, or random by seed."""
+    """MAPE at each of SIZES up to the size of the table, with rows CHOSEN or drawn with the seed `way`."""
     order = np.random.default_rng(0).permutation(len(data))
-    held = round(TEST_SHARE * len(data))
-    test, pool = order[:held], order[held : held + MOST_CANDIDATES]
+    test_rows = round(TEST_SHARE * len(data))
+    test, pool = order[:test_rows], order[test_rows : test_rows + MOST_CANDIDATES]
     sizes = [size for size in SIZES if size <= len(pool)]
     if way == CHOSEN:
         rows = choose_rows(data, pool, sizes[-1])
     else:
-        rows = np.random.default_rng(way if isinstance(way, int) else 0).permutation(order[held:])[: sizes[-1]]
+        rows = np.random.default_rng(way if isinstance(way, int) else 0).permutation(order[test_rows:])[: sizes[-1]]
     return tuple(_mape(data, rows[:size], test) for size in sizes)
 
 
 def choose_rows(data: TrainingData, pool: Places, count: int) -> Places:
-    """Rows in the order in which a session would time them; each costs the same here."""
+    """Rows in the order in which a session would time them, if all cost the same."""
     first = fill_space(data.features[pool], batch_rows(0))
     rows, left = pool[first], np.delete(pool, first)
     while len(rows) < count:
@@ -140,7 +140,7 @@ def _mape(data: TrainingData, rows: Places, test: Places) -> float:
 
 
 def published_tables(path: Path, system: str) -> dict[str, TrainingData]:
-    """GEMM, attention and MoE of one system in its training precision; SamplesError where there is none."""
+    """GEMM, attention and MoE tables of one system in DTYPE; SamplesError if there is none."""
     tables = {}
     for table in aiconfigurator.read(ImportRequest(path=path, system=system)):
         family = TABLES.get(table.name.split()[0])
@@ -171,7 +171,7 @@ def as_json(system: str, curves: Sequence[Curves]) -> dict[str, Any]:
 
 
 def as_text(system: str, curves: Sequence[Curves]) -> Iterator[str]:
-    yield f"{system}: mean error (%) on a random fifth of the table, of models fitted on so many rows"
+    yield f"{system}: mean error (%) on a random fifth of the table, by number of rows fitted"
     yield ""
     sizes = max((of.rows for of in curves), key=len)
     yield f"{'rows':<19}" + "".join(f"{size:>7}" for size in sizes) + f"   under {TARGET:g} % from"

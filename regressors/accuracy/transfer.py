@@ -1,4 +1,4 @@
-"""One device's model held against another device's rows: as it is, and with a few hundred of those rows to correct it."""
+"""Transfer: one device's model scored on another device's rows, unchanged and corrected with a few hundred of those rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from regressors.accuracy.score import fit_timed, subset
 from regressors.accuracy.units import Unit
 from regressors.bank.fitted_operator import Columns, FittedOperator
 from regressors.dataset.donor import Donor
+from regressors.dataset.splits import random_rows
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Mask
 from regressors.features.pricing import price_all
@@ -18,16 +19,17 @@ from regressors.uncertainty.intervals import half_width_elsewhere
 from sampling.hardware.cluster import Cluster
 
 DONOR_ROWS = 9_000
-"""Of the one device; more would make a transfer no better."""
+"""Rows of the first device to fit; more do not improve the transfer."""
 OWN_ROWS = 300
-JUDGED_ROWS = 6_000
+TEST_ROWS = 6_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transfer:
-    """Errors in percent on the other device's rows. `own_rows` of them were learnt from, 0 for none.
+    """Errors in percent on rows of the `target` device of a model of the `source` device.
 
-    `log_error_90` is the half-width that would have covered 90 % of them.
+    `own_rows` is the number of other rows of the target that the model was corrected with, `log_error_90` the half-width in
+    log time that would have covered 90 % of the rows.
     """
 
     source: str
@@ -42,31 +44,31 @@ class Transfer:
 
 
 def transfers(units: Sequence[Unit]) -> Iterator[Transfer]:
-    """Every pair of devices with tables of a family, but for collectives, whose links the catalogue knows too little of."""
+    """Every pair of devices with tables of a family, except collectives: the catalogue describes their links too coarsely."""
     usable = [unit for unit in units if unit.family not in ("", "nccl") and unit.data is not None]
     for source in usable:
         others = [unit for unit in usable if unit.family == source.family and _device(unit) != _device(source)]
         if others:
             assert source.data is not None
-            donor, _ = fit_timed(subset(source.data, _some(len(source.data), DONOR_ROWS)))
+            donor, _ = fit_timed(subset(source.data, random_rows(len(source.data), DONOR_ROWS)))
             for target in others:
                 yield from _transfer(source, donor, target)
 
 
 def _transfer(source: Unit, donor: FittedOperator, target: Unit) -> Iterator[Transfer]:
     assert source.cluster and target.cluster and target.data is not None
-    own = _some(len(target.calls), OWN_ROWS)
-    judged = ~own & _some(len(target.calls), JUDGED_ROWS + OWN_ROWS)
-    calls = [call for call, wanted in zip(target.calls, judged, strict=True) if wanted]
+    own = random_rows(len(target.calls), OWN_ROWS)
+    tested = ~own & random_rows(len(target.calls), TEST_ROWS + OWN_ROWS)
+    calls = [call for call, wanted in zip(target.calls, tested, strict=True) if wanted]
     priced = price_all(calls, target.data.key.phase, target.cluster)
     codes = np.array([row.codes for row in priced])
     elsewhere = half_width_elsewhere(source.cluster.gpu.architecture, target.cluster.gpu.architecture)
     carried = donor.columns(*donor.schema.matrices(priced), codes, elsewhere=elsewhere)
-    yield _judge(source, target, 0, carried, judged)
+    yield _scored(source, target, 0, carried, tested)
     few = _lent(target, Donor(schema=donor.schema, model=donor.model), target.cluster)
     fitted, _ = fit_timed(subset(few, own))
-    refined = fitted.columns(few.terms[judged], few.features[judged], few.codes[judged])
-    yield _judge(source, target, OWN_ROWS, refined, judged)
+    refined = fitted.columns(few.terms[tested], few.features[tested], few.codes[tested])
+    yield _scored(source, target, OWN_ROWS, refined, tested)
 
 
 def _lent(target: Unit, donor: Donor, cluster: Cluster) -> TrainingData:
@@ -74,9 +76,9 @@ def _lent(target: Unit, donor: Donor, cluster: Cluster) -> TrainingData:
     return data
 
 
-def _judge(source: Unit, target: Unit, own_rows: int, predicted: Columns, judged: Mask) -> Transfer:
+def _scored(source: Unit, target: Unit, own_rows: int, predicted: Columns, tested: Mask) -> Transfer:
     assert target.data is not None
-    time_us = target.data.time_us[judged]
+    time_us = target.data.time_us[tested]
     error = 100 * np.abs(predicted.median_us / time_us - 1)
     log_error = np.abs(np.log(predicted.median_us / time_us))
     return Transfer(
@@ -90,12 +92,6 @@ def _judge(source: Unit, target: Unit, own_rows: int, predicted: Columns, judged
         coverage=float((log_error <= predicted.half_width).mean()),
         log_error_90=float(np.quantile(log_error, 0.9)),
     )
-
-
-def _some(rows: int, count: int) -> Mask:
-    mask = np.zeros(rows, dtype=np.bool_)
-    mask[np.random.default_rng(0).permutation(rows)[:count]] = True
-    return mask
 
 
 def _device(unit: Unit) -> str:

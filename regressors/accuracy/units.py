@@ -1,4 +1,4 @@
-"""What is judged: each table of published measurements, and each model of our own profiles."""
+"""Units of the accuracy benchmark: tables of published measurements, and the models of our own profiles."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ FAMILIES = {
     "all_to_all": "nccl",
 }
 TRAINED_IN = ("bf16", "fp16", "fp32")
-"""Precisions whose published kernels are judged; the others serve inference."""
+"""Precisions whose published kernels are benchmarked; the others are used for inference."""
+STANDARD_TABLES = {"gemm": "gemm", "attention": "context_attention", "moe": "moe", "nccl": "nccl"}
+"""The table that stands for each family; another table of the same kind of call is a group of its own."""
 OWN = "own samples"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """One table or model. Units of one `group` are averaged; `family` decides what is held out of it.
+    """One table or model. Units of one `group` are averaged; `family` decides which rows are held out.
 
-    `samples` are its rows, on `cluster`; none of a table that was quarantined as a whole, whose data is None.
+    `samples` are its rows on `cluster`. A table that was quarantined as a whole has no samples, and its data is None.
     """
 
     group: tuple[str, ...]
@@ -52,14 +54,14 @@ class Unit:
 
 
 def own_units(profiles: Path) -> Iterator[Unit]:
-    """A unit a model of every profile under data/samples."""
+    """One unit per model of every profile under data/samples."""
     for directory in sorted(path.parent for path in profiles.glob("*/manifest.json")):
         for data in load_profile(directory).operators:
             yield Unit(group=(OWN, directory.name), operator=str(data.key), family="", data=data, quarantined=0)
 
 
 def published_units(data: Path) -> Iterator[Unit]:
-    """A unit a table of estimate-train-time/ and aiconfigurator/ under `data`; SamplesError where neither is there."""
+    """One unit per table of estimate-train-time/ and aiconfigurator/ under `data`; SamplesError if both are missing."""
     trained, configurator = data / estimate_train_time.SOURCE, data / aiconfigurator.SOURCE
     if not (trained.is_dir() or configurator.is_dir()):
         raise SamplesError(
@@ -76,19 +78,19 @@ def published_units(data: Path) -> Iterator[Unit]:
 
 
 def _by_operator(table: Table) -> Iterator[Unit]:
-    """A table of several collectives, or of precisions beside those trained in, is several units."""
+    """One unit per kind of call in a table, without the rows of precisions that training does not use."""
     by_name: dict[str, list[Row]] = {}
     for row in table.rows:
         if getattr(row.call, "dtype", "bf16") in TRAINED_IN:
             by_name.setdefault(row.call.NAME, []).append(row)
     for name, rows in by_name.items():
         family = FAMILIES.get(name, "")
-        kind = family if len(by_name) > 1 or table.name.startswith(JUDGED.get(family, "-")) else table.name.split()[0]
+        kind = (
+            family
+            if len(by_name) > 1 or table.name.startswith(STANDARD_TABLES.get(family, "-"))
+            else table.name.split()[0]
+        )
         yield _unit(table, (table.source, _device(table), kind), f"{table.name} {name}", family, rows)
-
-
-JUDGED = {"gemm": "gemm", "attention": "context_attention", "moe": "moe", "nccl": "nccl"}
-"""The tables whose figures stand for a family; another of the same kind of call has a line of its own."""
 
 
 def _unit(table: Table, group: tuple[str, ...], operator: str, family: str, rows: Sequence[Row]) -> Unit:

@@ -1,4 +1,4 @@
-"""How long counting a plan's memory takes from warm: `python tests/bench/memory.py`.
+"""Time to count a plan's memory, warm: `python tests/bench/memory.py`.
 
 Seconds are of this process's own work, so that other load on the machine does not count.
 """

@@ -1,4 +1,4 @@
-"""How long costing a plan takes from warm: `python tests/bench/plans.py` (part of `make bench`).
+"""Time to cost a plan, warm: `python tests/bench/plans.py` (part of `make bench`).
 
 Prices of a cluster are asked for once; then a large mixture's whole estimate, and the medians of many plans of one model.
 Seconds are of this process's own work, so that other load on the machine does not count.

@@ -1,4 +1,4 @@
-"""How fast a schedule is timed, from its name, beside an event loop over dictionaries and torch's own simulator.
+"""Speed of timing a schedule by name, beside an event loop over dictionaries and torch's own simulator.
 
 python tests/bench/schedules.py
 """

@@ -1,4 +1,4 @@
-"""How long a cold `predict one-batch` takes beside Python's own start with numpy and yaml, and a warm estimate.
+"""Time of a cold `predict one-batch`, beside Python's own start with numpy and yaml, and a warm estimate.
 
 python tests/bench/start_up.py
 """

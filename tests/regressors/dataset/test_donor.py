@@ -31,7 +31,7 @@ FACTS = {"profile": "new", "architecture": "synthetic", "hardware": {"0": hardwa
 
 
 def wavy(call: Product) -> float:
-    """What no roofline says, and both devices share."""
+    """A time with a ripple that no roofline has, and that both devices share."""
     return roofline_time(call) * math.exp(0.4 * math.sin(2.5 * math.log2(call.n)))
 
 

@@ -46,7 +46,7 @@ class Plan:
     """Ranks that one copy of the sharded state spreads over, the rest of dp · cp being replicas (hybrid sharding); 0 for
     all."""
     schedule: str = "1f1b"
-    """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step under the memory limit."""
+    """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step that fits the memory of the device and memory_limit."""
     memory_limit: int = 0
     """Most chunk activations that a pipeline rank may hold; 0 for no limit."""
     recompute: Annotated[str, one_of("none", "selective", "full")] = "none"

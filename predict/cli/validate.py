@@ -66,8 +66,8 @@ def _runs(options: argparse.Namespace) -> None:
     from predict.prices.profile_error import validation_path
     from predict.report.console import show
     from predict.report.validation import validation_text
-    from predict.validate.hold_out import validation_json
     from predict.validate.this_machine import ValidatedRun, runs_of_this_machine, validate
+    from predict.validate.validation_rows import validation_json
     from sampling.files.disk import write_atomically
 
     here = options.what == ["this-machine"]
@@ -113,7 +113,7 @@ def _published(options: argparse.Namespace) -> None:
         tell=log,
     )
     if options.json:
-        from predict.validate.published.judge import as_json
+        from predict.validate.published.comparison import as_json
 
         print_json(as_json(verdicts) | ({"calibration": calibration} if calibration else {}))
         return
@@ -126,13 +126,13 @@ def _published(options: argparse.Namespace) -> None:
 def _memory(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of runs with a column peak_mem_gib")
-    from predict.validate.published.memory import as_json, judge_memory
+    from predict.validate.published.memory import as_json, compare_memory
     from predict.validate.published.row import read_rows
     from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
     with progress_display("counting") as progress:
-        verdicts = judge_memory(rows, progress)
+        verdicts = compare_memory(rows, progress)
     if options.json:
         print_json(as_json(verdicts))
         return

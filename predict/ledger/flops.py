@@ -2,9 +2,9 @@
 
 Convention of PaLM (Chowdhery et al., arXiv 2204.02311, appendix B): 6 FLOPs a weight and token for every matrix that
 multiplies (the embedding look-up does not), plus 12·heads·head_dim·seq_len a token and layer for attention, not halved for
-causality; recomputation is not counted. Beyond PaLM's dense layers: of the routed experts those a token is sent to, with the
-router and the shared ones; of a sliding layer the keys within its window; for the recurrence of a linear layer 15 FLOPs an
-element of its state, which is what one token at a time costs, however it is chunked. Multi-token prediction is left out.
+causality; recomputation is not counted. Beyond PaLM's dense layers: routed experts count as those a token is sent to, with
+the router and the shared experts; a sliding layer counts the keys within its window; the recurrence of a linear layer counts
+15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def measure(
 
 
 def measure_interleaved(
-    trials: Sequence[tuple[TrainingRun, Implementation]],
+    cases: Sequence[tuple[TrainingRun, Implementation]],
     *,
     rounds: int,
     steps_per_round: int,
@@ -64,15 +64,15 @@ def measure_interleaved(
     Returns one measurement a run, in their order, over the steps of all rounds. `progress` is told each result as it
     comes. Raises as `measure` does; every run is checked before the first starts.
     """
-    for run, implementation in trials:
+    for run, implementation in cases:
         require_measurable(run, implementation)
-    measured: list[list[Measurement]] = [[] for _ in trials]
+    measured: list[list[Measurement]] = [[] for _ in cases]
     for turn in range(rounds):
-        for index, (run, implementation) in enumerate(trials):
+        for index, (run, implementation) in enumerate(cases):
             result = measure(run, steps=steps_per_round, implementation=implementation)
             measured[index].append(result)
-            done = turn * len(trials) + index + 1
-            progress(f"measured {done} of {rounds * len(trials)}: {run.name} {result.median_us / 1e3:.1f} ms")
+            done = turn * len(cases) + index + 1
+            progress(f"measured {done} of {rounds * len(cases)}: {run.name} {result.median_us / 1e3:.1f} ms")
     return [pool(results) for results in measured]
 
 

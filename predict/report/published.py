@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.report.units import duration
-from predict.validate.published.judge import Verdict, summary
+from predict.validate.published.comparison import Comparison, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,10 +17,10 @@ MOST_ROWS = 60
 """Of a longer table only the summary and the worst are printed; `--json` has them all."""
 
 
-def published_text(verdicts: Sequence[Verdict], calibration: Mapping[str, Any] | None = None) -> RenderableType:
+def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, Any] | None = None) -> RenderableType:
     from rich.console import Group
 
-    predicted = [one for one in verdicts if one.predicted]
+    predicted = [one for one in comparisons if one.predicted]
     parts: list[RenderableType] = []
     if len(predicted) <= MOST_ROWS:
         parts += [_rows("predicted beside measured", predicted), ""]
@@ -28,7 +28,7 @@ def published_text(verdicts: Sequence[Verdict], calibration: Mapping[str, Any] |
     if len(predicted) > WORST:
         worst = sorted(predicted, key=lambda one: -abs(one.error))[:WORST]
         parts += [_rows(f"the {WORST} furthest off, and what is not known of them", worst, reasons=True), ""]
-    parts += [*_left_out(verdicts)]
+    parts += [*_left_out(comparisons)]
     if calibration:
         parts.append(_calibration(calibration))
     return Group(*parts)
@@ -40,7 +40,7 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=True)
 
 
-def _rows(title: str, verdicts: Sequence[Verdict], *, reasons: bool = False) -> Table:
+def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = False) -> Table:
     table = _table(title)
     for name in ("row", "model", "GPUs"):
         table.add_column(name)
@@ -48,7 +48,7 @@ def _rows(title: str, verdicts: Sequence[Verdict], *, reasons: bool = False) -> 
         table.add_column(name, justify="right")
     if reasons:
         table.add_column("why it may be")
-    for one in verdicts:
+    for one in comparisons:
         assert one.predicted is not None
         interval = one.predicted
         cells = [
@@ -65,7 +65,7 @@ def _rows(title: str, verdicts: Sequence[Verdict], *, reasons: bool = False) -> 
     return table
 
 
-def _reason(one: Verdict) -> str:
+def _reason(one: Comparison) -> str:
     """What of the row is unknown, or known to vary."""
     row = one.row
     causes = [one.why] if one.why else []
@@ -82,12 +82,12 @@ def _reason(one: Verdict) -> str:
     return "; ".join(causes)
 
 
-def _summary(verdicts: Sequence[Verdict]) -> Table:
+def _summary(comparisons: Sequence[Comparison]) -> Table:
     table = _table("errors: predicted over measured, less 1")
     table.add_column("of")
     for name in ("rows", "mean", "median", "bias", "in 90 % interval"):
         table.add_column(name, justify="right")
-    for row in summary(verdicts):
+    for row in summary(comparisons):
         if row["rows"]:
             table.add_row(
                 " ".join(row["key"]),
@@ -100,10 +100,10 @@ def _summary(verdicts: Sequence[Verdict]) -> Table:
     return table
 
 
-def _left_out(verdicts: Sequence[Verdict]) -> list[RenderableType]:
+def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
     """How many rows could not be expressed, by reason."""
     reasons: dict[str, list[str]] = {}
-    for one in verdicts:
+    for one in comparisons:
         if not one.predicted:
             reasons.setdefault(one.why, []).append(one.row.row_id)
     if not reasons:

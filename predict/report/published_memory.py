@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.validate.published.memory import GIB, MemoryVerdict, summary
+from predict.validate.published.memory import GIB, MemoryComparison, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 WORST = 10
 
 
-def published_memory_text(verdicts: Sequence[MemoryVerdict]) -> RenderableType:
+def published_memory_text(comparisons: Sequence[MemoryComparison]) -> RenderableType:
     from rich.console import Group
 
-    predicted = [one for one in verdicts if one.predicted_bytes]
+    predicted = [one for one in comparisons if one.predicted_bytes]
     worst = sorted(predicted, key=lambda one: -abs(one.error))[:WORST]
-    left_out = [f"{one.row.row_id}: {one.why}" for one in verdicts if not one.predicted_bytes]
+    left_out = [f"{one.row.row_id}: {one.why}" for one in comparisons if not one.predicted_bytes]
     return Group(_summary(predicted), "", _rows(worst), *(["", "not expressible", *left_out] if left_out else []))
 
 
@@ -29,12 +29,12 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=True)
 
 
-def _summary(verdicts: Sequence[MemoryVerdict]) -> Table:
+def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
     table = _table("peaks: predicted over measured, less 1; each counter by itself")
     table.add_column("of")
-    for name in ("rows", "distinct", "mean", "median", "bias", "called FITS in vain"):
+    for name in ("rows", "distinct", "mean", "median", "bias", "wrongly FITS"):
         table.add_column(name, justify="right")
-    for row in summary(verdicts):
+    for row in summary(comparisons):
         table.add_row(
             " ".join(row["key"]),
             str(row["rows"]),
@@ -47,13 +47,13 @@ def _summary(verdicts: Sequence[MemoryVerdict]) -> Table:
     return table
 
 
-def _rows(verdicts: Sequence[MemoryVerdict]) -> Table:
+def _rows(comparisons: Sequence[MemoryComparison]) -> Table:
     table = _table("the furthest off")
     for name in ("row", "model", "GPUs", "counter"):
         table.add_column(name)
     for name in ("predicted", "measured", "error", "verdict"):
         table.add_column(name, justify="right")
-    for one in verdicts:
+    for one in comparisons:
         assert one.predicted_bytes is not None
         table.add_row(
             one.row.row_id,

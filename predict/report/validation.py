@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from predict.report.units import duration
-from predict.validate.hold_out import ValidationRow, summarise
+from predict.validate.validation_rows import ValidationRow, summarise
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

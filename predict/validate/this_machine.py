@@ -1,4 +1,4 @@
-"""Runs of many shapes and plans on this machine: predicted first, then trained for real in interleaved rounds."""
+"""Runs of many shapes and plans on this machine, predicted first and then trained for real in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from predict.measure.measurement import Measurement
 from predict.measure.real_step import measure_interleaved
 from predict.measure.requirements import Implementation
 from predict.step.prediction import Prediction
-from predict.validate.hold_out import ValidationRow
+from predict.validate.validation_rows import ValidationRow
 from sampling.hardware.cluster import CONFIGS
 
-STEPS_A_ROUND = 8
+STEPS_PER_ROUND = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidatedRun:
-    """A config to hold against its real step, and whose model is trained for it."""
+    """A config whose prediction is compared with a real step, and the implementation that is trained."""
 
     config: Path
     implementation: Implementation
 
 
 def runs_of_this_machine() -> list[ValidatedRun]:
-    """`configs/runs/this-machine`, and where the transformers library is installed its Llama, a shape never sampled."""
+    """The runs of `configs/runs/this-machine`, and those of the transformers library's Llama where it is installed."""
     folder = CONFIGS / "runs"
     found = [
         ValidatedRun(config=path, implementation="torch") for path in sorted((folder / "this-machine").glob("*.yml"))
@@ -49,7 +49,7 @@ def validate(
     measured = measure_interleaved(
         [(prediction.run, each.implementation) for each, prediction in zip(runs, predicted, strict=True)],
         rounds=rounds,
-        steps_per_round=STEPS_A_ROUND,
+        steps_per_round=STEPS_PER_ROUND,
         progress=tell,
     )
     return [_row(*each) for each in zip(runs, predicted, measured, strict=True)]

@@ -11,7 +11,7 @@ from predict import estimate
 from predict.prices.calibration import Calibration, bounds, calibrated
 from predict.run.training_run import TrainingRun
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.published.translate import candidates
+from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError, SamplesError
 
 MOST_ROWS = 120

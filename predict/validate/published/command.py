@@ -10,7 +10,7 @@ from typing import Any
 
 from predict.prices.calibration import Calibration, calibration_json, read_calibration
 from predict.validate.published.calibrate import fit
-from predict.validate.published.judge import Verdict, judge
+from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows
 from sampling.errors import UserError
 from sampling.files.disk import write_atomically
@@ -28,7 +28,7 @@ def validate_published(
     calibrate_on: Path | None,
     calibration: Path | None,
     tell: Callable[[str], None],
-) -> tuple[list[Verdict], dict[str, Any] | None]:
+) -> tuple[list[Comparison], dict[str, Any] | None]:
     """Verdicts on the rows of `truth` (those of papers without one), and the calibration that was fitted, if any."""
     rows = list(read_rows(truth or PAPERS))
     content = None
@@ -43,5 +43,5 @@ def validate_published(
     else:
         calibration_terms = read_calibration(calibration) if calibration else None
     with progress_display("predicting") as progress:
-        verdicts = judge(rows, profile=profile, calibration=calibration_terms, progress=progress)
-    return verdicts, content
+        comparisons = compare(rows, profile=profile, calibration=calibration_terms, progress=progress)
+    return comparisons, content

@@ -1,4 +1,4 @@
-"""Measured peaks of published runs held against predictions: `predict validate memory`. Each counter is judged apart."""
+"""Measured peaks of published runs beside predictions: `predict validate memory`. Each counter is summarised by itself."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from predict import estimate
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.rank_memory import RankMemory
+from predict.validate.published.comparison import error_percentages
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.published.translate import candidates
+from predict.validate.published.runs import candidates
 from sampling.progress import Progress
 
 VERSION = 1
@@ -26,7 +27,7 @@ COUNTERS: dict[str, Callable[[RankMemory], float]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryVerdict:
+class MemoryComparison:
     """A row's peak beside its prediction by the same counter, or the reason why there is none."""
 
     row: PublishedRow
@@ -42,22 +43,22 @@ class MemoryVerdict:
         return self.predicted_bytes / self.measured_bytes - 1
 
     @property
-    def fits_in_vain(self) -> bool:
-        """Called FITS although it was measured beyond the device's memory."""
+    def wrongly_fits(self) -> bool:
+        """Whether FITS was predicted for a peak that was measured above the device's memory."""
         capacity = self.row.number("gpu_mem_gb")
         return self.verdict == "FITS" and capacity is not None and self.measured_bytes > capacity * GIB
 
 
-def judge_memory(
+def compare_memory(
     rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
-) -> list[MemoryVerdict]:
-    """The rows that state a peak."""
+) -> list[MemoryComparison]:
+    """Predict every row that states a peak."""
     stated = [row for row in rows if row.text("peak_mem_gib") or row.text("peak_mem_gb")]
-    verdicts = []
+    comparisons = []
     for done, row in enumerate(stated, 1):
-        verdicts.append(_judge_one(row))
+        comparisons.append(_compare_one(row))
         progress(done, len(stated), row.row_id)
-    return verdicts
+    return comparisons
 
 
 def counter_of(row: PublishedRow) -> str:
@@ -71,7 +72,7 @@ def counter_of(row: PublishedRow) -> str:
 
 
 def _measured_bytes(row: PublishedRow) -> float | None:
-    """In the unit of the column, unless the note says that its figures are GB; None for what is no size."""
+    """The peak, in the unit of its column unless the note says GB; None for text that is not a size."""
     gib, gb = row.number("peak_mem_gib"), row.number("peak_mem_gb")
     if gib and re.match(r"max GB\b", row.text("mem_note")):
         gib, gb = None, gib
@@ -79,21 +80,21 @@ def _measured_bytes(row: PublishedRow) -> float | None:
     return size if size > 0 else None
 
 
-def _judge_one(row: PublishedRow) -> MemoryVerdict:
+def _compare_one(row: PublishedRow) -> MemoryComparison:
     counter, measured_bytes = counter_of(row), _measured_bytes(row)
     if measured_bytes is None:
-        why = f"peak_mem_gib: {row.text('peak_mem_gib') or row.text('peak_mem_gb')} is no size"
-        return MemoryVerdict(row=row, counter=counter, measured_bytes=math.nan, why=why)
+        why = f"peak_mem_gib: {row.text('peak_mem_gib') or row.text('peak_mem_gb')} is not a size"
+        return MemoryComparison(row=row, counter=counter, measured_bytes=math.nan, why=why)
     if counter not in COUNTERS:
-        why = f"mem_counter: {counter} is none of {', '.join(COUNTERS)}"
-        return MemoryVerdict(row=row, counter=counter, measured_bytes=measured_bytes, why=why)
+        why = f"mem_counter: {counter} is not one of {', '.join(COUNTERS)}"
+        return MemoryComparison(row=row, counter=counter, measured_bytes=measured_bytes, why=why)
     try:
         estimates = [estimate(run).memory for run in candidates(row, timed=False).runs]
     except NotExpressibleError as error:
-        return MemoryVerdict(row=row, counter=counter, measured_bytes=measured_bytes, why=str(error))
+        return MemoryComparison(row=row, counter=counter, measured_bytes=measured_bytes, why=str(error))
     predicted = [_peak(estimate, counter) for estimate in estimates]
     verdicts = [estimate.verdict for estimate in estimates]
-    return MemoryVerdict(
+    return MemoryComparison(
         row=row,
         counter=counter,
         measured_bytes=measured_bytes,
@@ -106,9 +107,9 @@ def _peak(estimate: MemoryEstimate, counter: str) -> float:
     return max(COUNTERS[counter](rank) for rank in estimate.ranks)
 
 
-def summary(verdicts: Sequence[MemoryVerdict]) -> Iterator[dict[str, Any]]:
-    """By source and counter: rows, distinct peaks, mean and median error in percent, bias, and rows called FITS in vain."""
-    predicted = [one for one in verdicts if one.predicted_bytes]
+def summary(comparisons: Sequence[MemoryComparison]) -> Iterator[dict[str, Any]]:
+    """By source and counter: rows, distinct peaks, mean and median error in percent, bias, and rows wrongly called FITS."""
+    predicted = [one for one in comparisons if one.predicted_bytes]
     for key in sorted({(one.row.text("source_id"), one.counter) for one in predicted}):
         of_key = [one for one in predicted if (one.row.text("source_id"), one.counter) == key]
         errors = [one.error for one in of_key]
@@ -116,18 +117,16 @@ def summary(verdicts: Sequence[MemoryVerdict]) -> Iterator[dict[str, Any]]:
             "key": list(key),
             "rows": len(errors),
             "distinct": len({one.measured_bytes for one in of_key}),
-            "mean_error_percent": 100 * fmean(map(abs, errors)),
-            "median_error_percent": 100 * median(map(abs, errors)),
-            "bias_percent": 100 * fmean(errors),
-            "fits_in_vain": sum(one.fits_in_vain for one in of_key),
+            **error_percentages(errors),
+            "fits_in_vain": sum(one.wrongly_fits for one in of_key),
         }
 
 
-def as_json(verdicts: Sequence[MemoryVerdict]) -> dict[str, Any]:
-    return {"version": VERSION, "rows": [_row_json(one) for one in verdicts], "summary": list(summary(verdicts))}
+def as_json(comparisons: Sequence[MemoryComparison]) -> dict[str, Any]:
+    return {"version": VERSION, "rows": [_row_json(one) for one in comparisons], "summary": list(summary(comparisons))}
 
 
-def _row_json(one: MemoryVerdict) -> dict[str, Any]:
+def _row_json(one: MemoryComparison) -> dict[str, Any]:
     return {
         "row_id": one.row.row_id,
         "status": "predicted" if one.predicted_bytes else "not_expressible",

@@ -11,11 +11,11 @@ import pytest
 
 from predict.cli import main
 from predict.prices.calibration import Calibration, bounds, calibrated, read_calibration
-from predict.validate.published.judge import as_json, judge
-from predict.validate.published.memory import judge_memory
+from predict.validate.published.comparison import as_json, compare
+from predict.validate.published.memory import compare_memory
 from predict.validate.published.memory import summary as memory_summary
 from predict.validate.published.row import NotExpressibleError, PublishedRow, read_rows
-from predict.validate.published.translate import candidates
+from predict.validate.published.runs import candidates
 from sampling.errors import ConfigError, SamplesError
 
 DENSE = {
@@ -80,7 +80,7 @@ def written(path: Path, *rows: Mapping[str, str]) -> Path:
 
 
 def test_a_published_step_is_predicted_within_its_interval() -> None:
-    (told,) = judge([row()])
+    (told,) = compare([row()])
     assert told.predicted is not None
     assert told.covered
     assert abs(told.error) < 0.05
@@ -112,13 +112,13 @@ def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: s
 
 
 def test_one_bad_row_leaves_the_others_predicted() -> None:
-    told = as_json(judge([row(tp="0"), row()]))["rows"]
+    told = as_json(compare([row(tp="0"), row()]))["rows"]
     assert [each["status"] for each in told] == ["not_expressible", "predicted"]
 
 
 @pytest.mark.parametrize("column", ["source_id", "row_id"])
 def test_a_prediction_does_not_depend_on_whose_table_it_is(column: str) -> None:
-    mine, other = judge([row(), row(**{column: "somebody-else"})])
+    mine, other = compare([row(), row(**{column: "somebody-else"})])
     assert mine.predicted == other.predicted
 
 
@@ -133,7 +133,7 @@ def test_other_tables_names_of_columns_are_read(tmp_path: Path) -> None:
     names = {"row_id": "run_id", "mbs": "micro_batch", "step_time_s": "same_run_typical_s", "seq_len": "seq"}
     renamed = {names.get(column, column): text for column, text in DENSE.items()}
     (one,) = read_rows(written(tmp_path / "runs.csv", renamed))
-    assert judge([one])[0].predicted == judge([row()])[0].predicted
+    assert compare([one])[0].predicted == compare([row()])[0].predicted
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_measured_peaks_are_judged_by_their_own_counter() -> None:
         row(peak_mem_gib="40", mem_counter="guess"),
         row(),
     ]
-    told = judge_memory(peaks)
+    told = compare_memory(peaks)
     assert [one.counter for one in told] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
     assert told[2].measured_bytes == 50e9
     assert [bool(one.why) for one in told] == [False, False, False, True, True]
@@ -220,5 +220,5 @@ def test_measured_peaks_are_judged_by_their_own_counter() -> None:
 
 
 def test_a_peak_called_fits_that_was_above_the_device_is_counted() -> None:
-    (told,) = judge_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
-    assert told.fits_in_vain == (told.verdict == "FITS")
+    (told,) = compare_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
+    assert told.wrongly_fits == (told.verdict == "FITS")

@@ -1,4 +1,4 @@
-"""Predictions beside measurements: the rows of a validation, and what they say together."""
+"""The rows of a validation, predictions beside measurements, and their summary."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationRow:
-    """One run: its prediction, made first, and the median of its measured steps.
-
-    `sampled` says whether the run's very shapes are among the samples; `dropped_steps` how many steps were left out since
-    other processes took the machine.
-    """
+    """One run: its prediction, made first, and its measured steps; `dropped_steps` were disturbed by other processes."""
 
     run: str
     plan: str
@@ -52,7 +48,7 @@ class Summary:
 
 
 def summarise(rows: Sequence[ValidationRow]) -> Summary:
-    """What the rows say together; at least one row."""
+    """Errors and coverage over all rows, of which there is at least one."""
     errors = [row.error for row in rows]
     return Summary(
         runs=len(rows),

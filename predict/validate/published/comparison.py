@@ -13,7 +13,7 @@ from predict.prices.calibration import Calibration, calibrated
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.published.translate import candidates
+from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError
 from sampling.progress import Progress
 
@@ -22,9 +22,9 @@ PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """A row beside its prediction, or the reason why there is none. `kind` is its model's, and `error` predicted over
-    measured, less 1."""
+class Comparison:
+    """A row beside its prediction, or the reason why there is none. `kind` is dense or MoE; `error` is predicted over measured,
+    less 1."""
 
     row: PublishedRow
     why: str
@@ -47,29 +47,29 @@ class Verdict:
         return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
 
 
-def judge(
+def compare(
     rows: Sequence[PublishedRow],
     *,
     profile: str = "",
     calibration: Calibration | None = None,
     progress: Progress = lambda done, total, name: None,
-) -> list[Verdict]:
+) -> list[Comparison]:
     """Predict every row, with the samples of `profile` and the terms of `calibration` where they are named."""
-    verdicts = []
+    comparisons = []
     for done, row in enumerate(rows, 1):
-        verdicts.append(_judge_one(row, profile, calibration))
+        comparisons.append(_compare_one(row, profile, calibration))
         progress(done, len(rows), row.row_id)
-    return verdicts
+    return comparisons
 
 
-def _judge_one(row: PublishedRow, profile: str, calibration: Calibration | None) -> Verdict:
+def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | None) -> Comparison:
     try:
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
         estimates = [estimate(run) for run in runs]
     except (NotExpressibleError, InfeasibleError) as error:
-        return Verdict(row=row, why=str(error))
-    return Verdict(
+        return Comparison(row=row, why=str(error))
+    return Comparison(
         row=row,
         why="; ".join(found.assumed),
         kind="MoE" if runs[0].model.experts else "dense",
@@ -79,7 +79,7 @@ def _judge_one(row: PublishedRow, profile: str, calibration: Calibration | None)
 
 
 def mixture(estimates: Sequence[Prediction]) -> Interval:
-    """One interval of runs that are as likely as each other: their geometric mean, from the least to the most of them."""
+    """One interval for equally likely runs: the geometric mean of their medians, within the widest of their bounds."""
     medians = [one.step_time.median_us for one in estimates]
     return Interval(
         median_us=math.exp(fmean(map(math.log, medians))),
@@ -102,12 +102,12 @@ def _scale(row: PublishedRow) -> str:
     return next((f"up to {most}" for most in (8, 64, 512) if gpus <= most), "more than 512")
 
 
-def _basis(one: Verdict) -> str:
+def _basis(one: Comparison) -> str:
     assert one.sources is not None
     return max(one.sources, key=lambda name: one.sources[name])  # type: ignore[index]
 
 
-KEYS: dict[str, Callable[[Verdict], str]] = {
+KEYS: dict[str, Callable[[Comparison], str]] = {
     "source": lambda one: one.row.text("source_id"),
     "gpu": lambda one: one.row.text("gpu"),
     "kind": lambda one: one.kind,
@@ -117,44 +117,51 @@ KEYS: dict[str, Callable[[Verdict], str]] = {
 }
 
 
-def summary(verdicts: Sequence[Verdict]) -> Iterator[dict[str, Any]]:
-    """Rows, mean and median error in percent, signed bias, and how many of the intervals hold the measurement."""
-    predicted = [one for one in verdicts if one.predicted]
+def summary(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+    """Rows, mean and median error in percent, signed bias, and the share of intervals that contain the measurement."""
+    predicted = [one for one in comparisons if one.predicted]
     yield _figures(["all"], predicted)
     for key, of in KEYS.items():
-        for value in dict.fromkeys(sorted(map(of, predicted))):
+        for value in sorted(set(map(of, predicted))):
             yield _figures([key, value], [one for one in predicted if of(one) == value])
-    for source in dict.fromkeys(sorted(map(KEYS["source"], predicted))):
+    for source in sorted(set(map(KEYS["source"], predicted))):
         for kind in ("dense", "MoE"):
             for precision in ("16 bit", "fp8"):
-                of_all = [
+                matching = [
                     one
                     for one in predicted
                     if (KEYS["source"](one), KEYS["kind"](one), KEYS["precision"](one)) == (source, kind, precision)
                 ]
-                if of_all:
-                    yield _figures([source, kind, precision], of_all)
+                if matching:
+                    yield _figures([source, kind, precision], matching)
 
 
-def _figures(key: list[str], verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    errors = [one.error for one in verdicts]
+def _figures(key: list[str], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    errors = [one.error for one in comparisons]
     if not errors:
         return {"key": key, "rows": 0}
     return {
         "key": key,
         "rows": len(errors),
-        "mean_error_percent": 100 * fmean(map(abs, errors)),
-        "median_error_percent": 100 * median(map(abs, errors)),
-        "bias_percent": 100 * fmean(errors),
-        "coverage": fmean(one.covered for one in verdicts),
+        **error_percentages(errors),
+        "coverage": fmean(one.covered for one in comparisons),
     }
 
 
-def as_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    return {"version": VERSION, "rows": [_row_json(one) for one in verdicts], "summary": list(summary(verdicts))}
+def error_percentages(errors: Sequence[float]) -> dict[str, float]:
+    """Mean and median of absolute errors and the mean signed error, all in percent."""
+    return {
+        "mean_error_percent": 100 * fmean(map(abs, errors)),
+        "median_error_percent": 100 * median(map(abs, errors)),
+        "bias_percent": 100 * fmean(errors),
+    }
 
 
-def _row_json(one: Verdict) -> dict[str, Any]:
+def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    return {"version": VERSION, "rows": [_row_json(one) for one in comparisons], "summary": list(summary(comparisons))}
+
+
+def _row_json(one: Comparison) -> dict[str, Any]:
     predicted = one.predicted
     return {
         "row_id": one.row.row_id,

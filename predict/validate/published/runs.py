@@ -1,6 +1,6 @@
-"""From a published row to the runs that it may stand for: one, or several where something that matters was not published.
+"""The runs that a published row may stand for: one, or several where something that matters was not published.
 
-Every rule goes by what a column says (a framework's name, a precision, a network), never by whose table it is.
+Every rule goes by the text of a column (a framework's name, a precision, a network), never by the table's author.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Candidates:
 
 
 def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> Candidates:
-    """The runs of a row, priced from `profile` where one is named; `timed` rows alone unless told otherwise.
+    """The runs of a row, priced from `profile` where one is named; with `timed`, a row needs a time.
 
-    NotExpressibleError, with the reason, for a row that no run of ours stands for.
+    NotExpressibleError, with the reason, for a row that cannot be expressed as a run.
     """
     _refuse_other_work(row, timed=timed)
     model = model_of(row)
@@ -101,10 +101,7 @@ def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
 
 
 def profile_of(hardware: str) -> str:
-    """The profile of imported samples of a device, or a name under which there are none.
-
-    Of samples with a network of their own, which is no other cluster's, none is taken unasked.
-    """
+    """The profile of imported samples of a device, or a name without any; samples that hold a cluster's own network are not taken."""
     from sampling.store.profiles import DATA, home_of
 
     profile = f"{hardware}-aiconfigurator"
@@ -112,7 +109,7 @@ def profile_of(hardware: str) -> str:
 
 
 def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
-    """A GPU's share of the network: `400 Gbps per GPU`, `8x 200 Gbps per node`, `4 OmniPath links/node`; else of a node."""
+    """GB/s of the network per GPU, from `400 Gbps per GPU`, `8x 200 Gbps per node` or `4 OmniPath links/node`; other figures are per node."""
     text = row.text("inter_node")
     if not text:
         return None
@@ -156,8 +153,8 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron|primus", "megatron-core"),
     ("^$", "megatron-core"),
 )
-"""Words of a framework's name, the first that are found counting, and its entry in configs/frameworks; a table that names
-none is taken to be of the Megatron family."""
+"""Patterns of a framework's name, of which the first match counts, and its entry in configs/frameworks; an empty name is
+taken for the Megatron family."""
 
 
 def _framework(row: PublishedRow) -> str:
@@ -232,7 +229,7 @@ STAGES: tuple[tuple[str, int], ...] = (
     (r"ZeRO-3|^3$", 3),
     (".", 0),
 )
-"""Words for sharded data parallelism, the first that are found counting, and their ZeRO stage."""
+"""Patterns for sharded data parallelism, of which the first match counts, and their ZeRO stage."""
 
 
 def _zero(row: PublishedRow) -> int:
@@ -257,7 +254,7 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
 
 
 def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
-    """What was repeated; none and attention's core alike where that was not published."""
+    """The recomputation settings; where they were not published, none and attention's core are equally likely."""
     of_torch = _framework(row) in ("fsdp", "fsdp-compile", "torchtitan")
     text, modules = row.text("recompute").lower(), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
     if text == "full":

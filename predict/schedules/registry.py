@@ -107,12 +107,12 @@ def _placement(name: str, ranks: int, chunks: int) -> Placement:
 
 def of_order(name: str, order: Order) -> Schedule:
     """An order that was read from the file `name`, as a schedule that runs its own counts only."""
-    held = (order.ranks, order.chunks, order.microbatches)
+    counts = (order.ranks, order.chunks, order.microbatches)
 
     def supports(ranks: int, chunks: int, microbatches: int) -> str | None:
-        if (ranks, chunks, microbatches) == held:
+        if (ranks, chunks, microbatches) == counts:
             return None
-        return "holds an order of {} ranks, {} chunks per rank and {} microbatches".format(*held)
+        return "holds an order of {} ranks, {} chunks per rank and {} microbatches".format(*counts)
 
     return Schedule(
         name=name,

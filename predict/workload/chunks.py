@@ -67,10 +67,10 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
     """A chunk of layers whose operators are priced one by one."""
     count = {kind: stage.kinds.count(kind) for kind in dict.fromkeys(stage.kinds)}
     layers = [(cache.layer(kind), many) for kind, many in count.items()]
-    ends = [cache.embedding()] if stage.first else []
+    outer = [cache.embedding()] if stage.first else []
     if stage.last:
-        ends.append(cache.head(shares_embedding=stage.shared_table))
-    units = [*layers, *((end, 1) for end in ends)]
+        outer.append(cache.head(shares_embedding=stage.shared_table))
+    units = [*layers, *((blocks_of, 1) for blocks_of in outer)]
 
     def blocks(half: str) -> Blocks:
         return tuple(Repeated(block=getattr(of, half), count=many) for of, many in units)

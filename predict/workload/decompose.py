@@ -59,7 +59,7 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
 
 
 def distinct_calls(ranks: Iterable[RankCalls]) -> Iterator[Counted]:
-    """Every call of the ranks, those of a block that several of them share once."""
+    """Every call of the ranks; those of a block that several ranks share, once."""
     seen = set()
     for rank in ranks:
         for chunk in rank.chunks:
@@ -83,7 +83,7 @@ def concrete(run: TrainingRun) -> list[TrainingRun]:
 
 
 def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
-    """Every distinct call of the runs with the phases needed, by ranks a node: what a sampler must time for them."""
+    """Requests for all that a sampler must time for the runs: each distinct call with its phases, by ranks per node."""
     phases: dict[int, dict[Call, dict[Phase, None]]] = {}
     for run in runs:
         wanted = phases.setdefault(run.cluster.gpus_per_node, {})

@@ -69,9 +69,9 @@ def gradient_reduction(run: TrainingRun, weights: RankWeights) -> Calls:
 
 
 def _nodes_of_replicas(run: TrainingRun) -> int:
-    """Nodes over which the replicas of one rank are spread: they stand tp GPUs apart."""
-    replicas_a_node = max(1, run.cluster.gpus_per_node // run.plan.tp)
-    return -(-run.plan.dp // replicas_a_node)
+    """Nodes over which the replicas of one rank are spread; they are tp GPUs apart."""
+    replicas_per_node = max(1, run.cluster.gpus_per_node // run.plan.tp)
+    return -(-run.plan.dp // replicas_per_node)
 
 
 def optimizer(run: TrainingRun, weights: RankWeights) -> Calls:

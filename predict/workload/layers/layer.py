@@ -143,8 +143,8 @@ def _accumulation(rank: RankShare, weights: Weights) -> Calls:
     moved = 2 * DTYPE_BYTES[rank.execution.gradient_dtype]
     if not rank.execution.fuse_gradients:
         moved += rank.item_bytes
-    held = weights.total
+    elements = weights.total
     if rank.plan.zero >= 2:
-        held = weights.dense // rank.groups.shard.ranks + weights.experts // rank.groups.expert_shard.ranks
-    call = Stream(dtype=rank.dtype, size_bytes=max(1, moved * held))
+        elements = weights.dense // rank.groups.shard.ranks + weights.experts // rank.groups.expert_shard.ranks
+    call = Stream(dtype=rank.dtype, size_bytes=max(1, moved * elements))
     return (Counted(call=call, phase="forward", count=(microbatches - 1) / microbatches),)

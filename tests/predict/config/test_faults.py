@@ -1,4 +1,4 @@
-"""Every fault of a config is told at once: where it is, what the value is, and the fix."""
+"""Every fault of a config is reported at once: where it is, what the value is, and the fix."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_fault_in_a_model_file_is_blamed_on_that_file(tmp_path: Path) -> None:
     assert any(line.startswith(f"{start}n_layer: given twice") for line in lines)
 
 
-def test_ten_faults_are_told_in_one_message(tmp_path: Path) -> None:
+def test_ten_faults_are_reported_in_one_message(tmp_path: Path) -> None:
     text = """\
 model: {model_type: llama, hidden_size: -1, num_attention_heads: 4, num_key_value_heads: 3, intermediate_size: x,
   num_hidden_layers: 1, vocab_size: 511}
@@ -197,8 +197,8 @@ batch: {global: 7, micro: 2, seq_len: 16}
 precision: fp33
 extra: 1
 """
-    told = {line.split(": ")[1] for line in refusal(tmp_path, text)}
-    assert told == {
+    reported = {line.split(": ")[1] for line in refusal(tmp_path, text)}
+    assert reported == {
         "model.hidden_size",
         "model.num_key_value_heads",
         "model.intermediate_size",

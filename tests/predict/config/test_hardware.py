@@ -1,4 +1,4 @@
-"""The hardware of a run config: an entry of the catalogue or a file, with every fault of it told beside the others."""
+"""The hardware of a run config: an entry of the catalogue or a file, with every fault of it reported beside the others."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def test_a_run_may_name_a_file_of_hardware(tmp_path: Path, monkeypatch: pytest.M
     assert config.load(run(tmp_path, "./mine.yml")).cluster.gpu.name == "my GPU"
 
 
-def test_faults_of_a_hardware_file_are_told_with_those_of_the_run(
+def test_faults_of_a_hardware_file_are_reported_with_those_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | {"memory_gib": -1, "cache_mib": "big"}
     (tmp_path / "mine.yml").write_text(yaml.safe_dump(facts))
     monkeypatch.chdir(tmp_path)
-    told = refusal(run(tmp_path, "mine.yml", plan="{pp: 3}"))
-    assert [line for line in told if "cluster.hardware: " in line and "mine.yml: memory_gib: -1" in line]
-    assert [line for line in told if "cluster.hardware: " in line and "mine.yml: cache_mib: 'big'" in line]
-    assert [line for line in told if ": plan.dp: " in line]
+    reported = refusal(run(tmp_path, "mine.yml", plan="{pp: 3}"))
+    assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: memory_gib: -1" in line]
+    assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: cache_mib: 'big'" in line]
+    assert [line for line in reported if ": plan.dp: " in line]
 
 
 def test_an_unknown_device_says_how_to_describe_it(tmp_path: Path) -> None:

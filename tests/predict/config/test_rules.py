@@ -350,8 +350,8 @@ def test_what_frameworks_do_run_is_not_refused(model: str, settings: dict[str, A
     assert estimated(made(model, **settings)).step_time.median_us > 0
 
 
-def test_every_fault_of_a_plan_is_told_at_once() -> None:
+def test_every_fault_of_a_plan_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         made(LITTLE, plan__dp=8, plan__ep=2, plan__shard=3, execution__fp8_recipe="rowwise", plan__layout="16,16")
-    told = [line.split(": ")[1] for line in str(raised.value).splitlines()]
-    assert sorted(told) == ["execution.fp8_recipe", "plan.ep", "plan.layout", "plan.shard"]
+    reported = [line.split(": ")[1] for line in str(raised.value).splitlines()]
+    assert sorted(reported) == ["execution.fp8_recipe", "plan.ep", "plan.layout", "plan.shard"]

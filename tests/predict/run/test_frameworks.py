@@ -42,7 +42,7 @@ def test_a_framework_holds_only_what_differs_from_the_one_it_is_like(folder: Pat
         ("{like: mine}", "like: 'mine' leads back to itself"),
     ],
 )
-def test_a_fault_of_a_framework_s_file_is_told(folder: Path, content: str, fault: str) -> None:
+def test_a_fault_of_a_framework_s_file_is_reported(folder: Path, content: str, fault: str) -> None:
     (folder / "mine.yml").write_text(content)
     with pytest.raises(ConfigError, match=r"mine\.yml: ") as error:
         frameworks.framework_settings("mine")

@@ -93,7 +93,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "fault"), FAULTS)
-def test_a_fault_is_told_with_file_key_value_and_what_is_allowed(
+def test_a_fault_is_reported_with_file_key_value_and_what_is_allowed(
     tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:
     path = written(tmp_path, SOUND | changes)
@@ -102,7 +102,7 @@ def test_a_fault_is_told_with_file_key_value_and_what_is_allowed(
     assert str(error.value) == f"{path}: {fault}"
 
 
-def test_all_faults_are_told_in_one_error_with_the_fix_at_its_end(tmp_path: Path) -> None:
+def test_all_faults_are_reported_in_one_error_with_the_fix_at_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, {**SOUND, "name": 3, "part": {"low": "x", "hihg": 1}, "parts": [0] * 100})
     with pytest.raises(SamplesError) as error:
         read(Example, path, error=SamplesError, fix="write it anew")
@@ -117,7 +117,7 @@ def test_all_faults_are_told_in_one_error_with_the_fix_at_its_end(tmp_path: Path
     assert lines[-1].endswith("; write it anew")
 
 
-def test_a_file_of_another_kind_is_told_that_alone() -> None:
+def test_a_file_of_another_kind_reports_that_alone() -> None:
     made, faults = build(Example, {"version": 2, "surprise": 1})
     assert made is None
     assert [fault.path for fault in faults] == ["format"]

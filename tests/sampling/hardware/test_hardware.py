@@ -1,4 +1,4 @@
-"""The catalogue of hardware: what its files say is physical and sourced, and what is wrong with a file is told at once."""
+"""The catalogue of hardware: what its files say is physical and sourced, and what is wrong with a file is reported at once."""
 
 from __future__ import annotations
 
@@ -202,22 +202,22 @@ BAD: list[tuple[dict[Any, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "fault"), BAD)
-def test_a_fault_is_told_with_its_key_value_and_fix(tmp_path: Path, changes: dict[Any, Any], fault: str) -> None:
+def test_a_fault_is_reported_with_its_key_value_and_fix(tmp_path: Path, changes: dict[Any, Any], fault: str) -> None:
     path = written(tmp_path / "mine.yml", described(changes))
     with pytest.raises(ConfigError) as error:
         read_hardware(path)
     assert any(line.startswith(f"{path}: {fault}") for line in str(error.value).splitlines()), error.value
 
 
-def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     path = written(
         tmp_path / "mine.yml", {"name": "", "memory_gib": 0, "peak_tflops": {"bf15": 1}, "sources": {}, "x": 1}
     )
     with pytest.raises(ConfigError) as error:
         read_hardware(path)
-    told = [line.removeprefix(f"{path}: ").split(": ")[0] for line in str(error.value).splitlines()]
-    assert len(told) == len(set(told))
-    assert set(told) == {
+    reported = [line.removeprefix(f"{path}: ").split(": ")[0] for line in str(error.value).splitlines()]
+    assert len(reported) == len(set(reported))
+    assert set(reported) == {
         "x",
         "name",
         "memory_gib",
@@ -241,7 +241,7 @@ def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         (b"- 1", "holds [1] at its top level; it must be a mapping"),
     ],
 )
-def test_what_is_no_description_is_told(tmp_path: Path, content: bytes, fault: str) -> None:
+def test_what_is_no_description_is_reported(tmp_path: Path, content: bytes, fault: str) -> None:
     path = tmp_path / "mine.yml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"mine\.yml: ") as error:
@@ -250,7 +250,7 @@ def test_what_is_no_description_is_told(tmp_path: Path, content: bytes, fault: s
 
 
 @pytest.mark.parametrize("hardware", ["none.yml", "x" * 5000 + ".yml", "a\0b.yml"])
-def test_a_file_that_is_not_there_is_told(hardware: str) -> None:
+def test_a_file_that_is_not_there_is_reported(hardware: str) -> None:
     with pytest.raises(ConfigError, match=r"\.yml"):
         hardware_facts(hardware)
 
@@ -259,13 +259,13 @@ def test_a_file_that_is_not_there_is_told(hardware: str) -> None:
 def test_an_unknown_name_is_an_error_that_says_how_to_describe_it(hardware: str) -> None:
     with pytest.raises(ConfigError) as error:
         hardware_facts(hardware)
-    told = str(error.value)
-    assert "\n" not in told
+    reported = str(error.value)
+    assert "\n" not in reported
     for word in ("configs/hardware/", ".yml", "peak_tflops", "sources", "mi300x"):
-        assert word in told
+        assert word in reported
     if hardware == "h300":
-        assert "did you mean 'h" in told
-        assert "hardware/h300.yml" in told
+        assert "did you mean 'h" in reported
+        assert "hardware/h300.yml" in reported
 
 
 def machine_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,8 +288,8 @@ def as_json(part: Any) -> Any:
     """The content of a benchmark's file, or of a part of it; `load_benchmark` reads it again."""
     if is_dataclass(part):
         values = {field.name.rstrip("_"): getattr(part, field.name) for field in fields(part)}
-        told = {name: as_json(value) for name, value in values.items() if value is not None}
-        return {**getattr(part, "HEADER", {}), **told}
+        known = {name: as_json(value) for name, value in values.items() if value is not None}
+        return {**getattr(part, "HEADER", {}), **known}
     if isinstance(part, Mapping):
         return {key: as_json(value) for key, value in part.items()}
     return part

@@ -34,7 +34,7 @@ class Cost:
 
 
 Costs = dict[str, dict[Phase, Cost]]
-"""By unit and phase."""
+"""Costs by unit and phase."""
 
 
 def unit_costs(run: TrainingRun, prices: PriceList) -> Costs:

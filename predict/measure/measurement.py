@@ -1,4 +1,4 @@
-"""What came of running a config for real: the time of every step, and the evidence that it trained."""
+"""The result of running a config for real: the time of every step, and the evidence that it trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from predict.measure.system_noise import quiet_steps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """Steps in the order they ran, warm-up left out. `losses` are of all steps, the warm-up's first."""
+    """Steps in the order they ran, without the warm-up. `losses` are those of all steps, the warm-up's first."""
 
     run: str
     implementation: str
@@ -29,12 +29,12 @@ class Measurement:
 
     @property
     def kept_us(self) -> tuple[float, ...]:
-        """Times of the steps that other processes left alone; of all steps if those are fewer than half."""
+        """Times of the steps that other processes did not disturb; of all steps if those are fewer than half."""
         return tuple(self.step_times_us[index] for index in quiet_steps(self.others_shares)[0])
 
     @property
     def noisy(self) -> bool:
-        """Other processes disturbed more than half of the steps, so that none could be left out."""
+        """Other processes disturbed more than half of the steps, so that none could be omitted."""
         return quiet_steps(self.others_shares)[1]
 
     @property

@@ -61,7 +61,7 @@ def measure_interleaved(
 ) -> list[Measurement]:
     """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
 
-    Returns one measurement a run, in their order, over the steps of all rounds. `progress` is told each result as it
+    Returns one measurement per run, in their order, over the steps of all rounds. `progress` is told each result as it
     comes. Raises as `measure` does; every run is checked before the first starts.
     """
     for run, implementation in cases:

@@ -30,7 +30,7 @@ def require_measurable(run: TrainingRun, implementation: Implementation) -> None
 def machine_faults(run: TrainingRun) -> Iterator[str]:
     plan, cluster = run.plan, run.cluster
     if not Path("/proc/stat").exists():
-        yield "this machine: there is no /proc/stat to watch other processes with; measure on Linux"
+        yield "this machine: there is no /proc/stat to account for other processes; measure on Linux"
     if cluster.gpu.kind != "cpu":
         yield f"cluster.hardware: {cluster.gpu.name} is a {cluster.gpu.kind}; real steps run on CPU, use hardware: cpu"
     if cluster.nodes != 1:
@@ -53,7 +53,7 @@ def machine_faults(run: TrainingRun) -> Iterator[str]:
 def _schedule_faults(plan: Plan) -> Iterator[str]:
     where = f"plan.schedule: {plan.schedule!r}"
     if plan.schedule == BEST:
-        yield f"{where} is no schedule to run; name the one that `predict one-batch` chooses"
+        yield f"{where} is not a schedule to run; name the one that `predict one-batch` chooses"
         return
     schedule = registry.get(plan.schedule)
     if schedule.solver:
@@ -89,13 +89,13 @@ def shape_faults(run: TrainingRun) -> Iterator[str]:
     model, plan, batch = run.model, run.plan, run.batch
     for name in ("heads", "kv_heads", "ffn", "vocab"):
         if getattr(model, name) % plan.tp:
-            yield f"model.{name}: {getattr(model, name)} is no multiple of plan.tp = {plan.tp}"
+            yield f"model.{name}: {getattr(model, name)} is not a multiple of plan.tp = {plan.tp}"
     if plan.sp and batch.seq_len % plan.tp:
-        yield f"batch.seq_len: {batch.seq_len} is no multiple of plan.tp = {plan.tp}, which plan.sp needs"
+        yield f"batch.seq_len: {batch.seq_len} is not a multiple of plan.tp = {plan.tp}, which plan.sp needs"
     if plan.pp * plan.vpp > model.layers:
-        yield f"plan.pp: {plan.pp * plan.vpp} stages for {model.layers} layers; use at most one stage a layer"
+        yield f"plan.pp: {plan.pp * plan.vpp} stages for {model.layers} layers; use at most one stage per layer"
     if not batch.global_ or batch.global_ % (batch.micro * plan.dp):
-        yield f"batch.global: {batch.global_} is no multiple of micro · dp = {batch.micro} · {plan.dp}"
+        yield f"batch.global: {batch.global_} is not a multiple of micro · dp = {batch.micro} · {plan.dp}"
     if not model.rope and batch.seq_len > model.max_positions:
         yield f"batch.seq_len: {batch.seq_len} is beyond the model's {model.max_positions} learnt positions"
 

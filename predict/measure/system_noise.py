@@ -1,4 +1,4 @@
-"""What other processes took of the machine while a step ran, and which steps to leave out for it."""
+"""The share of the machine that other processes took while a step ran, and which steps to omit for it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class StepUsage:
 
 
 def others_shares(steps: Sequence[StepUsage], *, cores: int, tick_s: float) -> list[float]:
-    """For each step, the share of the machine that other processes took at least (0 to 1).
+    """The least share of the machine, 0 to 1, that other processes took during each step.
 
     It is taken over the step and as many neighbours as make a span of TICKS_PER_WINDOW clock ticks, since a short step
-    is finer than the kernel's accounting; what its rounding may have added, a tick a core, is taken off.
+    is finer than the kernel's accounting; one tick per core, the most that rounding may have added, is subtracted.
     """
     windows = [_window(steps, index, TICKS_PER_WINDOW * tick_s) for index in range(len(steps))]
     return [_share(window, cores, rounding_s=cores * tick_s) for window in windows]
@@ -46,7 +46,7 @@ def others_shares(steps: Sequence[StepUsage], *, cores: int, tick_s: float) -> l
 def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
     """Indices of the steps to keep, and whether the measurement is noisy as a whole.
 
-    Steps beyond OTHERS_LIMIT are left out, unless fewer than half would be left: then all stay, and it is noisy.
+    Steps beyond OTHERS_LIMIT are omitted, unless fewer than half would remain: then all stay, and it is noisy.
     """
     quiet = [index for index, share in enumerate(shares) if share <= OTHERS_LIMIT]
     if 2 * len(quiet) < len(shares):

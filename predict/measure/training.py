@@ -197,5 +197,5 @@ def torch_schedule(run: TrainingRun, stages: list[PipelineStage]) -> Any:
 
 
 def to_local(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor that may be sharded or replicated."""
+    """This rank's part of a tensor that may be sharded or replicated."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -28,7 +28,7 @@ from sampling.ranks.launch import die_with_launcher, leave
 
 @dataclass(kw_only=True, slots=True)
 class RankReport:
-    """What one rank saw: an entry a step in each list, warm-up included. A loss is NaN where the rank has none."""
+    """One rank's record: each list has an entry per step, warm-up included. A loss is NaN where the rank has none."""
 
     parameters: int
     wall_s: list[float] = field(default_factory=list)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WORST = 10
 MOST_ROWS = 60
-"""Of a longer table only the summary and the worst are printed; `--json` has them all."""
+"""Rows above which only the summary and the worst are printed; `--json` has all of them."""
 
 
 def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, Any] | None = None) -> RenderableType:
@@ -66,7 +66,7 @@ def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = Fals
 
 
 def _reason(one: Comparison) -> str:
-    """What of the row is unknown, or known to vary."""
+    """The features of the row that are unknown, or known to vary."""
     row = one.row
     causes = [one.why] if one.why else []
     if row.number("experts"):

@@ -24,14 +24,14 @@ WRAPPERS = (DTensor, AsyncCollectiveTensor)
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
+    """This rank's part of a tensor."""
     while isinstance(tensor, WRAPPERS):
         tensor = tensor._local_tensor if isinstance(tensor, DTensor) else tensor.elem
     return tensor
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Of all storages that tensors lie in, each once."""
+    """Bytes of all storages that tensors lie in, each counted once."""
     storages = {storage._cdata: storage for storage in (local_tensor(tensor).untyped_storage() for tensor in tensors)}
     return sum(storage.nbytes() for storage in storages.values())
 
@@ -92,7 +92,7 @@ class SavedForBackward:
 
     @contextmanager
     def unit(self, name: str) -> Iterator[None]:
-        """What is saved within belongs to a unit, unless an earlier one has saved it already."""
+        """Count storages that are saved within the context for a unit, unless an earlier one saved them."""
         before, self._unit = self._unit, name
         self.by_unit.setdefault(name, 0)
         try:

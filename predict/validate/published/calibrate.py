@@ -15,22 +15,21 @@ from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError, SamplesError
 
 MOST_ROWS = 120
-"""Of a longer table, so many at even distances: neighbours repeat one configuration."""
+"""Rows taken from a longer table, at even distances: neighbours repeat one configuration."""
 PULL = 0.35
-"""Standard deviation of a term's logarithm about 0 in units of one row's error of the same size: a term that the rows say
-nothing of stays 1."""
+"""Prior standard deviation of a term's logarithm about 0, in units of one row's error: a term that no row constrains stays 1."""
 ROW_ERROR = 0.08
-"""Of one row, in log time, as published runs of one configuration differ."""
+"""Error of one row in log time: published runs of one configuration differ by as much."""
 STEP, LEAST_STEP = 0.25, 0.01
-"""Of the search in a term's logarithm: halved until it is least."""
+"""First and last step of the search in a term's logarithm; it is halved in between."""
 FOLDS = 2
-"""Where all rows are of one source: halves of it stand for sources."""
+"""Parts of a table with a single source, which stand for sources in the cross-validation."""
 TERMS = tuple(field.name for field in fields(Calibration))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The runs that a row may stand for, and what it took."""
+    """The runs that a row may stand for, and the measured step time."""
 
     source: str
     runs: tuple[TrainingRun, ...]
@@ -86,7 +85,7 @@ def _left_out(measured: Sequence[Measured]) -> Mapping[str, list[Measured]]:
 
 
 def _fitted(measured: Sequence[Measured]) -> Calibration:
-    """Pattern search, one term at a time, from 1: the loss is cheap and has few terms."""
+    """The terms of least loss, by pattern search from 1, one term at a time: the loss is cheap and has few terms."""
     logs = dict.fromkeys(TERMS, 0.0)
     best, step = _loss(measured, logs), STEP
     while step >= LEAST_STEP:
@@ -109,13 +108,13 @@ def _calibration(logs: Mapping[str, float]) -> Calibration:
 
 
 def _loss(measured: Sequence[Measured], logs: Mapping[str, float]) -> float:
-    """Absolute errors, which single odd rows do not rule, and the pull towards 1."""
+    """The sum of absolute errors, which is robust to single odd rows, and the pull towards 1."""
     errors = _errors(measured, _calibration(logs))
     return sum(abs(error) for error in errors) / ROW_ERROR + sum((value / PULL) ** 2 for value in logs.values())
 
 
 def _errors(measured: Sequence[Measured], calibration: Calibration) -> list[float]:
-    """Of log time."""
+    """Errors in log time of the runs that can be predicted."""
     errors = []
     for one in measured:
         try:

@@ -14,7 +14,7 @@ from sampling.hardware.cluster import CONFIGS
 USUAL_VOCABULARY = 50_257
 """GPT-2's, where a table of GPT-like models states none."""
 TOTAL_SIZE = re.compile(r"-\d+B$")
-"""Of all parameters, which some tables add to the name: `DeepSeek-V2-236B`."""
+"""The count of all parameters, which some tables add to the name: `DeepSeek-V2-236B`."""
 LATENT = re.compile(
     r"q(?:_lora)?\s*(\d+)\s*kv(?:_lora)?\s*(\d+)\s*(?:qk_)?nope\s*(\d+)\s*(?:qk_)?rope\s*(\d+)\s*v\s*(\d+)"
 )

@@ -11,7 +11,7 @@ from sampling.errors import SamplesError
 
 NEEDED = ("row_id", "gpu", "n_gpus", "seq_len")
 LARGEST = 1e15
-"""No figure of a run is near it; what is beyond, or no number at all, was not published."""
+"""No figure of a run comes near it; larger values, and text that is not a number, count as not published."""
 OTHER_NAMES = {
     "run_id": "row_id",
     "mp": "tp",
@@ -25,7 +25,7 @@ OTHER_NAMES = {
     "tokens_s_gpu": "tokens_per_s_per_gpu",
     "tflops_gpu": "tflops_per_gpu",
 }
-"""Of columns, in other tables of runs."""
+"""Columns of other tables of runs, and their names here."""
 
 
 class NotExpressibleError(Exception):
@@ -109,7 +109,7 @@ def read_rows(path: Path, option: str = "--truth") -> Iterator[PublishedRow]:
 
 
 def _renamed(cells: Mapping[str, str], place: int) -> dict[str, str]:
-    """With our names of the columns; a row without a name is called by its place."""
+    """The cells under our names of the columns; a row without a name is named after its place."""
     own = {column: text for column, text in cells.items() if column not in OTHER_NAMES or OTHER_NAMES[column] in cells}
     own |= {OTHER_NAMES[column]: text for column, text in cells.items() if column not in own}
     return {"row_id": f"row {place}", "source_id": "table", **own}

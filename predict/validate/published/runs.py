@@ -212,7 +212,7 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
 
 
 def _sequence_parallel(row: PublishedRow, tp: int) -> bool:
-    """As published; frameworks of 2023 and later run it wherever tp is above 1."""
+    """The published setting; without one, frameworks of 2023 and later use it wherever tp is above 1."""
     if tp == 1:
         return False
     stated = row.number("seq_parallel")
@@ -233,7 +233,7 @@ STAGES: tuple[tuple[str, int], ...] = (
 
 
 def _zero(row: PublishedRow) -> int:
-    """As published; Megatron's recipes of 2023 and later shard the optimizer."""
+    """The published ZeRO stage; without one, Megatron's recipes of 2023 and later shard the optimizer."""
     text = row.text("zero_fsdp")
     if not text:
         return 1 if _framework(row) in ("nemo", "megatron-core") else 0
@@ -271,7 +271,7 @@ def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
 
 
 TORCH_SELECTIVE = 0.5
-"""Of the forward that torch's selective checkpointing repeats: every second product's output is kept, or every second
+"""Share of the forward that torch's selective checkpointing repeats: every second product's output is kept, or every second
 layer (torchtitan, arXiv 2410.06511, section 2.2)."""
 
 

@@ -9,29 +9,14 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
-from sampling.store.sample import Sample
+from tests.regressors.synthetic_operators import sample
 
 CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
 WIDTHS = (768, 1024, 2560, 4096, 12288, 65536)
 
 
 def data_of(calls: list[Call]) -> TrainingData:
-    rows = [
-        Sample(
-            call=call,
-            phase="forward",
-            threads=0,
-            busy_ranks=1,
-            time_us=10.0,
-            low_us=10.0,
-            high_us=10.0,
-            repeats=1,
-            quarantine="",
-            session=0,
-        )
-        for call in calls
-    ]
-    return training_data((row, CLUSTER) for row in rows)[0]
+    return training_data((sample(call, 10.0, spread=0.0, repeats=1), CLUSTER) for call in calls)[0]
 
 
 def attention(seq_len: int, heads: int) -> Attention:

@@ -37,9 +37,6 @@ class ShardedAdamW(Operator):
     def group_size(self) -> int:
         return self.dp
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return 7.0 * self.item_bytes * self.parameters / self.dp
 

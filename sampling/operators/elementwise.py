@@ -18,9 +18,6 @@ class _Elementwise(Operator):
     TENSORS: ClassVar[tuple[int, int]]
     """Tensors of `elements` that forward and backward must read or write."""
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
 

@@ -26,9 +26,6 @@ class _Norm(Operator):
     def elements(self) -> int:
         return self.tokens * self.hidden
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         # forward and backward-weight pass over two tensors of the input's size, the input's gradient over three
         passes = {"forward": 2, "backward_weight": 2}.get(phase, 3)

@@ -39,9 +39,6 @@ class AdamW(Operator):
     def group_size(self) -> int:
         return self.tp
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return 7.0 * self.item_bytes * self.parameters
 
@@ -70,9 +67,6 @@ class GradientScale(Operator):
     @property
     def kernels(self) -> int:
         return self.tensors
-
-    def flops(self, phase: Phase) -> float:
-        return 0.0
 
     def bytes_moved(self, phase: Phase) -> float:
         return 2.0 * self.item_bytes * self.parameters

@@ -75,9 +75,6 @@ class _Permutation(Operator):
     def indices_bytes(self) -> int:
         return INDEX_BYTES * self.tokens * self.topk
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,9 +31,6 @@ class _OverScores(Operator):
     def elements(self) -> int:
         return self.matrices * self.seq_len**2
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
 

@@ -28,9 +28,6 @@ class Dropout(Operator):
     def elements(self) -> int:
         return self.count
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.count * (2 * self.item_bytes + 1)
 
@@ -48,9 +45,6 @@ class Stream(Operator):
     """Adding up gradients at 1.5 TB/s in published A100 runs."""
 
     size_bytes: int
-
-    def flops(self, phase: Phase) -> float:
-        return 0.0
 
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0 * self.size_bytes

@@ -42,9 +42,6 @@ class Embedding(Operator):
     def group_size(self) -> int:
         return self.tp
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         tokens = self.batch * self.seq_len
         table_rows = self.vocab // self.tp
@@ -83,9 +80,6 @@ class CrossEntropy(Operator):
 
     tokens: int
     vocab: int
-
-    def flops(self, phase: Phase) -> float:
-        return 0.0
 
     def bytes_moved(self, phase: Phase) -> float:
         return float((self.item_bytes + 4) * self.tokens * self.vocab)

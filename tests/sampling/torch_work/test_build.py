@@ -23,9 +23,6 @@ class Unbuilt(Operator):
     NAME: ClassVar[str] = "unbuilt"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         return 1.0
 

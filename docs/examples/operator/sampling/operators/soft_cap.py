@@ -32,9 +32,6 @@ class SoftCap(Operator):
     def elements(self) -> int:
         return self.tokens * self.width
 
-    def flops(self, phase: Phase) -> float:
-        return 0.0
-
     def bytes_moved(self, phase: Phase) -> float:
         # forward reads x and writes y; backward reads y and its gradient and writes that of x
         return float(self.item_bytes * self.elements * (2 if phase == "forward" else 3))

@@ -63,11 +63,13 @@ def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopp
     assert main([*arguments, "--models", "1", "--budget", "9"]) == 0
     second = stored(tmp_path)
     good = [sample.key for sample in second if not sample.quarantine]
-    assert len(second) > len(first)
+    # on a busy machine rows are quarantined, and the next session times them again
+    assert set(first) - set(second) <= {sample for sample in first if sample.quarantine}
+    assert set(second) - set(first)
     assert max(Counter(good).values()) <= 3
     sessions = read_manifest(tmp_path / "samples" / "test").sessions
     assert [session["id"] for session in sessions] == [0, 1]
-    assert {sample.session for sample in second} == {0, 1}
+    assert 1 in {sample.session for sample in second}
 
 
 def test_rows_of_another_machine_are_not_mixed_with_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

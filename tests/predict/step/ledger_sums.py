@@ -13,7 +13,8 @@ IDLE = ("pp_bubble", "p2p", "stragglers", "step_overhead")
 
 
 def assert_ledger_holds(result: Prediction, rel: float = 1e-9) -> None:
-    """The headings of work add up to the ranks' busy time, and no heading is negative."""
+    """The headings of work add up to the ranks' busy time, and no heading is negative; for prices at which the pipeline's own
+    actions, which count as `p2p`, take no time."""
     headings, actions_us = result.breakdown_us, result.timeline.busy
     worked = [
         float(rank_us) + stage.gradients_us + stage.step_us

@@ -76,5 +76,5 @@ def use(groups: ProcessGroups | None) -> None:
 def present() -> ProcessGroups:
     """The process's groups; RuntimeError outside a job that spans ranks."""
     if _present is None:
-        raise RuntimeError("a collective needs the ranks of a job (sampling/collectives/process_groups.py)")
+        raise RuntimeError("a collective needs the ranks of a job (sampling/torch_work/collectives/process_groups.py)")
     return _present

@@ -79,7 +79,7 @@ def load_trace(path: Path) -> Trace:
         raise unreadable(str(path), "a trace", error) from None
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(events, list):
-        raise SamplesError(f"{path}: has no traceEvents, so it is no trace of torch's profiler; {RECORD}")
+        raise SamplesError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
     try:
         return _trace(content, [event for event in events if isinstance(event, dict) and event.get("ph") == "X"], path)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

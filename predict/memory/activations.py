@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 
-from predict.memory.components import embedding_and_head
 from predict.memory.components.core_attention import rotary_bytes
+from predict.memory.components.embedding_and_head import embedding, head, joining
 from predict.memory.components.norms import keeps_its_input, norm, residual
 from predict.memory.components.saved_tensors import (
     Saved,
@@ -25,6 +25,8 @@ from predict.workload.rank.share import RankShare
 
 ROTARY_TABLES = "rope"
 """The component that all layers of one forward share: one storage, to which each of them refers."""
+OUTSIDE_LAYERS: Mapping[str, Callable[[Sizes], Saved]] = {"embedding": embedding, "joining": joining, "head": head}
+"""The tensors of a unit that is not a layer, by its role."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +47,10 @@ class Activations:
     def kept_bytes(self) -> float:
         return sum(self.components.values())
 
-    def without_rotary_tables(self) -> Activations:
-        """The activations of a layer after the first, which holds the tables already."""
-        own = {name: size for name, size in self.components.items() if name != ROTARY_TABLES}
-        return replace(self, components=own)
+    @property
+    def kept_without_rotary_bytes(self) -> float:
+        """Bytes kept by a layer after the first, which keeps the rotary tables for all of them."""
+        return self.kept_bytes - self.components.get(ROTARY_TABLES, 0.0)
 
 
 def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Activations:
@@ -56,8 +58,7 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
     if unit.kind is not None:
         return layer_activations(rank, unit.kind, profile, recompute=unit.recompute)
     sizes = Sizes(rank=rank, profile=profile)
-    saved_tensors: Callable[[Sizes], Saved] = getattr(embedding_and_head, unit.role)
-    return _activations(sizes, saved_tensors(sizes))
+    return _activations(sizes, OUTSIDE_LAYERS[unit.role](sizes))
 
 
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:

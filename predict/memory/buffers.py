@@ -59,7 +59,7 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
             name="context",
             size_bytes=CONTEXT_BYTES,
             width_bytes=CONTEXT_WIDTH,
-            source="stated: CUDA context of a torch process, not measured here",
+            source="assumed for the CUDA context of a torch process; not measured here",
         ),
         Buffer(
             name="communication",
@@ -89,7 +89,7 @@ def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, linear_shapes: It
     size = 0.0
     if profile.dummy_gradients and run.execution.fuse_gradients:
         size = float(weight_bytes(run) * sum(rows * columns for rows, columns in linear_shapes))
-    source = "Transformer Engine's module/base.py, get_dummy_wgrad: one a distinct shape, kept for good"
+    source = "Transformer Engine, module/base.py, get_dummy_wgrad: one per distinct shape, never freed"
     return Buffer(name="dummy gradients", size_bytes=size, width_bytes=0.0, source=source)
 
 
@@ -103,7 +103,7 @@ def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:
 def _p2p(run: TrainingRun) -> Buffer:
     rank = RankShare(run=run)
     size = P2P_IN_FLIGHT * rank.item_bytes * rank.rows * run.model.hidden if run.plan.pp > 1 else 0
-    source = "an activation and a gradient on their way between stages"
+    source = "an activation and a gradient in transfer between stages"
     return Buffer(name="pipeline transfers", size_bytes=float(size), width_bytes=float(size), source=source)
 
 

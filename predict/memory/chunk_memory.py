@@ -96,7 +96,7 @@ class ChunkCounter:
             memory = self.unit(each)
             layers += each.role == "layer"
             if each.role == "layer" and layers > 1:
-                memory = replace(memory, kept=memory.activations.without_rotary_tables().kept_bytes)
+                memory = replace(memory, kept=memory.activations.kept_without_rotary_bytes)
             found.append(memory)
         return found
 

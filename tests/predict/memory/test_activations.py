@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.memory.activations import (
-    ROTARY_TABLES,
     Activations,
     layer_activations,
     unit_activations,
@@ -50,11 +49,6 @@ def layer(
 
 def role_activations(role: Role, rank: RankShare, profile: MemoryProfile) -> Activations:
     return unit_activations(rank, profile, Unit(role=role, weights=Weights()))
-
-
-def own(kept: Mapping[str, float]) -> float:
-    """Kept bytes without the rotary tables, which all layers share."""
-    return sum(size for component, size in kept.items() if component != ROTARY_TABLES)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -152,8 +146,8 @@ def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile
 @pytest.mark.parametrize(("model", "kind"), KINDS)
 def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kind: LayerKind, profile: str) -> None:
     none, full = (layer(model, kind, profile, recompute) for recompute in ("none", "full"))
-    assert own(full.components) == 2 * TOKENS * spec(model).hidden
-    assert full.backward_working_bytes > own(none.components) - own(full.components)
+    assert full.kept_without_rotary_bytes == 2 * TOKENS * spec(model).hidden
+    assert full.backward_working_bytes > none.kept_without_rotary_bytes - full.kept_without_rotary_bytes
     assert full.kept_bytes < none.kept_bytes
 
 

@@ -11,7 +11,7 @@ import pytest
 from predict.memory.activations import layer_activations
 from predict.model.layer_kinds import DENSE, LayerKind
 from tests.needs import SHARED, needs_table
-from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, own, rank_of
+from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, rank_of
 from tests.predict.workload.parallel_runs import spec
 
 PEER_COMPONENTS = "oracles/memory/components.json"
@@ -22,7 +22,7 @@ PEER_COMPONENTS = "oracles/memory/components.json"
     [("megatron-te", 139_400), ("fsdp2-compile", 139_400), ("fsdp2", 168_072), ("eager", 200_840)],
 )
 def test_a_layer_of_llama_8b_keeps_the_known_bytes_a_token(profile: str, a_token: int) -> None:
-    assert own(layer("llama3-8b", DENSE, profile).components) == a_token * TOKENS
+    assert layer("llama3-8b", DENSE, profile).kept_without_rotary_bytes == a_token * TOKENS
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE
-from tests.predict.memory.test_activations import TOKENS, layer, own, rank_of, role_activations
+from tests.predict.memory.test_activations import TOKENS, layer, rank_of, role_activations
 
 
 def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
-    assert own(layer("llama3-8b", DENSE, "liger").components) == 139_400 * TOKENS
+    assert layer("llama3-8b", DENSE, "liger").kept_without_rotary_bytes == 139_400 * TOKENS
 
 
 def test_the_loss_keeps_targets_alone() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,9 @@ import pytest
 from tests.docs.pages import ROOT, links, pages
 
 LONGEST_README_BYTES = 9_000
+FOLDERS = "sampling|regressors|predict|configs|data|tests|docs|benchmarks|shared|facts|oracles|truth"
+CITED = re.compile(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*\w)")
+MADE_BY_THE_USER = ("data/imported", "data/samples", "data/regressors", "data/published")
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -26,3 +32,27 @@ def test_every_page_is_reached_from_the_index() -> None:
     reached = {(index.parent / target).resolve() for target in links(index)}
     left = {page for page in pages() if page.parent != ROOT and page != index} - reached
     assert left == set()
+
+
+def test_only_files_of_the_repository_are_cited() -> None:
+    assert list(_dead_citations()) == []
+
+
+def _dead_citations() -> Iterator[str]:
+    examples = [folder for folder in (ROOT / "docs" / "examples").iterdir() if folder.is_dir()]
+    for file in _sources():
+        for line, text in enumerate(file.read_text().splitlines(), 1):
+            for cited in CITED.findall(text):
+                if Path(cited).stem.isupper():  # a word for any name
+                    continue
+                homes = (ROOT, file.parent, *examples)
+                if not any((home / cited).exists() for home in homes) and not cited.startswith(MADE_BY_THE_USER):
+                    yield f"{file.relative_to(ROOT)}:{line}: {cited}"
+
+
+def _sources() -> Iterator[Path]:
+    """Code, configs and pages; not the tests, nor what tells of the past."""
+    listed = ["git", "ls-files", "*.py", "*.yml", "*.md"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if not name.startswith(("tests/", "docs/log.md", "docs/examples/", "CHANGELOG.md")):
+            yield ROOT / name

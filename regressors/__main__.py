@@ -12,8 +12,9 @@ from pathlib import Path
 from regressors.accuracy.report import as_text
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
+from sampling.files.places import OWN_DATA_IN_WORDS, own_data
 from sampling.progress import progress_display
-from sampling.store.profiles import DATA, home_of, samples_directory
+from sampling.store.profiles import home_of, samples_directory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with progress_display("fitting") as progress:
             trained = train(
                 samples=samples_directory(options.profile, options.data),
-                output=options.data / "regressors" / options.profile,
+                output=(options.data or own_data()) / "regressors" / options.profile,
                 fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 jobs=options.jobs,
                 progress=progress,
@@ -49,9 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data",
         type=Path,
-        default=DATA,
         metavar="DIR",
-        help="folder of samples/ and regressors/ (default: %(default)s)",
+        help=f"folder of samples/ and regressors/ (default: {OWN_DATA_IN_WORDS})",
     )
     parser.add_argument(
         "--donor",

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     from sampling.session.profile import open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
     from sampling.session.site import find_site
-    from sampling.store.profiles import DATA, samples_directory
+    from sampling.store.profiles import samples_directory
 
     check_options(options)
     site = find_site(options, world)
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     placed = place_tasks(site.machine, tasks, lambda ranks: memory_of_a_rank(site.hardware, ranks))
     if placed.misplaced:
         print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
-    directory = samples_directory(site.profile, options.data or DATA)
+    directory = samples_directory(site.profile, options.data)
     with profile_lock(directory):
         manifest = open_profile(
             directory,

@@ -88,10 +88,10 @@ def _samples(options: argparse.Namespace) -> None:
     from regressors.accuracy.benchmark import benchmark
     from regressors.accuracy.report import as_markdown, as_text
     from sampling.files.disk import write_atomically
-    from sampling.store.profiles import DATA
+    from sampling.files.places import benchmarks, own_data
 
-    content = benchmark(DATA / "samples", options.data)
-    kept = DATA.parent / "benchmarks" / "accuracy.json"
+    content = benchmark(own_data() / "samples", options.data)
+    kept = benchmarks() / "accuracy.json"
     write_atomically(kept, json.dumps(content, indent=1).encode())
     write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
     if options.json:

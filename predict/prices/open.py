@@ -16,7 +16,7 @@ from predict.run.execution import Execution
 from regressors.bank.bank import Bank
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, hardware_facts
-from sampling.store.profiles import DATA, home_of
+from sampling.store.profiles import home_of
 
 _opened: list[tuple[Cluster, Conditions, PriceList]] = []
 
@@ -30,7 +30,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     for known, of_known, prices in _opened:
         if known == cluster and of_known == conditions:
             return prices
-    directory = home_of(cluster.profile, DATA) / "regressors" / cluster.profile
+    directory = home_of(cluster.profile) / "regressors" / cluster.profile
     models: list[CostModel] = [SpeedOfLight()]
     provenance: dict[str, Any] = {
         "profile": cluster.profile,

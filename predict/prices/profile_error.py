@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sampling.errors import SamplesError
 from sampling.files.faults import Fault, shown
 from sampling.files.schema import read
-from sampling.store.profiles import DATA
+from sampling.store.profiles import home_of
 
 LEAST_ROWS = 5
 """Validation runs below which their quantile says nothing."""
@@ -35,7 +35,7 @@ class ValidationFile:
 
 def validation_path(profile: str) -> Path:
     """The file in which `predict validate` keeps a profile's runs, predicted beside measured."""
-    return DATA / "published" / f"{profile}-steps.json"
+    return home_of(profile) / "published" / f"{profile}-steps.json"
 
 
 def profile_error(profile: str) -> float | None:

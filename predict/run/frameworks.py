@@ -11,8 +11,8 @@ from predict.run.execution import WHOLE_LAYERS, Execution
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean
 from sampling.files.keys import Key, keys_of
+from sampling.files.places import CONFIGS
 from sampling.files.schema import check, read
-from sampling.hardware.cluster import CONFIGS
 
 FOLDER = CONFIGS / "frameworks"
 ON_GPUS = "megatron-core"

@@ -13,7 +13,7 @@ from predict.measure.real_step import measure_interleaved
 from predict.measure.requirements import Implementation
 from predict.step.prediction import Prediction
 from predict.validate.validation_rows import ValidationRow
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 STEPS_PER_ROUND = 8
 

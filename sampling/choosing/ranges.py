@@ -9,8 +9,9 @@ from typing import Annotated
 
 from sampling.files.faults import Fault
 from sampling.files.keys import Key, Text
+from sampling.files.places import CONFIGS
 from sampling.files.schema import read
-from sampling.hardware.cluster import CONFIGS, hardware_facts
+from sampling.hardware.cluster import hardware_facts
 
 SizeRange = tuple[Annotated[int, Key(maximum=2**63 - 1)], ...]
 """The smallest and the largest size; shapes are drawn between them evenly on a log scale."""

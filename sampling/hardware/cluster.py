@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
+from sampling.files.places import CONFIGS
 from sampling.hardware.hardware_file import DTYPE_BYTES, Hardware, Link, keys_in_words, read_hardware
 
 __all__ = [
-    "CONFIGS",
     "DTYPE_BYTES",
     "Cluster",
     "Gpu",
@@ -25,8 +25,6 @@ __all__ = [
     "known_hardware",
     "load_cluster",
 ]
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

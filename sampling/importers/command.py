@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sampling.errors import ConfigError, UserError
+from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
 from sampling.importers.storing import Outcome, store
 from sampling.importers.table import ImportRequest, Table
-from sampling.store.profiles import DATA, IMPORTED, samples_directory
+from sampling.store.profiles import IMPORTED, samples_directory
 from sampling.store.sample import Sample
 
 DESCRIPTION = """\
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_argument("--threads", type=int, default=0, metavar="N", help="torch-trace of a CPU: its threads")
     commands.add_argument("--profile", default="", help="name the rows are kept under (default: DEVICE-NAME)")
     commands.add_argument(
-        "--data", type=Path, default=DATA / IMPORTED, metavar="DIR", help="folder of samples/ (default: %(default)s)"
+        "--data", type=Path, metavar="DIR", help=f"folder of samples/ (default: {IMPORTED}/ of the user's data)"
     )
     return commands
 
@@ -92,9 +93,10 @@ def run(options: argparse.Namespace) -> Iterator[str]:
             f"--profile {options.profile}: one profile holds one device, and these are of {', '.join(by_hardware)}; "
             "choose one with --system"
         )
+    data = options.data or own_data() / IMPORTED
     for hardware, of_device in by_hardware.items():
-        directory = samples_directory(options.profile or f"{hardware}-{options.name}", options.data)
-        outcomes = store(of_device, directory, homes=(options.data, DATA / IMPORTED, DATA))
+        directory = samples_directory(options.profile or f"{hardware}-{options.name}", data)
+        outcomes = store(of_device, directory, homes=(data, own_data() / IMPORTED, own_data(), SHIPPED_DATA))
         yield from report(outcomes, directory)
 
 

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from sampling.errors import ConfigError
+from sampling.files.places import OWN_DATA_IN_WORDS
 
 
 def session_parser(program: str, description: str, *, models: int) -> argparse.ArgumentParser:
@@ -28,7 +29,7 @@ def session_parser(program: str, description: str, *, models: int) -> argparse.A
     add("--ranges", type=Path, metavar="FILE", help="ranges to draw shapes from (default: configs/sampling/<kind>.yml)")
     add("--models", type=int, default=models, help="models to draw shapes from (default: %(default)s)")
     add("--fresh", action="store_true", help="start the profile anew; old rows are set aside")
-    add("--data", type=Path, help="folder of samples/ (default: this project's data/)")
+    add("--data", type=Path, metavar="DIR", help=f"folder of samples/ (default: {OWN_DATA_IN_WORDS})")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Where profiles are kept: data/samples/<profile>, and data/imported/samples/<profile> for published measurements."""
+"""Where profiles are kept: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import re
 from pathlib import Path
 
 from sampling.errors import ConfigError
+from sampling.files.places import SHIPPED_DATA, own_data
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 IMPORTED = "imported"
-"""Folder of DATA for other people's measurements and the regressors trained on them; never in the repository."""
+"""Folder of the user's data for other people's measurements and the regressors trained on them; never in the repository."""
 
 
-def samples_directory(profile: str, data: Path = DATA) -> Path:
-    """The folder of a profile's samples; ConfigError for a name that would lie outside `data`/samples."""
+def samples_directory(profile: str, data: Path | None = None) -> Path:
+    """The folder of a profile's samples, by default in the user's data; ConfigError for a name that would lie outside."""
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", profile):
         raise ConfigError(f"profile: {profile!r} is not the name of a folder; use letters, digits, dots and dashes")
-    return data / "samples" / profile
+    return (data or own_data()) / "samples" / profile
 
 
-def home_of(profile: str, data: Path = DATA) -> Path:
-    """The folder whose samples/ or regressors/ holds the profile: `data`, or its `imported` if only that one does."""
-    imported = data / IMPORTED
-    own, other = (
-        any((home / kind / profile).is_dir() for kind in ("samples", "regressors")) for home in (data, imported)
-    )
-    return imported if other and not own else data
+def home_of(profile: str, data: Path | None = None) -> Path:
+    """The folder whose samples/ or regressors/ holds the profile: `data` (by default the user's), else its `imported`, else the shipped.
+
+    `data` itself where none does.
+    """
+    data = data or own_data()
+    homes = (data, data / IMPORTED, SHIPPED_DATA)
+    kinds = ("samples", "regressors")
+    return next((home for home in homes if any((home / kind / profile).is_dir() for kind in kinds)), data)

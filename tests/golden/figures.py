@@ -21,7 +21,8 @@ from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter
-from sampling.hardware.cluster import CONFIGS, load_cluster
+from sampling.files.places import CONFIGS
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm

@@ -19,7 +19,7 @@ from predict.schedules.files.order_files import write_order
 from predict.step.scheduling import compare_schedules
 from predict.workload import decompose as decompose_module
 from sampling.errors import InfeasibleError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made
 
 DEMO = CONFIGS / "runs" / "demo.yml"

@@ -14,10 +14,10 @@ from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows
 from sampling.errors import UserError
 from sampling.files.disk import write_atomically
+from sampling.files.places import SHIPPED_DATA
 from sampling.progress import progress_display
-from sampling.store.profiles import DATA
 
-PAPERS = DATA / "published" / "papers.csv"
+PAPERS = SHIPPED_DATA / "published" / "papers.csv"
 """Runs printed in papers, typed from them, with their citations."""
 
 

@@ -9,7 +9,7 @@ from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 USUAL_VOCABULARY = 50_257
 """GPT-2's, where a table of GPT-like models states none."""

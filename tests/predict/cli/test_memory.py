@@ -12,7 +12,7 @@ import pytest
 from predict.cli import main
 from predict.config.load import load
 from predict.report.memory_json import TERMS
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import estimated
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")

@@ -9,7 +9,7 @@ import yaml
 
 from predict.config import load as config
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 DEMO = CONFIGS / "models" / "demo-llama.json"
 

@@ -14,13 +14,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import predict.config.load
 from predict.config.json_schema import json_schema
 from predict.config.load import load
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS, DATA_VARIABLE
 
 SHIPPED = sorted((CONFIGS / "runs").rglob("*.yml"))
 SOUND: dict[str, Any] = {
@@ -109,7 +108,7 @@ def test_the_distributed_optimizer_is_zero_1_and_model_aliases_make_a_model(tmp_
 
 
 def test_cores_come_from_the_config_then_from_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict.config.load, "DATA", tmp_path / "data")
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
     one_machine = os.cpu_count() or 1
     if one_machine > 1:
         assert loaded(tmp_path, SOUND).cluster.threads == one_machine // 2

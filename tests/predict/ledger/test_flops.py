@@ -11,7 +11,7 @@ import pytest
 from predict.ledger.flops import attention_flops_per_token, model_flops_per_token
 from predict.model.families import FAMILIES
 from predict.model.spec import ModelSpec
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 from tests.needs import SHARED, needs_table
 
 ORACLES = SHARED / "oracles" / "flops"

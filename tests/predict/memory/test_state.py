@@ -15,7 +15,7 @@ from predict.memory.state import bytes_per_parameter
 from predict.memory.units import chunks_of_ranks, weights_of_chunks
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.weights import padded_vocabulary
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made, spec
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))

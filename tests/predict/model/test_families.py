@@ -17,7 +17,7 @@ from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 MODELS = CONFIGS / "models"
 SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))

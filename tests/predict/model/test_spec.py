@@ -10,7 +10,7 @@ import pytest
 from predict.model.layer_kinds import DENSE
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 MODELS = CONFIGS / "models"
 LLAMA_405B = {

@@ -11,11 +11,12 @@ import pytest
 
 from predict.prices import profile_error as module
 from sampling.errors import SamplesError
+from sampling.files.places import DATA_VARIABLE
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "DATA", tmp_path)
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     path = module.validation_path("mine")
     path.parent.mkdir()
     return path

@@ -18,7 +18,7 @@ from predict.workload.rank.blocks import Block, Blocks
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 PER_NODE = 8
 BATCH = {"global": 16, "micro": 1, "seq_len": 4096}

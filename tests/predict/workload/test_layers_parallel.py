@@ -16,7 +16,7 @@ from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import padded_vocabulary
 from predict.workload.sends import send_calls
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Router

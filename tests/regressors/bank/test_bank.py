@@ -20,8 +20,9 @@ from regressors.fitting.fit import fit_operator
 from regressors.uncertainty.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
 from sampling.call import Phase
 from sampling.errors import SamplesError
+from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster
-from sampling.store.profiles import DATA, samples_directory
+from sampling.store.profiles import samples_directory
 from sampling.store.tables import iterate_samples, read_samples
 from tests.regressors.synthetic_operators import (
     CLUSTER,
@@ -180,7 +181,7 @@ def test_changed_features_name_the_file_and_the_command(bank: Bank, tmp_path: Pa
 
 def test_the_shipped_samples_are_found_again_by_the_shipped_regressors() -> None:
     """A field that joins a call must not part the rows from what was learnt of them."""
-    opened = artifact.load(DATA / "regressors" / "this-machine")
+    opened = artifact.load(SHIPPED_DATA / "regressors" / "this-machine")
 
     @cache
     def shapes_of(key: ModelKey) -> frozenset[int]:

@@ -9,7 +9,7 @@ import yaml
 
 from sampling.choosing.ranges import read_ranges
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 
 def test_both_kinds_of_device_have_their_ranges() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from sampling.__main__ import main
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS, known_hardware
+from sampling.files.places import CONFIGS
+from sampling.hardware.cluster import known_hardware
 from sampling.hardware.cluster_file import read_cluster_file
 from sampling.hardware.machine import Machine
 from sampling.session import site

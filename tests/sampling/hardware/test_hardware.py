@@ -14,7 +14,8 @@ import yaml
 
 from regressors.features.digests import hardware_digest
 from sampling.errors import ConfigError, SamplesError
-from sampling.hardware.cluster import CONFIGS, Gpu, device_names, hardware_facts, known_hardware, load_cluster
+from sampling.files.places import CONFIGS
+from sampling.hardware.cluster import Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
 from tests.needs import SHARED, needs_table

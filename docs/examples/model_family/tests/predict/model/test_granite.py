@@ -8,7 +8,7 @@ import pytest
 
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import CONFIGS
+from sampling.files.places import CONFIGS
 
 CONFIG = json.loads((CONFIGS / "models" / "granite-3.1-8b.json").read_text())
 

@@ -1,0 +1,44 @@
+"""Where configs and data lie: the shipped ones in the clone or the installation, and the rows of the user's own.
+
+configs/, data/published, data/{samples,regressors}/PROFILE     shipped: in the clone, or in an installed wheel's sampling/shipped
+samples/, regressors/, imported/, published/                    the user's own: below `own_data()`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED = PACKAGE / "shipped"
+"""The folder into which setup.py puts configs and data of the clone when it builds a wheel."""
+SHIPPED = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
+CONFIGS = SHIPPED / "configs"
+SHIPPED_DATA = SHIPPED / "data"
+DATA_VARIABLE = "STEPTIME_DATA"
+OWN_DATA_IN_WORDS = f"{DATA_VARIABLE}, else data/ of the clone, else the user's data folder, as ~/.local/share/steptime"
+
+
+def own_data() -> Path:
+    """The folder of the user's own rows and time models: STEPTIME_DATA, else the clone's data, else the user's data folder."""
+    if named := os.environ.get(DATA_VARIABLE):
+        return Path(os.path.abspath(named))  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)
+    return _user_data() if SHIPPED == INSTALLED else SHIPPED_DATA
+
+
+def _user_data() -> Path:
+    """The folder that the platform's convention gives to a program's data."""
+    if sys.platform == "win32":
+        home = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        home = "~/Library/Application Support"
+    else:
+        home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(os.path.expanduser(home)) / "steptime"  # noqa: PTH111  (Path.expanduser fails where there is no home)
+
+
+def benchmarks() -> Path:
+    """The folder of the time models' tables of accuracy: the clone's, or one in the user's data where that is elsewhere."""
+    data = own_data()
+    return SHIPPED / "benchmarks" if data == SHIPPED_DATA else data / "benchmarks"

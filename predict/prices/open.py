@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from predict.prices.analytic import SpeedOfLight
@@ -10,27 +12,54 @@ from predict.prices.conditions import Conditions, conditions_of
 from predict.prices.contention import CONTENTION_SLOWDOWN, sampled_contention_slowdown
 from predict.prices.cost_model import CostModel
 from predict.prices.price_list import PriceList
-from predict.prices.profile_error import profile_error
+from predict.prices.profile_error import profile_error, validation_path
 from predict.prices.sampled import WithinSamples
 from predict.run.execution import Execution
-from regressors.bank.bank import Bank
+from regressors.bank.artifact import FILE
+from regressors.bank.bank import Bank, open_bank
 from sampling.errors import SamplesError
+from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, hardware_facts
 from sampling.store.profiles import home_of
 
-_opened: list[tuple[Cluster, Conditions, PriceList]] = []
+KEPT_LISTS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Opening:
+    """What a price list was opened for; `files` is the state of those that it rests on."""
+
+    cluster: Cluster
+    conditions: Conditions
+    files: tuple[tuple[int, ...], ...]
+
+
+_opened: list[tuple[_Opening, PriceList]] = []
 
 
 def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
-    """The price list, opened once per process for each cluster and set of conditions; all analytic without regressors.
+    """The price list, opened once for each cluster, set of conditions and state of the profile's files, of which a process
+    keeps the latest; all analytic without regressors.
 
     SamplesError for regressors that are damaged, out of date or of other hardware.
     """
-    conditions = conditions_of(cluster.gpu, execution)
-    for known, of_known, prices in _opened:
-        if known == cluster and of_known == conditions:
-            return prices
     directory = home_of(cluster.profile) / "regressors" / cluster.profile
+    opening = _Opening(
+        cluster=cluster,
+        conditions=conditions_of(cluster.gpu, execution),
+        files=(state_of(directory / FILE), state_of(validation_path(cluster.profile))),
+    )
+    for known, prices in tuple(_opened):
+        if known == opening:
+            return prices
+    prices = _open(opening, directory)
+    _opened.insert(0, (opening, prices))
+    del _opened[KEPT_LISTS:]
+    return prices
+
+
+def _open(opening: _Opening, directory: Path) -> PriceList:
+    cluster = opening.cluster
     models: list[CostModel] = [SpeedOfLight()]
     provenance: dict[str, Any] = {
         "profile": cluster.profile,
@@ -40,7 +69,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     }
     slowdown = None
     if directory.is_dir():
-        bank = Bank.load(directory)
+        bank = open_bank(directory)
         _require_like_hardware(bank, cluster)
         models.insert(0, WithinSamples(bank, NetworkCorrection(bank)))
         slowdown = sampled_contention_slowdown(bank, cluster)
@@ -49,16 +78,14 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
         "value": CONTENTION_SLOWDOWN if slowdown is None else slowdown,
         "source": "prior" if slowdown is None else "sampled",
     }
-    prices = PriceList(
+    return PriceList(
         models,
         cluster,
         profile_error=profile_error(cluster.profile),
-        conditions=conditions,
+        conditions=opening.conditions,
         contention_slowdown=provenance["slow_down"]["value"],
         provenance=provenance,
     )
-    _opened.append((cluster, conditions, prices))
-    return prices
 
 
 def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:

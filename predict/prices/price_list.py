@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.contention import CONTENTION_SLOWDOWN
@@ -17,6 +18,8 @@ from sampling.hardware.cluster import Cluster
 
 UNCHANGED = Factor()
 HALVES: tuple[Phase, Phase] = ("backward_input", "backward_weight")
+MOST_KNOWN = 20_000
+"""Calls whose prices a list keeps, about 10 MB; a plan asks for some hundred."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +36,13 @@ class Priced:
         return self.count * self.time.median_us
 
 
+Known: TypeAlias = dict[Asked, tuple[Priced, ...]]
+
+
 class PriceList:
     """The times of calls on one cluster under the first of `models` that knows each; equal calls are asked for once.
+
+    Threads may share a list: what one of them adds to it is whole, and the same whoever adds it.
 
     `profile_error` is the half-width in log time, at 90 %, of what adding up exact times would still miss; None where
     no run of the profile tells; `contention_slowdown` the share of hidden communication that compute beside it loses.
@@ -56,17 +64,16 @@ class PriceList:
         self._cluster = cluster
         self.profile_error = profile_error
         self.provenance: Mapping[str, Any] = provenance or {"samples": None}
-        self._known: dict[Asked, tuple[Priced, ...]] = {}
+        self._known: Known = {}
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
         """Each counted call as one or more priced ones. Raises LookupError if no model knows an atomic call."""
         wanted = list(counted)
-        if any((one.call, one.phase) not in self._known for one in wanted):
-            self.learn(wanted)
+        known = self._knowing(wanted)
         return tuple(
             Priced(call=unit.call, phase=unit.phase, count=unit.count * one.count, time=unit.time)
             for one in wanted
-            for unit in self._known[one.call, one.phase]
+            for unit in known[one.call, one.phase]
         )
 
     def glue_us(self, whole: Counted) -> float | None:
@@ -85,45 +92,43 @@ class PriceList:
 
     def learn(self, counted: Iterable[Counted]) -> None:
         """Ask for everything that is not known yet, in one batch."""
-        asked = dict.fromkeys(kin for one in counted for kin in _with_kin((one.call, one.phase)))
-        unknown = [one for one in asked if one not in self._known]
-        if not unknown:
-            return
+        self._knowing(list(counted))
+
+    def _knowing(self, wanted: Sequence[Counted]) -> Known:
+        """What is known, all that is wanted among it; a full list starts anew, while other threads go on with the old one."""
+        known = self._known
+        if all((one.call, one.phase) in known for one in wanted):
+            return known
+        if len(known) > MOST_KNOWN:
+            known = self._known = {}
+        asked = dict.fromkeys(kin for one in wanted for kin in _with_kin((one.call, one.phase)))
+        unknown = [one for one in asked if one not in known]
+        # only when it is whole, so that no other thread reads a half that its other half will replace
+        known.update(self._ask(unknown, known))
+        return known
+
+    def _ask(self, unknown: Sequence[Asked], known: Known) -> Known:
         measured, analytic = self._models[:-1], self._models[-1]
+        found: Known = {}
         left = unknown
         for model in measured:
             answers = model.times(left, self._cluster)
-            self._keep(left, answers)
+            found |= self._prices(left, answers)
             left = [one for one, time in zip(left, answers, strict=True) if time is None]
-        left = self._split_wholes(left)
+        found |= _split_wholes(left, ChainMap(found, known))
+        left = [one for one in left if one not in found]
         composite = [one for one in left if one[0].parts(one[1]) and not one[0].OVERHEAD]
         in_parts = set(composite)
         atomic = [one for one in left if one not in in_parts]
-        self._keep(atomic, analytic.times(atomic, self._cluster))
-        for call, phase in composite:
-            self._known[call, phase] = self.priced(call.parts(phase))
+        found |= self._prices(atomic, analytic.times(atomic, self._cluster))
+        return found | {(call, phase): self.priced(call.parts(phase)) for call, phase in composite}
 
-    def _split_wholes(self, left: Sequence[Asked]) -> list[Asked]:
-        """Price both halves of a cell's backward, where only the whole was sampled, as its shares by FLOPs; return the rest.
-
-        Their parts would cost less than the whole does in one piece, and the split would look like a gain.
-        """
-        priced = set()
-        for call in dict.fromkeys(call for call, phase in left if phase in HALVES and call.parts(phase)):
-            whole = self._known.get((call, "backward"), ())
-            if isinstance(call, Operator) and whole and whole[0].call == call:
-                both = sum(call.flops(half) for half in HALVES)
-                for half in HALVES:
-                    share = call.flops(half) / both
-                    self._known[call, half] = (Priced(call=call, phase="backward", count=share, time=whole[0].time),)
-                    priced.add((call, half))
-        return [one for one in left if one not in priced]
-
-    def _keep(self, asked: Sequence[Asked], answers: Sequence[Times | None]) -> None:
-        for (call, phase), time in zip(asked, answers, strict=True):
-            if time is not None:
-                priced = Priced(call=call, phase=phase, count=1.0, time=self._under_conditions(call, time))
-                self._known[call, phase] = (priced,)
+    def _prices(self, asked: Sequence[Asked], answers: Sequence[Times | None]) -> Known:
+        return {
+            (call, phase): (Priced(call=call, phase=phase, count=1.0, time=self._under_conditions(call, time)),)
+            for (call, phase), time in zip(asked, answers, strict=True)
+            if time is not None
+        }
 
     def _under_conditions(self, call: Call, time: Times) -> Times:
         factor = self._conditions.factor(call, time.source) if self._conditions else UNCHANGED
@@ -145,3 +150,19 @@ def _with_kin(asked: Asked) -> tuple[Asked, ...]:
     if phase not in HALVES or not call.parts(phase):
         return (asked,)
     return asked, (call, "backward"), *((call, half) for half in HALVES)
+
+
+def _split_wholes(left: Sequence[Asked], known: Mapping[Asked, tuple[Priced, ...]]) -> Known:
+    """Both halves of a cell's backward, where only the whole was sampled, as its shares by FLOPs.
+
+    Their parts would cost less than the whole does in one piece, and the split would look like a gain.
+    """
+    halves: Known = {}
+    for call in dict.fromkeys(call for call, phase in left if phase in HALVES and call.parts(phase)):
+        whole = known.get((call, "backward"), ())
+        if isinstance(call, Operator) and whole and whole[0].call == call:
+            both = sum(call.flops(half) for half in HALVES)
+            for half in HALVES:
+                share = call.flops(half) / both
+                halves[call, half] = (Priced(call=call, phase="backward", count=share, time=whole[0].time),)
+    return halves

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from regressors.bank.artifact import Artifact, load
+from regressors.bank.artifact import FILE, Artifact, load
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.bank.times import Times
 from regressors.features.digests import hardware_digest, same_hardware, shape_digest
@@ -14,19 +15,37 @@ from regressors.features.pricing import ModelKey, price_all
 from regressors.uncertainty.intervals import half_width_elsewhere
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
+from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster
 
 Asked: TypeAlias = tuple[Call, Phase]
 Answers: TypeAlias = dict[Asked, Times | None]
+KEPT_BANKS = 4
+KEPT_CLUSTERS = 8
+MOST_ANSWERS = 20_000
+"""Answers kept for a cluster, about 10 MB; a plan asks for some hundred."""
+
+
+def open_bank(directory: Path) -> Bank:
+    """The bank of `data/regressors/<profile>`, loaded once per process until its file changes. Raises as `Bank.load` does."""
+    return _open_bank(directory, state_of(directory / FILE))
+
+
+@lru_cache(maxsize=KEPT_BANKS)
+def _open_bank(directory: Path, state: tuple[int, ...]) -> Bank:
+    return Bank.load(directory)
 
 
 class Bank:
-    """The models of a profile. Times are cached per cluster, and a model is unpacked when it is first used."""
+    """The models of a profile. Answers are kept per cluster, and a model is unpacked when it is first used.
+
+    Threads may share a bank: what one of them adds to it is whole, and the same whoever adds it.
+    """
 
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact
         self._operators: dict[ModelKey, FittedOperator] = {}
-        self._caches: list[tuple[Cluster, Answers]] = []
+        self._answers: tuple[tuple[Cluster, Answers], ...] = ()
 
     @classmethod
     def load(cls, directory: Path) -> Bank:
@@ -51,24 +70,30 @@ class Bank:
         models scale with the peaks, sampled times are not used, intervals are wider, and the source is `transferred`.
         Raises SamplesError if an operator's features changed since the fit.
         """
-        cache = self._cache(cluster)
+        answers = self._answers_on(cluster)
         fresh: dict[ModelKey, list[Asked]] = {}
-        for asked in calls:
-            if asked not in cache:
-                cache[asked] = None
+        for asked in dict.fromkeys(calls):
+            if asked not in answers:
                 call, phase = asked
                 fresh.setdefault(ModelKey(call.NAME, phase, cluster.threads), []).append(asked)
+        found: Answers = {}
         for key, group in fresh.items():
-            if key in self._artifact.records:
-                try:
-                    self._answer(key, group, cluster, cache)
-                except SamplesError as error:
-                    for asked in group:
-                        del cache[asked]
-                    raise self._artifact.error(f"{key}: {error}") from None
-        return [cache[asked] for asked in calls]
+            found |= self._answer(key, group, cluster)
+        # only now, so that no other thread takes a question that is not answered yet for one that has no answer
+        answers.update(found)
+        return [answers[asked] for asked in calls]
 
-    def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster, cache: Answers) -> None:
+    def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster) -> Answers:
+        answers: Answers = dict.fromkeys(group)
+        if key in self._artifact.records:
+            try:
+                answers |= self._predicted(key, group, cluster)
+            except SamplesError as error:
+                raise self._artifact.error(f"{key}: {error}") from None
+        return answers
+
+    def _predicted(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster) -> Answers:
+        """The answers to the calls whose roofline terms the model knows."""
         operator = self._operator(key)
         calls = [call for call, _ in group]
         priced = dict(zip(group, price_all(calls, key.phase, cluster), strict=True))
@@ -76,14 +101,13 @@ class Bank:
             asked for asked in group if operator.schema.has_terms_of(priced[asked]) or not asked[0].parts(asked[1])
         ]
         if not known:
-            return
+            return {}
         elsewhere = self._elsewhere(key.threads, type(calls[0]), cluster)
         predicted = operator.predict([priced[asked] for asked in known], elsewhere=elsewhere)
         if elsewhere:
-            cache.update(zip(known, predicted, strict=True))
-            return
+            return dict(zip(known, predicted, strict=True))
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
-        cache.update({asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)})
+        return {asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)}
 
     def _elsewhere(self, threads: int, kind: type[Call], cluster: Cluster) -> float:
         """Half-width added on another device than the sampled one; 0 if the peaks that the kind depends on are the same."""
@@ -97,9 +121,11 @@ class Bank:
             self._operators[key] = self._artifact.operator(key)
         return self._operators[key]
 
-    def _cache(self, cluster: Cluster) -> Answers:
-        for known, cache in self._caches:
-            if known is cluster or known == cluster:
-                return cache
-        self._caches.append((cluster, {}))
-        return self._caches[-1][1]
+    def _answers_on(self, cluster: Cluster) -> Answers:
+        for known, answers in self._answers:
+            if (known is cluster or known == cluster) and len(answers) < MOST_ANSWERS:
+                return answers
+        fresh: Answers = {}
+        others = [each for each in self._answers if each[0] != cluster]
+        self._answers = ((cluster, fresh), *others[: KEPT_CLUSTERS - 1])
+        return fresh

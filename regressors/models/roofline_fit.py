@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, weighed_sum
 
 CLOCK_RESOLUTION_US = 1e-3
 """Resolution of `time.perf_counter_ns` and CUDA events: no prediction is shorter."""
@@ -33,7 +33,7 @@ class Roofline:
 
     def time_us(self, terms: Floats) -> Floats:
         """Terms [calls, terms] in µs at peak → [calls] in µs, always positive."""
-        total: Floats = np.maximum(terms @ self.slowdown + self.overhead_us, CLOCK_RESOLUTION_US)
+        total: Floats = np.maximum(weighed_sum(terms, self.slowdown) + self.overhead_us, CLOCK_RESOLUTION_US)
         return total
 
     def shares(self, terms: Floats) -> Floats:

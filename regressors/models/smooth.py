@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, weighed_sum
 
 MAX_CENTRES = 200
 LENGTHS = (0.5, 1.0, 2.0, 4.0)
@@ -37,7 +37,7 @@ class Smooth:
         """Rows [rows, features] → [rows]."""
         clipped_inputs = np.clip(inputs, self.input_low, self.input_high)
         kernel = _kernel(clipped_inputs * self.scale, self.centres, self.length)
-        clipped: Floats = np.clip(self.mean + kernel @ self.weights, self.lowest, self.highest)
+        clipped: Floats = np.clip(self.mean + weighed_sum(kernel, self.weights), self.lowest, self.highest)
         return clipped
 
 
@@ -83,7 +83,7 @@ def spread_subset(rows: Floats, count: int) -> NDArray[np.intp]:
 
 def squared_distances(rows: Floats, others: Floats) -> Floats:
     """Squared distances [rows, others], from the expanded square; never negative."""
-    cross = rows @ others.T
+    cross = weighed_sum(rows, others.T)
     squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * cross
     return np.maximum(squares, 0.0)
 

@@ -45,7 +45,8 @@ class FlatTrees:
             arrays = (self.feature, self.threshold, self.left, self.value)
             walked: Floats = compiled(_walk)(rows, self.trees, *arrays)
             return self.offset + self.scale * walked
-        total: Floats = self.of_members(inputs).sum(axis=0, dtype=np.float64)
+        # tree after tree, as _walk adds: `sum` adds in another order for one row than for many
+        total: Floats = np.cumsum(self.of_members(inputs), axis=0, dtype=np.float64)[-1]
         return self.offset + self.scale * total
 
     def of_members(self, inputs: Floats) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """Arithmetic that takes a number or an array, so that one formula prices one call, or many calls of a kind at once.
 
-A single number costs what `math` costs: numpy is used only for arrays.
+A single number costs what `math` costs: numpy is used only for arrays. Both give the same to the last bit, so that a price does
+not depend on what was priced along with it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import numpy as np
 
 
 def log2(value: Any) -> Any:
-    return np.log2(value) if isinstance(value, np.ndarray) else math.log2(value)
+    if isinstance(value, np.ndarray):
+        return np.array([math.log2(each) for each in value.tolist()])  # numpy's own differs in the last bit
+    return math.log2(value)
 
 
 def ceil(value: Any) -> Any:

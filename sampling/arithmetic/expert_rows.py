@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import lru_cache
 
 from sampling.errors import SamplesError
 
@@ -11,7 +11,7 @@ BALANCED = "balanced"
 POWER_LAW = "power_law_"
 
 
-@cache
+@lru_cache(maxsize=1024)
 def rows_of_groups(rows: int, groups: int, distribution: str) -> tuple[int, ...]:
     """Rows of each group, the largest first; they sum to `rows`.
 
@@ -45,7 +45,7 @@ def exponent_of(distribution: str) -> float:
     return exponent
 
 
-@cache
+@lru_cache(maxsize=4096)
 def experts_with_rows(groups: int, rows: int, distribution: str) -> float:
     """Number of experts that get a row, so that their weights are read; the expected number for a power law."""
     if not distribution.startswith(POWER_LAW):

@@ -31,6 +31,15 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def state_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from the one that stood there before: inode, size and time of writing; () for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @contextmanager
 def naming_the_disk(path: Path) -> Iterator[None]:
     """Turns an OSError of the block into a UserError that names the file, or `path` where the system names none."""

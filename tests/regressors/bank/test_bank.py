@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from regressors.bank import artifact
-from regressors.bank.bank import Bank
+from regressors.bank import bank as bank_module
+from regressors.bank.bank import KEPT_CLUSTERS, Bank, open_bank
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.digests import hardware_digest, shape_digest
-from regressors.features.pricing import ModelKey
+from regressors.features.pricing import ModelKey, price_all
 from regressors.fitting.fit import fit_operator
 from regressors.uncertainty.intervals import OTHER_DEVICE_HALF_WIDTH, SAME_ARCHITECTURE_HALF_WIDTH
 from sampling.call import Phase
@@ -92,11 +93,50 @@ def test_batched_equals_one_at_a_time(fitted: FittedOperator, bank: Bank, tmp_pa
     together = bank.times([(call, "forward") for call in FRESH], CLUSTER)
     other = Bank.load(tmp_path)
     for call, times in zip(FRESH, together, strict=True):
-        alone = other.times([(call, "forward")], CLUSTER)[0]
         assert times is not None
-        assert alone is not None
-        assert alone.median_us == pytest.approx(times.median_us, rel=1e-12)
-        assert alone.source == times.source
+        assert other.times([(call, "forward")], CLUSTER)[0] == times
+
+
+def test_a_question_that_is_being_answered_is_answered_to_others_too(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread asks the same at the worst moment: before the answer is there."""
+    asked: list[tuple[Product, Phase]] = [(FRESH[0], "forward")]
+    others: list[Any] = []
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(bank_module, "price_all", price_all)
+        others.append(bank.times(asked, CLUSTER))
+        return price_all(*arguments)
+
+    monkeypatch.setattr(bank_module, "price_all", interrupted)
+    assert bank.times(asked, CLUSTER) == others[0] == Bank.load(tmp_path).times(asked, CLUSTER)
+    assert others[0] != [None]
+
+
+def test_an_error_while_answering_leaves_nothing_behind(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(bank_module, "price_all", failing)
+        bank.times([(FRESH[0], "forward")], CLUSTER)
+    assert bank.times([(FRESH[0], "forward")], CLUSTER) != [None]
+
+
+def test_a_bank_is_opened_once_until_its_file_changes(fitted: FittedOperator, tmp_path: Path) -> None:
+    artifact.save(tmp_path, [fitted], FACTS)
+    first = open_bank(tmp_path)
+    assert open_bank(tmp_path) is first
+    artifact.save(tmp_path, [fitted], {**FACTS, "profile": "renewed"})
+    assert open_bank(tmp_path).facts["profile"] == "renewed"
+
+
+def test_a_bank_keeps_answers_for_the_latest_clusters_alone(bank: Bank) -> None:
+    clusters = [replace(CLUSTER, nodes=nodes) for nodes in range(1, 100)]
+    answers = [bank.times([(FRESH[0], "forward")], cluster) for cluster in clusters]
+    assert answers == [answers[0]] * len(clusters)
+    assert len(bank._answers) == KEPT_CLUSTERS
 
 
 def test_a_sampled_call_answers_with_its_sample(bank: Bank) -> None:

@@ -45,3 +45,9 @@ def test_a_forest_that_never_splits_is_its_mean() -> None:
     flat = from_forest(forest)
     assert flat.depth == 0
     assert flat.predict(np.ones((2, 2))).tolist() == [1.5, 1.5]
+
+
+def test_a_row_is_predicted_the_same_alone_and_among_others() -> None:
+    inputs, target = problem()
+    flat = from_forest(RandomForestRegressor(n_estimators=50, random_state=0).fit(inputs, target))
+    assert [flat.predict(inputs[[row]]).item() for row in range(len(inputs))] == flat.predict(inputs).tolist()

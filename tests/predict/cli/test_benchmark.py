@@ -15,9 +15,7 @@ from predict.cli import main
 from predict.config.load import load
 from predict.measure.benchmark import layer_benchmark
 from predict.measure.benchmark.layer_benchmark import benchmark_layers
-from sampling.hardware.this_device import detect_hardware
 from sampling.timing.timer import TimerSettings
-from tests.needs import needs_gpu
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
 MODEL = {
@@ -213,11 +211,3 @@ def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)
     assert (benchmark.reduced_plan.tp, benchmark.reduced_plan.pp, benchmark.world_size) == (2, 1, 2)
     assert "backward" in benchmark.times_us["full_dense"]
-
-
-@needs_gpu
-def test_layers_are_timed_on_a_gpu(tmp_path: Path) -> None:
-    machine = {"hardware": detect_hardware(), "nodes": 1, "gpus_per_node": 4, "profile": "nowhere"}
-    path = config(tmp_path, cluster=machine, precision="bf16")
-    benchmark = benchmark_layers(load(path), 1, tell=lambda _: None)
-    assert benchmark.times_us["full_dense"]["forward"].median > 0

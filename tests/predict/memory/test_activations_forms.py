@@ -1,20 +1,15 @@
-"""Activations against published forms, known bytes of models, and another tool's numbers."""
+"""Activations equal published forms and known bytes of models."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from predict.memory.activations import layer_activations
 from predict.model.layer_kinds import DENSE, LayerKind
-from tests.needs import SHARED, needs_table
-from tests.predict.memory.test_activations import PROFILES, SPARSE, TOKENS, layer, rank_of
+from tests.predict.memory.test_activations import SPARSE, TOKENS, layer
 from tests.predict.workload.parallel_runs import spec
-
-PEER_COMPONENTS = "oracles/memory/components.json"
 
 
 @pytest.mark.parametrize(
@@ -98,49 +93,6 @@ def test_fp8_products_of_transformer_engine_keep_a_byte_of_their_inputs() -> Non
     wide, narrow = (layer(model, DENSE, "megatron-te", precision=precision).kept_bytes for precision in ("bf16", "fp8"))
     assert (wide - narrow) / TOKENS == 2 * model.hidden + model.ffn - model.q_width
     assert layer(model, DENSE, "fsdp2", precision="fp8") == layer(model, DENSE, "fsdp2")
-
-
-def peer_rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((SHARED / PEER_COMPONENTS).read_text())
-    return [row for row in rows if row["recompute"] == "none" and row["nnodes"] == 1]
-
-
-SAME_FORM = {
-    "llama3.1_70B": "llama3-70b",
-    "llama2_7B": "llama2-7b",
-    "llama3.1_405B": "llama3.1-405b",
-    "mixtral_8x22B_v0.1": "mixtral-8x22b",
-    "mixtral_8x7B_v0.1": "mixtral-8x7b",
-}
-"""The peer's models whose formulas are ours. It counts keys and values twice where head_dim is given (Qwen3, GPT-OSS), and its
-numbers for latent attention follow no formula that we could find."""
-
-
-@needs_table(PEER_COMPONENTS)
-@pytest.mark.parametrize("name", SAME_FORM)
-def test_a_peer_s_components_agree_but_for_named_differences(name: str) -> None:
-    row = next(row for row in peer_rows() if row["config"].startswith(f"{name}-"))
-    model, tokens = spec(SAME_FORM[name]), row["mbs"] * row["seq"]
-    plan = {"plan__tp": row["tp"], "plan__sp": row["tp"] > 1}
-    rank = rank_of(model, micro=row["mbs"], seq_len=row["seq"], **plan)
-    found = layer_activations(
-        rank, DENSE if model.experts is None else SPARSE, PROFILES["megatron-te"], recompute="none"
-    ).components
-    kind = "dense" if model.experts is None else "moe"
-    theirs = {part: row[f"A_{kind}_transformer_layer.{part}"] for part in ("layer_norm", "self_attention", "mlp")}
-    # they leave out the statistics of norms and attention
-    assert found["norm"] - 2 * 4 * rank.rows == 2 * theirs["layer_norm"]
-    statistics = 4 * tokens * model.heads // row["tp"]
-    assert found["qkv"] + found["core_attn"] + found["proj"] - statistics == theirs["self_attention"]
-    stream = 2 * rank.rows * model.hidden
-    if model.experts is None:
-        assert found["mlp"] == theirs["mlp"]
-        # they count the residual stream beside the norms that keep it
-        assert row["A_dense_transformer_layer"] - sum(theirs.values()) - theirs["layer_norm"] == 3 * stream
-    else:
-        # their experts read one copy of a token, however many it is sent to
-        assert found["experts"] - theirs["mlp"] == stream * (model.experts.topk - 1)
-        assert found["router"] - tokens * 9 * model.experts.count == row["A_moe_transformer_layer.router"]
 
 
 def test_parallel_branches_keep_the_stream_that_both_norms_read_once() -> None:

@@ -1,12 +1,10 @@
-"""Analytic times of collectives: physical bounds, the algorithms' order, and public tables of NCCL inside a node."""
+"""Analytic times of collectives: physical bounds, and the order of the algorithms."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from functools import cache
-from statistics import median, quantiles
 
 import pytest
 from hypothesis import given
@@ -16,17 +14,8 @@ from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.hardware.cluster import Cluster, Link, load_cluster
-from tests.needs import SHARED, needs_table
 
-TABLES = SHARED / "data" / "aiconfigurator"
-PEER = SHARED / "oracles" / "collectives_peer_model.json"
-PUBLISHED: dict[str, type[Collective]] = {
-    "all_reduce": AllReduce,
-    "all_gather": AllGather,
-    "reduce_scatter": ReduceScatter,
-    "alltoall": AllToAll,
-}
-IN_GROUPS: tuple[type[Collective], ...] = tuple(PUBLISHED.values())
+IN_GROUPS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll)
 KINDS = (*IN_GROUPS, SendRecv)
 GPUS = ("a100-80gb", "h100-sxm", "mi300x")
 MIB = 2**20
@@ -214,54 +203,3 @@ def test_gpus_are_answered_by_it_and_cpus_as_before(kind: type[Collective]) -> N
 def test_less_is_known_of_groups_between_nodes() -> None:
     inside, between = (AllReduce(size_bytes=1, ranks=8, ranks_per_node=g) for g in (8, 4))
     assert half_width(inside) < half_width(between)
-
-
-# system, catalogue entry, NCCL, latency that the table shows of two ranks, median and 90 % error that were measured
-PUBLIC = (
-    ("a100_sxm", "a100-80gb", "2.27.3", 10.0, 0.060, 0.17),
-    ("h100_sxm", "h100-sxm", "2.29.2", 6.5, 0.079, 0.22),
-    ("h200_sxm", "h200", "2.29.2", 6.5, 0.090, 0.24),
-)
-
-
-def published(system: str, version: str) -> list[tuple[Collective, float]]:
-    import pandas as pd
-
-    table = pd.read_parquet(TABLES / f"{system}_nccl.parquet")
-    rows = table[(table.backend == "nccl") & (table.version == version)]
-    columns = (rows[column].tolist() for column in ("collective", "bytes", "ngpus", "time_us"))
-    return [
-        (PUBLISHED[name](size_bytes=size, ranks=ranks, ranks_per_node=ranks), time_us)
-        for name, size, ranks, time_us in zip(*columns, strict=True)
-    ]
-
-
-@needs_table("data/aiconfigurator")
-@pytest.mark.parametrize(("system", "name", "version", "latency_us", "middle", "most"), PUBLIC)
-def test_public_tables_are_met(
-    system: str, name: str, version: str, latency_us: float, middle: float, most: float
-) -> None:
-    cluster = cluster_of(name, nodes=1)
-    cluster = replace(cluster, intra_node=replace(cluster.intra_node, latency_us=latency_us))
-    rows = published(system, version)
-    errors = [abs(math.log(collective_us(call, cluster) / us)) for call, us in rows]
-    assert median(errors) < middle + 0.02
-    assert quantiles(errors, n=10)[-1] < most + 0.03
-    within = sum(error < HALF_WIDTH["intra_node"] for error in errors) / len(errors)
-    assert within > 0.9
-    for kind in IN_GROUPS:
-        of_kind = [error for error, (call, _) in zip(errors, rows, strict=True) if isinstance(call, kind)]
-        assert median(of_kind) < 0.12
-
-
-@needs_table("oracles/collectives_peer_model.json")
-@pytest.mark.parametrize("name", ["allreduce", "allgather", "reduce_scatter"])
-def test_a_peers_large_messages_are_agreed_with(name: str) -> None:
-    """Only large ones: it charges 200 µs for any all-reduce or all-to-all and 3 µs for any gathering, where 8 GPUs take
-    10–20 in the public tables, and gives an all-to-all fewer cards the more nodes there are."""
-    kind = PUBLISHED[{"allreduce": "all_reduce", "allgather": "all_gather"}.get(name, name)]
-    rows = [row for row in json.loads(PEER.read_text()) if row["hw"] == "mi300x" and row["bytes"] >= 2**30]
-    assert rows
-    for row in rows:
-        ours_us = time_us(kind, row["bytes"], row["gpus"], 8, cluster_of("mi300x"))
-        assert ours_us == pytest.approx(row[f"{name}_us"], rel=0.2)

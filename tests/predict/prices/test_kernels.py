@@ -1,13 +1,11 @@
-"""Priors of GPU kernels: their physics, and their error on public tables where those are at hand."""
+"""Priors of GPU kernels: their physics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pytest
 
 from predict.prices.analytic import SpeedOfLight
@@ -20,7 +18,7 @@ from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
-from sampling.operators.experts import ExpertMLP, GroupedGemm
+from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.operators.norm import LayerNorm, RMSNorm
@@ -28,14 +26,8 @@ from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
-from tests.needs import SHARED, needs_table
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-PUBLIC = SHARED / "data"
 GPUS = [name for name in known_hardware() if name != "cpu"]
-CATALOGUE = {"a100_sxm": "a100-80gb", "h100_sxm": "h100-sxm", "h200_sxm": "h200"}
 RANGES = ShapeRanges(
     dtype="bf16",
     tokens=(1024, 8192),
@@ -213,118 +205,3 @@ def test_the_speed_of_light_takes_the_kernels_of_a_gpu_and_not_of_a_cpu() -> Non
     assert time.high_us == pytest.approx(median_us * math.exp(width))
     (time,) = SpeedOfLight().times([(call, "forward")], on_cpu)
     assert time.high_us == 2 * time.median_us
-
-
-def public_table(name: str) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_parquet(PUBLIC / name)
-
-
-def errors(rows: pd.DataFrame, call: Callable[[Any], Operator], phase: Phase, gpu: Gpu) -> tuple[float, float, float]:
-    """Median absolute and median log error, and the share of rows within the 90 % interval."""
-    rows = rows.sample(min(len(rows), 1000), random_state=0)
-    priors = [operator_us(call(row), phase, gpu) for row in rows.itertuples()]
-    off = np.log([median_us for median_us, _ in priors]) - np.log(rows.time_us.to_numpy())
-    within = float(np.mean(np.abs(off) < np.array([width for _, width in priors])))
-    return float(np.median(np.abs(off))), float(np.median(off)), within
-
-
-@needs_table("data/aiconfigurator")
-@pytest.mark.parametrize("system", CATALOGUE)
-# serving kernels quantise their input themselves, which training stacks do elsewhere: the prior is faster by that
-@pytest.mark.parametrize(
-    ("dtype", "ours", "allowed", "least_within"), [("bfloat16", "bf16", 0.10, 0.85), ("fp8", "fp8", 0.45, 0.65)]
-)
-def test_public_products(system: str, dtype: str, ours: str, allowed: float, least_within: float) -> None:
-    rows = public_table(f"aiconfigurator/{system}_gemm.parquet")
-    sizes = rows[["m", "n", "k"]].to_numpy().astype(float)
-    # rows beyond the peak exist in these tables
-    possible = 2 * sizes.prod(axis=1) < rows.time_us.to_numpy() * gpu_of(CATALOGUE[system]).peak_flops_per_us(
-        ours if ours == "bf16" or system != "a100_sxm" else "bf16"
-    )
-    rows = rows[(rows.dtype == dtype) & (sizes.min(axis=1) >= 512) & possible]
-    assert rows.empty == (system == "a100_sxm" and dtype == "fp8")  # an A100 has no FP8
-    for _, source in rows.groupby("framework"):
-        error, bias, within = errors(
-            source,
-            lambda row: Gemm(dtype=ours, m=int(row.m), n=int(row.n), k=int(row.k)),
-            "forward",
-            gpu_of(CATALOGUE[system]),
-        )
-        assert error < allowed
-        assert abs(bias) < 0.95 * allowed
-        assert within > least_within
-
-
-@needs_table("data/estimate-train-time")
-@pytest.mark.parametrize("gpu", ["A100", "GH200"])
-@pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_public_linear_layers_in_both_directions(gpu: str, phase: Phase) -> None:
-    rows = public_table("estimate-train-time/operators.parquet")
-    direction = "fwd" if phase == "forward" else "bwd"
-    rows = rows[(rows.op == "linear3") & (rows.direction == direction) & rows.gpu.str.contains(gpu)]
-    error, bias, within = errors(
-        rows,
-        lambda row: Gemm(dtype="fp16", m=int(row.l * row.b), n=int(4 * row.dim / row.mp), k=int(row.dim)),
-        phase,
-        gpu_of({"A100": "a100-80gb", "GH200": "gh200"}[gpu]),
-    )
-    assert error < 0.09
-    assert abs(bias) < 0.06
-    assert within > 0.9
-
-
-@needs_table("data/aiconfigurator")
-@pytest.mark.parametrize("system", CATALOGUE)
-def test_public_attention(system: str) -> None:
-    rows = public_table(f"aiconfigurator/{system}_attention.parquet")
-    rows = rows[(rows.past_kv == 0) & (rows.s >= 512) & (rows.head_dim <= 256)]
-    # TensorRT-LLM's kernel is 1.3 times slower than the two that were fitted, triton's a great deal
-    for _, source in rows[rows.kernel.str.contains("fa3|flash_a")].groupby("kernel"):
-        error, bias, within = errors(
-            source,
-            lambda row: Attention(
-                dtype="bf16",
-                batch=int(row.b),
-                seq_len=int(row.s),
-                heads=int(row.heads),
-                kv_heads=int(row.kv_heads),
-                head_dim=int(row.head_dim),
-                causal=True,
-                window=int(row.window),
-            ),
-            "forward",
-            gpu_of(CATALOGUE[system]),
-        )
-        assert error < 0.15
-        assert abs(bias) < 0.12
-        assert within > 0.75
-
-
-@needs_table("data/aiconfigurator")
-@pytest.mark.parametrize("system", CATALOGUE)
-def test_public_experts(system: str) -> None:
-    rows = public_table(f"aiconfigurator/{system}_moe.parquet")
-    rows = rows[(rows.ep == 1) & (rows.tokens * rows.topk >= 8 * rows.experts)]
-    # of several kernels those that training's grouped products are kin to
-    for _, source in rows[rows.kernel.str.contains("moe_torch_flow|unquantized")].groupby("kernel"):
-        error, bias, _ = errors(
-            source,
-            lambda row: ExpertMLP(
-                dtype="bf16",
-                tokens=row.tokens,
-                hidden=row.hidden,
-                inter=row.inter,
-                topk=row.topk,
-                experts=row.experts,
-                ep=1,
-                tp=row.tp,
-                gated="nongated" not in row.kernel,
-                distribution=row.distribution,
-            ),
-            "forward",
-            gpu_of(CATALOGUE[system]),
-        )
-        assert error < 0.25
-        assert abs(bias) < 0.15

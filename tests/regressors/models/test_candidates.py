@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 
-from regressors.dataset.training_data import TrainingData, training_data
+from regressors.dataset.training_data import TrainingData
 from regressors.features.pricing import price
 from regressors.fitting.fit import fit_operator
 from regressors.fitting.selection import choose, compare
 from regressors.models.candidates import (
     BLENDED,
     CANDIDATES,
-    FOREST,
     RAW_TIME,
     ROOFLINE,
     SMOOTH_ROWS,
@@ -16,8 +15,7 @@ from regressors.models.candidates import (
     fit_candidates,
 )
 from sampling.call import Call
-from tests.needs import SHARED, needs_table
-from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sample, sampled
+from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sampled
 
 HYBRIDS = [*BLENDED, "hybrid-blend"]
 
@@ -82,20 +80,3 @@ def test_fits_are_deterministic() -> None:
     data = sampled(random_products(30, seed=0), noise=0.1)
     first, second = (fit_operator(data)[0].model.time_us(data.terms, data.features) for _ in range(2))
     assert first.tobytes() == second.tobytes()
-
-
-@needs_table("data/aiconfigurator")
-def test_public_h100_products_extrapolate_better_than_raw_trees() -> None:
-    import pandas as pd
-
-    path = SHARED / "data/aiconfigurator/h100_sxm_gemm.parquet"
-    table = pd.read_parquet(path, filters=[("version", "==", "0.24.0"), ("framework", "==", "vllm")])
-    table = table[table.dtype.isin(["bfloat16", "bf16", "float16"])].sample(200, random_state=0)
-    rows = [(Product(m=int(r.m), n=int(r.n), k=int(r.k)), float(r.time_us)) for r in table.itertuples()]
-    data = training_data([(sample(call, time_us), CLUSTER) for call, time_us in rows])[0]
-    errors = compare(data) | compare(data, RAW_TIME)
-
-    def beyond(candidate: str) -> float:
-        return float(np.mean(np.abs(np.expm1(errors[candidate].beyond))))
-
-    assert beyond(choose(errors)) * 3 < beyond(FOREST)

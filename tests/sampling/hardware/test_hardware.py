@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +17,7 @@ from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
-from tests.needs import SHARED, needs_table
 
-PEERS = SHARED / "data" / "aiconfigurator" / "hardware_specs.csv"
-"""A published table of the same devices; it lies beside the repository where it is there at all."""
 MEMORY_GB = {
     "a100-40gb": 40,
     "a100-80gb": 80,
@@ -122,31 +118,6 @@ def test_figures_that_trained_regressors_rest_on_are_unchanged() -> None:
     """A change here makes every fitted artifact of a CPU stale; do it on purpose or not at all."""
     cluster = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="none", cores=2)
     assert hardware_digest(cluster) == "205bd006-e7d0c76d"
-
-
-PEER_NAMES = {
-    "a100_sxm": "a100-80gb",
-    "h100_sxm": "h100-sxm",
-    "h100_pcie": "h100-pcie",
-    "h200_sxm": "h200",
-    "b200_sxm": "b200",
-}
-PEER_NAMES |= {"b300_sxm": "b300", "gb200": "gb200", "l40s": "l40s"}
-PEER_PEAKS = {"bfloat16_tc_flops": "bf16", "fp8_tc_flops": "fp8", "fp4_tc_flops": "fp4"}
-
-
-@needs_table("data/aiconfigurator")
-@pytest.mark.parametrize("peer", PEER_NAMES)
-def test_figures_agree_with_a_published_table(peer: str) -> None:
-    with PEERS.open() as file:
-        row = next(row for row in csv.DictReader(file) if row["system"] == peer)
-    device, facts = gpu(PEER_NAMES[peer]), hardware_facts(PEER_NAMES[peer])
-    for column, dtype in PEER_PEAKS.items():
-        if row[column]:
-            assert device.peak_tflops[dtype] * 1e12 == pytest.approx(float(row[column]), rel=0.03), dtype
-    assert device.memory_gb_per_s * 1e9 == pytest.approx(float(row["mem_bw"]), rel=0.03)
-    assert device.memory_gib * 2**30 == pytest.approx(float(row["mem_capacity"]), rel=0.03)
-    assert facts.intra_node.gb_per_s * 1e9 == pytest.approx(float(row["node_intra_node_bw"]), rel=0.03)
 
 
 def described(changes: dict[Any, Any]) -> dict[Any, Any]:

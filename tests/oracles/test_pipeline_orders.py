@@ -1,4 +1,4 @@
-"""Orders and times against stored tables: torch, the zero-bubble authors, DeepSeek's DualPipe and restated rules."""
+"""Orders and times of schedules equal stored ones: torch's, the zero-bubble authors', DeepSeek's and restated rules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import pytest
 from predict.schedules import registry
 from predict.schedules.engine.order import CODE, Order, Placement, loop, opposite_chains, v_shape
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
-from tests.needs import SHARED, needs_table
+from tests.oracles.shared import SHARED
 from tests.predict.schedules.test_zero_bubble_paper import bubble_of
 
 PIPELINE = SHARED / "oracles" / "pipeline"
+if not PIPELINE.is_dir():
+    pytest.skip(
+        "../shared/oracles/pipeline is missing; this compares schedules with stored ones", allow_module_level=True
+    )
+
 SOURCES = ("torch", "rules", "zero_bubble_authors", "deepseek")
 NAMES = {
     "gpipe": "afab",
@@ -38,8 +43,6 @@ NAMES = {
 """The tables' name of a schedule → ours. 1F1B on the last rank of torch's own table counts forwards from 1; the stored
 table has that repaired."""
 V_SHAPED = {"zbv", "zbv_greedy_full", "v_half", "v_min", "v_1f1b", "dualpipev"}
-
-pytestmark = needs_table("oracles/pipeline")
 
 
 @cache

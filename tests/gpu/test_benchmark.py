@@ -1,0 +1,38 @@
+"""Benchmarks of layers and of memory on a GPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from predict.anchor.reduced_run import reduced_for_memory
+from predict.config.load import load
+from predict.measure.benchmark.layer_benchmark import benchmark_layers
+from predict.measure.benchmark.memory_benchmark import memory_benchmark_of
+from predict.measure.benchmark.memory_worker import count_bytes
+from sampling.hardware.this_device import detect_hardware
+from tests.predict.anchor.memory_runs import CPU, MODELS, run
+from tests.predict.cli.test_benchmark import config
+
+if not torch.cuda.is_available():
+    pytest.skip("no GPU here; this benchmarks layers and memory on one", allow_module_level=True)
+
+
+def test_layers_are_timed_on_a_gpu(tmp_path: Path) -> None:
+    machine = {"hardware": detect_hardware(), "nodes": 1, "gpus_per_node": 4, "profile": "nowhere"}
+    path = config(tmp_path, cluster=machine, precision="bf16")
+    benchmark = benchmark_layers(load(path), 1, tell=lambda _: None)
+    assert benchmark.times_us["full_dense"]["forward"].median > 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_gpu_tells_its_allocators_peaks(model: str) -> None:
+    reduced = reduced_for_memory(run(MODELS[model], precision="bf16"), 1)
+    found = count_bytes(reduced, torch.device("cuda", 0))
+    sizes = found["bytes"]
+    assert memory_benchmark_of(reduced, found, {}).bytes.allocated == sizes["allocated"]
+    assert sizes["reserved"] >= sizes["allocated"] >= sizes["saved"] + sizes["parameters"] + sizes["optimizer"]
+    assert math.isclose(sizes["parameters"], count_bytes(reduced, CPU)["bytes"]["parameters"])

@@ -64,7 +64,7 @@ bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside pl
 	@$(BIN)/python tests/bench/memory.py
 
 bench-accuracy: $(READY)  ## judge the time models on rows held out [MEASUREMENTS=folder of published tables]
-	@$(BIN)/predict validate samples $(if $(MEASUREMENTS),--data $(MEASUREMENTS))
+	@$(BIN)/predict validate samples $(if $(MEASUREMENTS),--measurements $(MEASUREMENTS))
 
 bench-published: $(READY)  ## predict published runs and keep the errors [TRUTH=CSV file of measured runs]
 	@$(BIN)/predict validate published --json $(if $(TRUTH),--truth $(TRUTH)) | $(BIN)/python docs/keep_published.py

@@ -12,6 +12,7 @@ from pathlib import Path
 from regressors.accuracy.report import as_text
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
+from sampling.extras import naming_extras
 from sampling.files.places import OWN_DATA_IN_WORDS, own_data
 from sampling.progress import progress_display
 from sampling.store.profiles import home_of, samples_directory
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, print the table; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        with progress_display("fitting") as progress:
+        with naming_extras(), progress_display("fitting") as progress:
             trained = train(
                 samples=samples_directory(options.profile, options.data),
                 output=(options.data or own_data()) / "regressors" / options.profile,

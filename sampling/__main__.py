@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sampling.errors import UserError
+from sampling.extras import naming_extras
 
 if TYPE_CHECKING:
     import argparse
@@ -120,7 +121,8 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
 def exit_code_of(work: Callable[[], int]) -> int:
     """The exit code of `work`; an error of the user's goes to stderr and gives its own."""
     try:
-        return work()
+        with naming_extras():
+            return work()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

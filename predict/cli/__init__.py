@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 from predict.cli import benchmark, calls, measure, memory, one_batch, schedule, schema, validate
+from predict.cli.options import use_data
 from sampling.errors import UserError
+from sampling.extras import naming_extras
 
 COMMANDS = (one_batch, schedule, memory, calls, measure, benchmark, validate, schema)
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
@@ -47,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = options.run
     try:
-        run(options)
+        use_data(options)
+        with naming_extras():
+            run(options)
         sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import print_json, require_writable, write_json
+from predict.cli.options import add_data, print_json, require_writable, write_json
 from sampling.errors import UserError
 
 
@@ -14,6 +14,7 @@ def add(subcommands: Any) -> None:
     command = subcommands.add_parser("calls", help="write the calls that runs need, for `python -m sampling --calls`")
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="run configs (YAML)")
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
+    add_data(command)
     command.set_defaults(run=run)
 
 

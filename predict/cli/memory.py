@@ -22,6 +22,7 @@ from predict.cli.options import (
     write_json,
 )
 from sampling.errors import InfeasibleError, UserError
+from sampling.extras import require_library
 
 if TYPE_CHECKING:
     from predict.anchor.restore_memory import RestoredMemory
@@ -127,6 +128,7 @@ def _check(options: argparse.Namespace) -> None:
         from predict.report.memory_plot import SUFFIXES
 
         require_suffix("--timeline", options.timeline, SUFFIXES)
+        require_library("matplotlib")
         require_writable("--timeline", options.timeline)
 
 

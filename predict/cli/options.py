@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import UserError
+from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
@@ -17,6 +19,28 @@ if TYPE_CHECKING:
 def add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
     add_overrides(command)
+    add_data(command)
+
+
+def add_data(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help=f"folder of your own samples/ and regressors/ (default: {OWN_DATA_IN_WORDS})",
+    )
+
+
+def use_data(options: argparse.Namespace) -> None:
+    """Make --data, where it was given, the user's own data in this process and those that it starts."""
+    folder: Path | None = getattr(options, "data", None)
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise UserError(
+            f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/ and regressors/"
+        )
+    os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
 def add_overrides(command: argparse.ArgumentParser) -> None:

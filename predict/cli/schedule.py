@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
+    add_data,
     add_json,
     add_overrides,
     cannot_write,
@@ -22,6 +23,7 @@ from predict.cli.options import (
     require_writable,
 )
 from sampling.errors import UserError
+from sampling.extras import require_library
 
 if TYPE_CHECKING:
     from predict.schedules.compare import Outcome
@@ -76,6 +78,7 @@ def add(subcommands: Any) -> None:
     )
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
     add_overrides(command)
+    add_data(command)
     times = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
     times.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
     times.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
@@ -158,6 +161,8 @@ def _check(options: argparse.Namespace) -> None:
     require_positive(options, *COUNTS, "memory_limit")
     if options.stage_times == Path():
         raise UserError("--stage-times: the path is empty; give the path of a file")
+    if options.plot is not None:
+        require_library("matplotlib")
     for name, suffixes in (("order", FORMATS), ("trace", ()), ("plot", SUFFIXES)):
         path = getattr(options, name)
         if suffixes and path != Path():

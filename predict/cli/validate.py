@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_json, add_overrides, flag, given, log, print_json, require_positive
+from predict.cli.options import add_data, add_json, add_overrides, flag, given, log, print_json, require_positive
 from sampling.errors import UserError
 
 OWN_OPTIONS = {
-    "samples": ("data",),
+    "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
     "memory": ("truth",),
     "runs": ("overrides",),
@@ -41,12 +41,13 @@ def add(subcommands: Any) -> None:
     )
     command.add_argument("--calibration", type=Path, metavar="FILE", help="published: use, or write, these terms")
     command.add_argument(
-        "--data",
+        "--measurements",
         type=Path,
         metavar="DIR",
         help="samples: published measurements to judge too, a folder with estimate-train-time/ or aiconfigurator/",
     )
     add_overrides(command)
+    add_data(command)
     command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
     add_json(command)
     command.set_defaults(run=run)
@@ -90,7 +91,7 @@ def _samples(options: argparse.Namespace) -> None:
     from sampling.files.disk import write_atomically
     from sampling.files.places import benchmarks, own_data
 
-    content = benchmark(own_data() / "samples", options.data)
+    content = benchmark(own_data() / "samples", options.measurements)
     kept = benchmarks() / "accuracy.json"
     write_atomically(kept, json.dumps(content, indent=1).encode())
     write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())

@@ -103,7 +103,7 @@ def shape_faults(run: TrainingRun) -> Iterator[str]:
 def transformers_faults(run: TrainingRun) -> Iterator[str]:
     model, plan = run.model, run.plan
     if find_spec("transformers") is None:
-        yield "implementation: the transformers library is missing; pip install transformers"
+        yield "implementation: the transformers library is missing; pip install 'steptime[transformers]'"
     if plan.tp * plan.pp * plan.dp != 1:
         yield "implementation: transformers is measured on one process; use tp, pp and dp of 1"
     if plan.recompute != "none":

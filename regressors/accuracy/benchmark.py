@@ -31,7 +31,9 @@ def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
     """The report on every profile under `profiles` and the tables under `published`; SamplesError if there are none."""
     units = [*own_units(profiles), *(published_units(published) if published else ())]
     if not units:
-        raise SamplesError(f"{profiles}: no samples to test on; run `make sample`, or give a folder with --data")
+        raise SamplesError(
+            f"{profiles}: no samples to test on; run `make sample`, or give a folder with --measurements"
+        )
     with progress_display("testing") as progress:
         scored = score_units(units, jobs=os.cpu_count() or 1, progress=progress)
     return as_json(

@@ -1,4 +1,4 @@
-"""Error against number of sampled rows: `python -m regressors.accuracy.rows_against_error --data DIR`, DIR with aiconfigurator/.
+"""Error against number of sampled rows: `python -m regressors.accuracy.rows_against_error --measurements DIR`, DIR with aiconfigurator/.
 
 A published table stands in for a device: "timing" a row is looking it up. The shipped kind of model is fitted to more and
 more rows, chosen by `regressors.active.choice` or at random, and scored on a fifth of the table that neither may choose.
@@ -191,7 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m regressors.accuracy.rows_against_error",
         description="Rows against error on a published table, for rows chosen one batch after another and for random ones.",
     )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder that holds aiconfigurator/")
+    parser.add_argument(
+        "--measurements", type=Path, required=True, metavar="DIR", help="folder that holds aiconfigurator/"
+    )
     parser.add_argument("--system", default="h100_sxm", help="whose tables (default: %(default)s)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)"
@@ -199,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     try:
-        tables = published_tables(options.data / aiconfigurator.SOURCE, options.system)
+        tables = published_tables(options.measurements / aiconfigurator.SOURCE, options.system)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

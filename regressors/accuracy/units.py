@@ -65,7 +65,7 @@ def published_units(data: Path) -> Iterator[Unit]:
     trained, configurator = data / estimate_train_time.SOURCE, data / aiconfigurator.SOURCE
     if not (trained.is_dir() or configurator.is_dir()):
         raise SamplesError(
-            f"{data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them with --data"
+            f"{data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them with --measurements"
         )
     if trained.is_dir():
         for table in estimate_train_time.read(ImportRequest(path=trained)):

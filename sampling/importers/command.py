@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sampling.errors import ConfigError, UserError
+from sampling.extras import naming_extras
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
 from sampling.importers.storing import Outcome, store
@@ -66,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, import, and print the rows kept and quarantined; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
-        for line in run(options):
-            print(line)
+        with naming_extras():
+            for line in run(options):
+                print(line)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

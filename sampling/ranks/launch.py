@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sampling.errors import UserError
+from sampling.extras import require_library
 from sampling.ranks.environment import rank_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,7 @@ def launch(
     `meanwhile` is called every POLL_S seconds. Raises UserError, which begins with `name`, with the first failed
     rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt.
     """
+    require_library("torch")
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         logs = Path(folder)
         command = [

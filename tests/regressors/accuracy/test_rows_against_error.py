@@ -39,7 +39,7 @@ def test_a_table_gives_a_curve_of_each_way_to_choose(monkeypatch: pytest.MonkeyP
 def test_without_the_tables_the_command_says_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--data", str(tmp_path), "--json"]) == 3
+    assert main(["--measurements", str(tmp_path), "--json"]) == 3
     said = capsys.readouterr()
     assert "aiconfigurator" in said.err
     assert not said.out

@@ -1,0 +1,41 @@
+"""The extras of the installation: libraries that only some commands need, and the message where one is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from sampling.errors import UserError
+
+EXTRAS: Mapping[str, str] = {
+    **dict.fromkeys(("torch", "sklearn", "xgboost", "pandas", "pyarrow", "joblib", "scipy", "numba"), "sample"),
+    "matplotlib": "plot",
+    "transformers": "transformers",
+}
+"""Library, by the name it is imported by → the extra of pyproject.toml that installs it."""
+
+
+def require_library(name: str) -> None:
+    """UserError, before any work, for a library that is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise _missing(name)
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Where a library of an extra is missing inside, the error is a UserError that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise
+        raise _missing(library) from None
+
+
+def _missing(library: str) -> UserError:
+    return UserError(
+        f"{library} is not installed, and this command needs it; run `pip install 'steptime[{EXTRAS[library]}]'`, or in a "
+        "clone `make setup`"
+    )

@@ -1,6 +1,6 @@
 """The packages of the wheel. The rest is in pyproject.toml, which cannot give a package to a folder of another name.
 
-An installation finds configs and the shipped rows as sampling/shipped/{configs,data} (sampling/files/places.py).
+An installation finds configs and the shipped rows inside the package `sampling` (sampling/files/places.py).
 """
 
 from setuptools import find_namespace_packages, setup

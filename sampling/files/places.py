@@ -1,7 +1,7 @@
 """Where configs and data lie: the shipped ones in the clone or the installation, and the rows of the user's own.
 
-configs/, data/published, data/{samples,regressors}/PROFILE     shipped: in the clone, or in an installed wheel's sampling/shipped
-samples/, regressors/, imported/, published/                    the user's own: below `own_data()`
+Shipped are configs/, data/published and a profile below data/samples and data/regressors: in the clone, or in the folder `shipped`
+of the installed package. The user's own samples/, regressors/, imported/ and published/ lie below `own_data()`.
 """
 
 from __future__ import annotations

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tests.project_copy import project_with, run_module
-
-ONE_GPU = ("plan.tp=1", "plan.sp=false", "plan.pp=1", "plan.vpp=1", "plan.cp=1", "plan.schedule=1f1b", "plan.dp=64")
+from tests.project_copy import ONE_STAGE, RUN, own_test, run_modules
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return project_with("memory_profile", tmp_path_factory.mktemp("project"))
-
-
-def memory_of_head(project: Path, framework: str) -> dict[str, Any]:
-    settings = [f"--set={setting}" for setting in (*ONE_GPU, "plan.zero=3", f"execution.framework={framework}")]
-    run = json.loads(
-        run_module(project, "predict", "memory", "configs/runs/llama3-70b-64xh100.yml", *settings, "--json")
+def test_a_framework_that_names_the_profile_keeps_its_activations_that_way(project_copy: Path) -> None:
+    memory = ("predict", "memory", RUN, *ONE_STAGE, "--set=plan.zero=3", "--json")
+    *outputs, _ = run_modules(
+        project_copy,
+        (*memory, "--set=execution.framework=fsdp-compile"),
+        (*memory, "--set=execution.framework=fsdp-liger"),
+        own_test("tests/predict/memory/test_liger.py"),
     )
-    (head,) = (unit for unit in run["layers"] if unit["unit"] == "head")
-    return {"profile": run["profile"], "head": head["activations"]}
-
-
-def test_a_framework_that_names_the_profile_keeps_its_activations_that_way(project: Path) -> None:
-    plain, liger = (memory_of_head(project, framework) for framework in ("fsdp-compile", "fsdp-liger"))
+    plain, liger = (json.loads(output) for output in outputs)
     assert (plain["profile"], liger["profile"]) == ("fsdp2-compile", "liger")
+    of_plain, of_liger = (
+        unit["activations"] for memory in (plain, liger) for unit in memory["layers"] if unit["unit"] == "head"
+    )
     logits = 4 * 8192 * 128256
-    assert plain["head"] - liger["head"] == logits
-
-
-def test_the_example_s_own_test_passes(project: Path) -> None:
-    run_module(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/predict/memory/test_liger.py")
+    assert of_plain - of_liger == logits

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.project_copy import EXAMPLES, project_with, run_module
+from tests.project_copy import RUN, own_test, python_files, run_modules
 
 MODEL = {
     "model_type": "minimax",
@@ -25,18 +23,8 @@ MODEL = {
 """MiniMax-Text-01 (arXiv 2501.08313)."""
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = project_with("mixer", tmp_path_factory.mktemp("project"))
-    (place / "configs/models/minimax-text-01.json").write_text(json.dumps(MODEL))
-    run = (place / "configs/runs/llama3-70b-64xh100.yml").read_text()
-    (place / "configs/runs/minimax.yml").write_text(run.replace("llama3-70b.json", "minimax-text-01.json"))
-    return place
-
-
 def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
-    files = {str(path.relative_to(EXAMPLES / "mixer")) for path in (EXAMPLES / "mixer").rglob("*.py")}
-    assert files == {
+    assert python_files("mixer") == {
         "sampling/operators/lightning_attention.py",
         "sampling/torch_work/operators/lightning_attention.py",
         "predict/model/parts/lightning_attention.py",
@@ -47,17 +35,17 @@ def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
     }
 
 
-def test_a_run_with_the_mixer_is_predicted(project: Path) -> None:
-    settings = ("--set=plan.ep=8", "--json")
-    result = json.loads(run_module(project, "predict", "one-batch", "configs/runs/minimax.yml", *settings))
-    assert result["step_time_us"]["median"] > 0
-
-
-def test_its_memory_is_told_by_kind_of_layer(project: Path) -> None:
-    settings = ("--set=plan.ep=8", "--json")
-    result = json.loads(run_module(project, "predict", "memory", "configs/runs/minimax.yml", *settings))
-    assert {"full_moe", "lightning_attention_moe"} <= {unit["unit"] for unit in result["layers"]}
-
-
-def test_the_example_s_own_test_passes(project: Path) -> None:
-    run_module(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/predict/workload/test_lightning_attention.py")
+def test_a_run_with_the_mixer_has_a_step_time_and_memory_by_kind_of_layer(project_copy: Path) -> None:
+    (project_copy / "configs/models/minimax-text-01.json").write_text(json.dumps(MODEL))
+    config = (project_copy / RUN).read_text().replace("llama3-70b.json", "minimax-text-01.json")
+    (project_copy / "configs/runs/minimax.yml").write_text(config)
+    options = ("configs/runs/minimax.yml", "--set=plan.ep=8", "--json")
+    *outputs, _ = run_modules(
+        project_copy,
+        ("predict", "one-batch", *options),
+        ("predict", "memory", *options),
+        own_test("tests/predict/workload/test_lightning_attention.py"),
+    )
+    step, memory = (json.loads(output) for output in outputs)
+    assert step["step_time_us"]["median"] > 0
+    assert {"full_moe", "lightning_attention_moe"} <= {unit["unit"] for unit in memory["layers"]}

@@ -106,7 +106,11 @@ def _model_lines() -> Iterator[str]:
     for name, field in OTHER_NAMES.items():
         named.get(field, {})[name] = None
     yield from ("", "## model", "")
-    yield "The path of a Hugging Face `config.json`, or its keys. `model_type` is one of " + ", ".join(FAMILIES) + "."
+    yield (
+        "The name of a file of `configs/models`, the path of a Hugging Face `config.json`, or its keys. `model_type` is one of "
+        + ", ".join(FAMILIES)
+        + "."
+    )
     yield "A key that changes the cost and is not modelled is refused, never ignored."
     yield ""
     yield from _table(

@@ -14,6 +14,7 @@ from typing import Any
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.config.sections import PRECISION, SECTIONS
+from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import ModelReading, override, own_key, read_model
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
@@ -26,8 +27,8 @@ from sampling.hardware.cluster import hardware_facts
 Values = dict[str, Any]
 NAMES: Mapping[str, str] = {section: ", ".join(key.name for key in keys) for section, keys in SECTIONS.items()}
 CONTENTS: Mapping[str, str] = {
-    "model": "the path of a Hugging Face config.json, or its keys",
-    "cluster": f"the path of a YAML file with {NAMES['cluster']}, or these keys",
+    "model": "a shipped model's name, the path of a Hugging Face config.json, or its keys",
+    "cluster": f"a shipped cluster's name, the path of a YAML file with {NAMES['cluster']}, or these keys",
     "plan": f"any of {NAMES['plan']}",
     "batch": NAMES["batch"],
     "precision": PRECISION.allowed(),
@@ -66,8 +67,8 @@ class Draft:
         for setting in self._settings_of("model"):
             self.sources[f"model.{own_key(given, setting.key)}"] = OPTION
             given = override(given, setting.key, setting.value)
-        source = self.document["model"]
-        name = Path(source).stem if isinstance(source, str) else str(given.get("model_type"))
+        from_file = isinstance(self.document["model"], str)
+        name = Path(self.sources["model"]).stem if from_file else str(given.get("model_type"))
         reading = read_model(given, name=name)
         self.faults.extend(fault.under("model") for fault in reading.faults)
         return reading
@@ -129,14 +130,14 @@ class Draft:
                 return None
             return dict(value)
         if section not in FILES or not isinstance(value, str):
-            or_path = " or a path" if section in FILES else ""
+            or_path = ", a name or a path" if section in FILES else ""
             self._blame(section, f"{shown(value)} is not a mapping of keys{or_path}; give {CONTENTS[section]}")
             return None
-        path = Path(os.path.normpath(self.path.parent / value))
+        path = shipped_file(section, value) or Path(os.path.normpath(self.path.parent / value))
         given, faults = FILES[section](path)
         if given is None:
             for fault in faults:
-                self._blame(section, f"{shown(value)} (that is {path}): {fault.problem}")
+                self._blame(section, f"{as_read(section, value, path)}: {fault.problem}")
             return None
         self.sources[section] = str(path)
         self.faults.extend(fault.under(section) for fault in faults)

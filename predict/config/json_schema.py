@@ -24,8 +24,8 @@ def json_schema() -> dict[str, Any]:
         "title": "steptime run config",
         "type": "object",
         "properties": {
-            "model": {"anyOf": [_file("a Hugging Face config.json"), model]},
-            "cluster": {"anyOf": [_file("a YAML file with these keys"), _section("cluster")]},
+            "model": {"anyOf": [_file("model", "a Hugging Face config.json"), model]},
+            "cluster": {"anyOf": [_file("cluster", "a YAML file with these keys"), _section("cluster")]},
             "plan": _section("plan"),
             "batch": _section("batch"),
             "precision": _key(PRECISION, field_docs(TrainingRun)["precision"]),
@@ -36,8 +36,11 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _file(what: str) -> dict[str, Any]:
-    return {"type": "string", "description": f"path of {what}, relative to the run config"}
+def _file(section: str, what: str) -> dict[str, Any]:
+    return {
+        "type": "string",
+        "description": f"name of a shipped {section}, or path of {what}, relative to the run config",
+    }
 
 
 def _section(name: str) -> dict[str, Any]:

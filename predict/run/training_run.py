@@ -22,9 +22,9 @@ class TrainingRun:
 
     name: str
     model: ModelSpec
-    """The model: the path of a Hugging Face config.json, or its keys."""
+    """The model: the name of a shipped one, the path of a Hugging Face config.json, or its keys."""
     cluster: Cluster
-    """The machines: the path of a YAML file with these keys, or the keys themselves."""
+    """The machines: the name of a shipped cluster, the path of a YAML file with these keys, or the keys themselves."""
     plan: Plan
     """How the run is spread over the ranks."""
     batch: Batch

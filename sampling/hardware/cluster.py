@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from sampling.errors import ConfigError
@@ -20,6 +20,7 @@ __all__ = [
     "Gpu",
     "Link",
     "device_names",
+    "hardware_entry",
     "hardware_facts",
     "how_to_describe",
     "known_hardware",
@@ -151,14 +152,43 @@ def known_hardware() -> list[str]:
     return sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yml"))
 
 
+@lru_cache(maxsize=64)
+def hardware_entry(hardware: str) -> str:
+    """The entry of the catalogue that goes by this name, whatever its case and hyphens: `H100` is `h100-sxm`.
+
+    The name itself where it is the path of a file, or unknown.
+    """
+    if hardware in known_hardware() or _is_path(hardware):
+        return hardware
+    return _entries_by_name().get(_plain(hardware), hardware)
+
+
+@cache
+def _entries_by_name() -> Mapping[str, str]:
+    entries: dict[str, str] = {}
+    for entry in known_hardware():
+        facts = _facts_of_entry(entry)
+        entries |= {_plain(name): entry for name in (facts.name, *device_names(entry), *facts.aliases, entry)}
+    return entries
+
+
+def _plain(name: str) -> str:
+    """Letters and digits alone, without the maker and its brand."""
+    return re.sub(r"^(nvidia|amd)?(geforce|instinct)?", "", re.sub(r"[^a-z0-9]", "", name.lower()))
+
+
 def hardware_facts(hardware: str) -> Hardware:
-    """The facts in `configs/hardware/<hardware>.yml`, or in the YAML file that `hardware` is the path of.
+    """The facts in `configs/hardware/<hardware>.yml`, or in the YAML file that `hardware` is the path of; names as `hardware_entry`.
 
     Raises ConfigError for an unknown name, with the nearest and how to describe a device, and with every fault of a file.
     """
-    if re.fullmatch(r"(?is).+\.ya?ml", hardware):
+    if _is_path(hardware):
         return _facts_in(Path(os.path.abspath(hardware)))  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)
-    return _facts_of_entry(hardware)
+    return _facts_of_entry(hardware_entry(hardware))
+
+
+def _is_path(hardware: str) -> bool:
+    return re.fullmatch(r"(?is).+\.ya?ml", hardware) is not None
 
 
 @cache
@@ -172,7 +202,7 @@ def _facts_of_entry(hardware: str) -> Hardware:
     if hardware not in known:
         raise ConfigError(
             f"hardware {hardware!r} is not in the catalogue (known: {', '.join(known)})"
-            f"{did_you_mean(hardware, known) or '.'} {how_to_describe(hardware)}"
+            f"{did_you_mean(hardware.lower(), known) or '.'} {how_to_describe(hardware)}"
         )
     return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")
 
@@ -185,8 +215,8 @@ def device_names(hardware: str) -> tuple[str, ...]:
 
 def how_to_describe(hardware: str) -> str:
     """A sentence on how to describe hardware that has no file yet."""
-    entry = CONFIGS / "hardware" / f"{hardware if re.fullmatch(r'[a-z0-9-]+', hardware) else 'NAME'}.yml"
+    stem = hardware if re.fullmatch(r"[a-z0-9-]+", hardware) else "NAME"
     return (
-        f"To describe it, write {entry}, or a .yml file elsewhere whose path you give in place of the name, with the keys "
-        f"{keys_in_words()} (a source for each figure), as in h100-sxm.yml there"
+        f"To describe it, write a .yml file and give its path in place of the name, or in a clone configs/hardware/{stem}.yml, "
+        f"with the keys {keys_in_words()} (a source for each figure), as in {CONFIGS / 'hardware' / 'h100-sxm.yml'}"
     )

@@ -17,7 +17,7 @@ class ClusterFile:
     """The machines. Predictions alone use `cores` and the links' figures: a session measures what is there."""
 
     hardware: Annotated[str, Key(choices=known_hardware, pattern=".+")]
-    """Entry of configs/hardware, or the path of a .yml file like those, relative to the working directory."""
+    """Entry of configs/hardware, an alias such as H100, or the path of a .yml file like those, relative to the working directory."""
     nodes: int
     """Machines."""
     gpus_per_node: int

@@ -60,6 +60,8 @@ class Hardware:
     """What reports call the device."""
     device_name: Text | tuple[Text, ...] = ()
     """What torch.cuda.get_device_name calls it, or a list of such names; none on a CPU."""
+    aliases: tuple[Text, ...] = ()
+    """Other names by which a config may call it, `name` and `device_name` apart."""
     kind: Literal["cuda", "rocm", "cpu"]
     architecture: Text
     """The generation of the chip."""

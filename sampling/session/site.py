@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.cluster import hardware_entry, hardware_facts
 from sampling.hardware.cluster_file import ClusterFile, read_cluster_file
 from sampling.hardware.machine import Machine
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, ranks_of_machine
@@ -71,4 +71,4 @@ def _read_cluster(options: argparse.Namespace) -> ClusterFile | None:
 
 
 def _hardware(options: argparse.Namespace, cluster: ClusterFile | None) -> str:
-    return str(options.hardware or (cluster.hardware if cluster else detect_hardware()))
+    return hardware_entry(options.hardware or (cluster.hardware if cluster else detect_hardware()))

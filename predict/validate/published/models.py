@@ -7,9 +7,9 @@ import re
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
+from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from sampling.files.places import CONFIGS
 
 USUAL_VOCABULARY = 50_257
 """GPT-2's, where a table of GPT-like models states none."""
@@ -62,17 +62,10 @@ def _llama_width(hidden: int) -> int:
 
 
 def _by_name(name: str) -> ModelSpec:
-    known = {_plain(path.stem): path for path in (CONFIGS / "models").glob("*.json")}
-    path = known.get(_plain(name)) or known.get(_plain(TOTAL_SIZE.sub("", name)))
+    path = shipped_model(name) or shipped_model(TOTAL_SIZE.sub("", name))
     if path is None:
         raise NotExpressibleError(f"layers: not published, and configs/models has no {name}")
     return ModelSpec.from_hf_config(path)
-
-
-def _plain(name: str) -> str:
-    """`Llama3.1-8B` has the sizes of `llama3-8b`; a hyphen is nothing."""
-    letters = re.sub(r"[^a-z0-9.]", "", name.lower())
-    return letters if "405" in letters else letters.replace("llama3.1", "llama3")
 
 
 def _notes(row: PublishedRow) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +32,12 @@ def dense_benchmark() -> MemoryBenchmark:
     return benchmark_of(run())
 
 
+@cache
+def counts_of(model: str, precision: str = "fp32") -> dict[str, Any]:
+    """Counted once for all tests of the module."""
+    return counted(run(MODELS[model], precision=precision))
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", MODELS)
 def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) -> None:
@@ -46,7 +54,7 @@ def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) ->
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         training.forward(0)
     by_hand = sum(tensor.untyped_storage().nbytes() for at, tensor in packed.items() if at not in weights)
-    assert counted(subject)["bytes"]["saved"] == by_hand > 0
+    assert counts_of(model, precision)["bytes"]["saved"] == by_hand > 0
 
 
 def test_saved_bytes_are_the_closed_forms_of_plain_torch(dense_benchmark: MemoryBenchmark) -> None:
@@ -67,7 +75,7 @@ def test_saved_bytes_are_the_closed_forms_of_plain_torch(dense_benchmark: Memory
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_peak_holds_what_is_known_to_live(model: str, precision: str) -> None:
-    found = counted(run(MODELS[model], precision=precision))
+    found = counts_of(model, precision)
     sizes = found["bytes"]
     assert sizes["forward_backward_peak"] >= sizes["saved"] + sizes["parameters"] + sizes["optimizer"]
     assert sizes["gradients"] == sizes["parameters"]
@@ -83,7 +91,7 @@ def test_the_peak_holds_what_is_known_to_live(model: str, precision: str) -> Non
 def test_the_peak_is_that_of_torchs_own_allocator(model: str, precision: str, tmp_path: Path) -> None:
     """An independent witness: the CPU allocator's events in torch's profiler, on top of what lived before the pass."""
     subject = run(MODELS[model], precision=precision)
-    sizes = counted(subject)["bytes"]
+    sizes = counts_of(model, precision)["bytes"]
     training = ReducedTraining(reduced_for_memory(subject, 1), CPU)
     training.forward_backward()
     training.step()
@@ -110,7 +118,7 @@ def test_parameters_are_the_modules_own(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_counts_repeat_themselves(model: str) -> None:
-    assert counted(run(MODELS[model])) == counted(run(MODELS[model]))
+    assert counted(run(MODELS[model])) == counts_of(model)
 
 
 def test_births_and_deaths_of_storages_are_seen() -> None:
@@ -204,10 +212,9 @@ def test_fresh_processes_count_the_same(dense_benchmark: MemoryBenchmark, tmp_pa
 
 
 @needs_cpu
-def test_a_tensor_parallel_rank_holds_its_share() -> None:
+def test_a_tensor_parallel_rank_holds_its_share(dense_benchmark: MemoryBenchmark) -> None:
     """Attention, MLP and vocabulary are halved; norms are whole without sequence parallelism."""
-    found = run_memory_benchmark(run(tp=2), 2)
-    alone = benchmark_of(run())
+    found, alone = run_memory_benchmark(run(tp=2), 2), dense_benchmark
     assert (found.world_size, found.plan.tp, found.plan.sp) == (2, 2, False)
     norms = 4 * LLAMA.hidden * (2 * 2 + 1)
     assert found.bytes.parameters == (alone.bytes.parameters - norms) / 2 + norms

@@ -15,6 +15,7 @@ from predict.cli import main
 from predict.config.load import load
 from predict.measure.benchmark import layer_benchmark
 from predict.measure.benchmark.layer_benchmark import benchmark_layers
+from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
@@ -193,6 +194,17 @@ def test_a_device_that_is_not_at_hand_is_not_timed(tmp_path: Path, capsys: pytes
     assert "this machine has CPU core" in capsys.readouterr().err
 
 
+@pytest.fixture
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spares a test of times the launch that counts memory."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UserError("not counted here")
+
+    monkeypatch.setattr(layer_benchmark, "run_memory_benchmark", refuse)
+
+
+@pytest.mark.usefixtures("without_memory")
 def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -> None:
     path = config(
         tmp_path,
@@ -206,6 +218,7 @@ def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -
     assert set(benchmark.times_us) == {"full_moe", "embedding", "head"}
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     path = config(tmp_path, plan={"tp": 2, "pp": 2})
     benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)

@@ -23,6 +23,13 @@ def commands(page: Path) -> Iterator[str]:
             yield line.split("   #")[0].split("  #")[0].strip()
 
 
+def inline_commands(page: Path) -> Iterator[str]:
+    """Each mention of a command in the page's text, such as `predict memory`."""
+    for code in INLINE_CODE.findall(page.read_text()):
+        if len(code.split()) > 1 and code.split()[0] in PROGRAMS and "→" not in code:
+            yield code
+
+
 def links(page: Path) -> Iterator[str]:
     """Each relative link and picture of the page."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

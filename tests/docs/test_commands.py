@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, commands, pages
+from tests.docs.pages import ROOT, commands, inline_commands, pages
 
 MINUTES = ("predict measure", "predict validate configs", "predict validate this-machine", "predict benchmark")
 """Commands that train or time for real; tests of their own run them on smaller runs."""
@@ -53,6 +55,29 @@ def test_a_shown_command_works(page: Path, command: str, folder: Path) -> None:
         named = [word for word in arguments if word.startswith("configs/")]
         assert named
         assert all((ROOT / word).is_file() for word in named)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_named_in_the_text_exist(page: Path) -> None:
+    """Their arguments are often left out, so only the command, module or target is looked up."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in inline_commands(page):
+        program, *arguments = shlex.split(command)
+        if program == "predict":
+            assert arguments[0].startswith("-") or arguments[0] in _predict_commands(), command
+        elif program == "make":
+            assert arguments[0] in targets, command
+        elif arguments[0] == "-m":
+            assert find_spec(arguments[1]), command
+        else:
+            assert (ROOT / arguments[0]).is_file(), command
+
+
+def _predict_commands() -> set[str]:
+    (subcommands,) = (
+        action.choices for action in _predict_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return set(subcommands)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

@@ -8,6 +8,7 @@ RUNS    ?=
 FRESH   ?=
 CLUSTER ?=
 DONOR   ?=
+KEEP    ?=
 MEASUREMENTS ?= $(wildcard ../shared/data)
 CONFIG  ?= configs/runs/demo.yml
 SYSTEM  ?= h100_sxm
@@ -54,8 +55,8 @@ predict: $(READY)  ## predict one step [CONFIG=]
 measure: $(READY)  ## run the step for real [CONFIG=]
 	@$(BIN)/predict measure $(CONFIG)
 
-validate: $(READY)  ## predict this machine's validation runs, then measure them
-	@$(BIN)/predict validate this-machine
+validate: $(READY)  ## predict this machine's validation runs, then measure them [KEEP=1: as the error of its profile]
+	@$(BIN)/predict validate this-machine $(if $(KEEP),--keep)
 
 bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside plain Python
 	@$(BIN)/python tests/bench/start_up.py

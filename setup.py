@@ -5,7 +5,7 @@ An installation finds configs and the shipped rows inside the package `sampling`
 
 from setuptools import find_namespace_packages, setup
 
-PROFILES = ("this-machine",)
+PROFILES = ("epyc-2-cores",)
 """The profiles that are shipped; others in data/ are the user's own."""
 SHIPPED = {
     "configs": ["**/*"],

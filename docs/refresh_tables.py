@@ -17,6 +17,7 @@ from typing import Any
 from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
+from sampling.store.profiles import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = "configs/runs/demo.yml"
@@ -50,7 +51,7 @@ def one_batch_output() -> str:
 
 
 def validation_table() -> str:
-    content = json.loads((ROOT / "data" / "published" / "this-machine-steps.json").read_text())
+    content = json.loads((ROOT / "data" / "published" / f"{SHIPPED}-steps.json").read_text())
     lines = ["| run | plan | predicted | measured | error | in the 90 % interval |", "|---|---|--:|--:|--:|---|"]
     for row in content["rows"]:
         predicted_ms, measured_ms = row["predicted_us"]["median"] / 1e3, row["measured_us"] / 1e3
@@ -69,7 +70,7 @@ def validation_table() -> str:
 
 def accuracy_table() -> str:
     """The shipped models' accuracy beside raw-time trees: per operator, those that err less on unseen shapes."""
-    report = json.loads((ROOT / "data" / "regressors" / "this-machine" / "report.json").read_text())
+    report = json.loads((ROOT / "data" / "regressors" / SHIPPED / "report.json").read_text())
     operators: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in report["operators"]:
         if row["raw_xgboost"] is not None:

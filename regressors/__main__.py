@@ -15,7 +15,7 @@ from sampling.errors import ConfigError, UserError
 from sampling.extras import naming_extras
 from sampling.files.places import OWN_DATA_IN_WORDS, own_data
 from sampling.progress import progress_display
-from sampling.store.profiles import home_of, samples_directory
+from sampling.store.profiles import OWN, home_of, samples_directory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,9 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         "predicts shapes it has not seen. Writes bank.npz, report.md and report.json to DATA/regressors/PROFILE.",
         epilog="exit codes: 0 done, 2 wrong usage, 3 samples missing or damaged",
     )
-    parser.add_argument(
-        "--profile", default="this-machine", help="whose samples: a folder of DATA/samples (default: %(default)s)"
-    )
+    parser.add_argument("--profile", default=OWN, help="whose samples: a folder of DATA/samples (default: %(default)s)")
     parser.add_argument(
         "--data",
         type=Path,

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.store import profiles
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import OWN, SHIPPED, is_fitted
 from tests.project_copy import project_with_examples
 
 # the same examples in every run: a test that failed will fail again
@@ -27,6 +31,32 @@ def two_ranks() -> Cluster:
 def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project with every example of `docs/extend.md`."""
     return project_with_examples(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shipped_rows_stand_in() -> Iterator[None]:
+    """No test rests on rows that `make sample` left in this clone."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fitted(profile: str, data: Path | None = None) -> bool:
+            return (profile != OWN or data is not None) and is_fitted(profile, data)
+
+        patch.setattr(profiles, "is_fitted", fitted)
+        yield
+
+
+@pytest.fixture
+def on_the_shipped_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has the CPU that the shipped rows were taken on."""
+    name = read_manifest(SHIPPED_DATA / "samples" / SHIPPED).device["name"]
+    monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda: name)
+
+
+@pytest.fixture
+def on_another_cpu(monkeypatch: pytest.MonkeyPatch) -> str:
+    """This machine has a CPU that nobody sampled; its name."""
+    monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda: "Abacus 1")
+    return "Abacus 1"
 
 
 @pytest.fixture(autouse=True)

@@ -107,7 +107,8 @@ def test_it_predicts_from_the_shipped_rows(site: Path, tmp_path: Path) -> None:
     done = predict(site, tmp_path, "one-batch", "run.yml", "--json")
     assert done.returncode == 0, done.stderr
     prediction = json.loads(done.stdout)
-    assert prediction["sources"]["measured"] > 0.5
+    sources = prediction["sources"]
+    assert sources["measured"] + sources["transferred"] > 0.5
     assert 1e3 < prediction["step_time_us"]["median"] < 1e7
 
 

@@ -192,6 +192,13 @@ class Benchmark:
             if not {"forward", "backward"} <= phases.keys():
                 yield Fault(path=f"times_us.{unit}", problem="has no forward and backward")
 
+    @property
+    def timed_on(self) -> str:
+        """The name of the machine's device, which for a CPU `device` does not tell from others."""
+        identity = self.provenance.get("identity")
+        name = identity.get("name") if isinstance(identity, Mapping) else None
+        return str(name or "an unnamed device")
+
     def reduced_run(self, run: TrainingRun) -> TrainingRun:
         """The run that was timed, in terms of the run to be predicted, whose plan may be another than `full_plan`."""
         plan = self.reduced_plan

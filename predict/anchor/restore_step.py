@@ -18,6 +18,7 @@ from predict.anchor.restored_prices import RestoredPrices, RestoredWork
 from predict.anchor.unit_costs import BLOCK_PHASES, blocks_by_unit, call_cost, unit_costs
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import PriceList
+from predict.prices.whose_rows import is_another_cpu, notes_on_benchmark
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import total_us
 from predict.workload.chunks import ChunkCalls
@@ -84,7 +85,14 @@ class Restoration:
             self._restored.update(self._whole_calls(run))
         else:
             self._unit_of.update(_signatures(run))
-        self.prices: PriceList = RestoredPrices(prices, self._restored, _described(benchmark))
+        timed_on = benchmark.timed_on
+        self.prices: PriceList = RestoredPrices(
+            prices,
+            self._restored,
+            _described(benchmark),
+            notes=notes_on_benchmark(run.cluster, timed_on, prices.provenance["samples"]),
+            elsewhere=is_another_cpu(run.cluster, timed_on),
+        )
 
     def adjust(self, calls: tuple[RankCalls, ...]) -> tuple[RankCalls, ...]:
         """The calls of a run of operators, those of each restored block as one; a run of whole layers is unchanged."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn
 
 from predict.prices.cost_model import Asked
@@ -39,15 +39,26 @@ class RestoredWork(Call):
 
 
 class RestoredPrices(PriceList):
-    """The prices of `inner`, except for the calls in `restored`, which come from the `benchmark` described."""
+    """The prices of `inner`, except for the calls in `restored`, which come from the `benchmark` described. `notes` say what the
+    benchmark's device has to do with the run's; with `elsewhere` it is another one, and nothing counts as measured."""
 
-    def __init__(self, inner: PriceList, restored: Mapping[Asked, Times], benchmark: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        inner: PriceList,
+        restored: Mapping[Asked, Times],
+        benchmark: Mapping[str, Any],
+        *,
+        notes: Sequence[str] = (),
+        elsewhere: bool = False,
+    ) -> None:
         # the inner list knows and learns prices, so this one needs no such state of its own
         self._inner = inner
         self._restored = restored
+        self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
         self.contention_slowdown = inner.contention_slowdown
-        self.provenance = {**inner.provenance, "benchmark": benchmark}
+        all_notes = [*inner.provenance.get("notes", ()), *notes]
+        self.provenance = {**inner.provenance, "notes": all_notes, "benchmark": benchmark}
 
     def glue_us(self, whole: Counted) -> None:
         """Nothing: whole layers were timed, with the time between their parts."""
@@ -61,6 +72,8 @@ class RestoredPrices(PriceList):
         time = self._restored.get((one.call, one.phase))
         if time is None:
             return self._inner.priced([one])
+        if self._elsewhere:
+            time = replace(time, source="transferred")
         return (Priced(call=one.call, phase=one.phase, count=one.count, time=time),)
 
     def parts(self, counted: Counted) -> tuple[Priced, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
+    add_calibration,
     add_config,
     add_json,
     add_target_nodes,
@@ -65,6 +66,7 @@ def add(subcommands: Any) -> None:
         "for what the terms miss (default: %(default)s)",
     )
     add_target_nodes(command)
+    add_calibration(command)
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
     command.add_argument("--check", action="store_true", help="exit with 4 where the run does not fit")
     command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
@@ -90,12 +92,15 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         from predict.report.memory_report import memory_report_json
 
-        print_json(memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula)))
+        content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
+        print_json(content | {"provenance": dict(prediction.provenance)})
     else:
         from predict.report.console import show
         from predict.report.memory_report import memory_report_text
+        from predict.report.provenance_text import with_provenance
 
-        show(memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula)))
+        report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
+        show(with_provenance(report, prediction.run, prediction.provenance, analytic=prediction.is_analytic))
     if options.timeline:
         from predict.report.memory_plot import save_memory_plot
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_config, add_json, add_target_nodes, loaded, print_json
+from predict.cli.options import add_calibration, add_config, add_json, add_target_nodes, loaded, print_json
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ def add(subcommands: Any) -> None:
         help="layers from the benchmark, from samples and models, or both side by side (default: benchmark where one is "
         "given, else simulate)",
     )
-    command.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="terms that `predict validate published --calibrate-on` fitted"
-    )
+    add_calibration(command)
+    command.add_argument("--sources", action="store_true", help="list the source of each of the hardware's figures")
     add_target_nodes(command)
     command.set_defaults(run=run)
 
@@ -45,9 +44,15 @@ def run(options: argparse.Namespace) -> None:
         return
     from predict.report.console import show
     from predict.report.prediction_text import prediction_text
+    from predict.report.provenance_text import with_provenance
     from predict.report.side_by_side import side_by_side
 
-    show(side_by_side(**predictions) if len(predictions) > 1 else prediction_text(*predictions.values()))
+    if len(predictions) > 1:
+        timed = predictions["benchmark"]
+        report = side_by_side(**predictions)
+        show(with_provenance(report, timed.run, timed.provenance, analytic=timed.is_analytic))
+    else:
+        show(prediction_text(*predictions.values(), full_sources=options.sources))
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
@@ -61,10 +66,6 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
     from predict import estimate
 
     run = loaded(options)
-    if options.calibration:
-        from predict.prices.calibration import calibrated, read_calibration
-
-        run = calibrated(run, read_calibration(options.calibration))
     predictions = {}
     if mode != "simulate":
         from predict.anchor.benchmark_file import load_benchmark

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +65,23 @@ def add_target_nodes(command: argparse.ArgumentParser) -> None:
     )
 
 
-def loaded(options: argparse.Namespace) -> TrainingRun:
-    """The run of CONFIG, --set and, where the command takes it, --target-nodes."""
+def add_calibration(command: argparse._ActionsContainer) -> None:
+    command.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="terms that `predict validate published --calibrate-on` fitted"
+    )
+
+
+def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> TrainingRun:
+    """The run of CONFIG, --set, `overrides` and, where the command takes them, --target-nodes and --calibration."""
     from predict import load
 
-    return load(options.config, options.overrides, target_nodes=getattr(options, "target_nodes", None))
+    run = load(options.config, [*options.overrides, *overrides], target_nodes=getattr(options, "target_nodes", None))
+    path = getattr(options, "calibration", None)
+    if path is None:
+        return run
+    from predict.prices.calibration import calibrated, read_calibration
+
+    return calibrated(run, read_calibration(path))
 
 
 def flag(name: str) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
+    add_calibration,
     add_data,
     add_json,
     add_overrides,
     cannot_write,
     flag,
     given,
+    loaded,
     log,
     print_json,
     require_positive,
@@ -26,6 +28,7 @@ from sampling.errors import UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
     from predict.schedules.compare import Outcome
     from predict.schedules.stage_times import StageTable
 
@@ -59,6 +62,9 @@ class Comparison:
     source: str
     memory_limit: int | None
     show: Callable[[float], str]
+    run: TrainingRun | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """What the times of `run` rest on."""
 
     @property
     def heading(self) -> str:
@@ -79,6 +85,7 @@ def add(subcommands: Any) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
     add_overrides(command)
     add_data(command)
+    add_calibration(command)
     times = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
     times.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
     times.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
@@ -133,11 +140,16 @@ def _print(options: argparse.Namespace, found: Comparison) -> None:
     from predict.report.schedules.comparison import comparison_json, comparison_text
 
     if options.json:
-        print_json(comparison_json(found.outcomes))
+        print_json(comparison_json(found.outcomes) | ({"provenance": dict(found.provenance)} if found.run else {}))
         return
     from predict.report.console import show, width
 
-    show(comparison_text(found.outcomes, head=found.heading, show=found.show, width=width()))
+    report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
+    if found.run:
+        from predict.report.provenance_text import with_provenance
+
+        report = with_provenance(report, found.run, found.provenance, analytic=found.provenance["samples"] is None)
+    show(report)
 
 
 def _names(asked: str) -> list[str]:
@@ -176,8 +188,10 @@ def _check(options: argparse.Namespace) -> None:
 def _of_stage_times(options: argparse.Namespace) -> Comparison:
     from predict.schedules.compare import compare, timed_alike
 
-    if options.overrides:
-        raise UserError("--set changes a config; give a CONFIG, or --pp, --microbatches and times instead")
+    if changes := given(options, "overrides", "calibration"):
+        raise UserError(
+            f"{', '.join(changes)} changes a config; give a CONFIG, or --pp, --microbatches and times instead"
+        )
     if options.stage_times is None and options.pp is None:
         raise UserError("nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times FILE.json")
     if options.microbatches is None:
@@ -225,14 +239,15 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         raise UserError(
             f"{', '.join(extra)}: a CONFIG has its own stage times; change it with --set, as in --set plan.pp=4"
         )
-    from predict import load, predict_named
+    from predict import predict_named
     from predict.prices.open import open_prices
     from predict.report.units import duration
     from predict.run.plan import BEST
+    from predict.step.prediction import provenance_of
     from predict.step.scheduling import compare_schedules
 
     # whatever schedule the config has, those of --schedule are timed
-    run = load(options.config, [*options.overrides, *([f"plan.schedule={BEST}"] if options.schedule else [])])
+    run = loaded(options, [f"plan.schedule={BEST}"] if options.schedule else [])
     if options.memory_limit:
         run = replace(run, plan=replace(run.plan, memory_limit=options.memory_limit))
     if options.blocking:
@@ -242,7 +257,9 @@ def _of_config(options: argparse.Namespace) -> Comparison:
     outcomes, _ = compare_schedules(
         run, _names(options.schedule) if options.schedule else of_plan, partial(predict_named, prices=prices)
     )
-    source = "analytic times" if prices.provenance["samples"] is None else f"times of {run.cluster.profile}"
+    provenance = provenance_of(run, prices)
+    samples = provenance["samples"]
+    source = f"times of {samples['profile']}" if samples else "analytic times"
     return Comparison(
         outcomes=outcomes,
         ranks=run.plan.pp,
@@ -251,6 +268,8 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         source=f"{run.name}, {source}",
         memory_limit=run.plan.memory_limit or None,
         show=duration,
+        run=run,
+        provenance=provenance,
     )
 
 

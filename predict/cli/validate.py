@@ -9,12 +9,13 @@ from typing import Any
 
 from predict.cli.options import add_data, add_json, add_overrides, flag, given, log, print_json, require_positive
 from sampling.errors import UserError
+from sampling.store.profiles import OWN
 
 OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
     "memory": ("truth",),
-    "runs": ("overrides",),
+    "runs": ("overrides", "keep"),
 }
 """What is validated → the options that go with it, --json and --rounds aside."""
 
@@ -25,8 +26,7 @@ def add(subcommands: Any) -> None:
         "what",
         metavar="this-machine|samples|published|memory|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine, whose figures are kept in data/published; samples: the "
-        "time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; "
+        help="this-machine: the runs of configs/runs/this-machine; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; "
         "memory: their measured peaks; or configs",
     )
     command.add_argument(
@@ -49,6 +49,11 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
+    command.add_argument(
+        "--keep",
+        action="store_true",
+        help="this-machine: keep the figures as the error of its profile, in data/published",
+    )
     add_json(command)
     command.set_defaults(run=run)
 
@@ -64,25 +69,40 @@ def run(options: argparse.Namespace) -> None:
 
 def _runs(options: argparse.Namespace) -> None:
     require_positive(options, "rounds")
-    from predict.prices.profile_error import validation_path
+    here = options.what == [OWN]
+    kept = _kept_file(options, here=here) if options.keep else None
     from predict.report.console import show
     from predict.report.validation import validation_text
-    from predict.validate.this_machine import ValidatedRun, runs_of_this_machine, validate
+    from predict.validate.this_machine import ValidatedRun, notes_on, runs_of_this_machine, validate
     from predict.validate.validation_rows import validation_json
     from sampling.files.disk import write_atomically
 
-    here = options.what == ["this-machine"]
     named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
-    rows = validate(
-        runs_of_this_machine() if here else list(named), overrides=options.overrides, rounds=options.rounds, tell=log
-    )
+    runs = runs_of_this_machine() if here else list(named)
+    notes = notes_on(runs, options.overrides)
+    rows = validate(runs, overrides=options.overrides, rounds=options.rounds, tell=log)
     content = validation_json(rows)
-    if here:
-        write_atomically(validation_path("this-machine"), json.dumps(content, indent=1).encode())
+    if kept:
+        write_atomically(kept, json.dumps(content, indent=1).encode())
+        log(f"kept in {kept}")
+    elif here:
+        log("the figures are not kept; --keep makes them the error of this machine's profile")
     if options.json:
-        print_json(content)
+        print_json(content | {"notes": notes})
     else:
-        show(validation_text(rows))
+        show(validation_text(rows, notes))
+
+
+def _kept_file(options: argparse.Namespace, *, here: bool) -> Path:
+    """Where the figures of this machine are kept; UserError where they would be those of other runs or of another machine."""
+    if not here or options.overrides:
+        raise UserError(
+            f"--keep: keeps the figures of `predict validate {OWN}` as they are; omit --set and other configs"
+        )
+    from predict.prices.profile_error import validation_path
+    from predict.prices.whose_rows import require_rows_of_this_cpu
+
+    return validation_path(require_rows_of_this_cpu())
 
 
 def _samples(options: argparse.Namespace) -> None:

@@ -30,7 +30,7 @@ from sampling.files.faults import Fault, config_error
 from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.store.manifest import read_manifest
-from sampling.store.profiles import home_of, samples_directory
+from sampling.store.profiles import home_of, profile_in_use, samples_directory
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
@@ -100,6 +100,7 @@ def _with_cores(cluster: Values) -> Values:
     """The cluster's values with a CPU's cores: those given, else those its samples were taken on, else this machine's."""
     if "cores" in cluster or hardware_facts(cluster["hardware"]).kind != "cpu":
         return cluster
-    directory = samples_directory(cluster["profile"], home_of(cluster["profile"]))
+    profile = profile_in_use(cluster["profile"])
+    directory = samples_directory(profile, home_of(profile))
     sampled = read_manifest(directory).device.get("cores") if (directory / "manifest.json").is_file() else None
     return cluster | {"cores": sampled or os.cpu_count() or 1}

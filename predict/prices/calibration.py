@@ -1,4 +1,4 @@
-"""A handful of named, bounded terms that a user may fit to measured runs, and name when they are to be used.
+"""Calibration of a run: its terms applied, and the file that holds them.
 
 None of them is used unasked: a prediction without a calibration file rests on samples and stated priors alone.
 """
@@ -8,29 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
+from predict.run.calibration import Calibration
 from predict.run.training_run import TrainingRun
-from sampling.files.keys import Key, keys_of
+from sampling.files.keys import keys_of
 from sampling.files.schema import read
 from sampling.hardware.cluster import Link
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Calibration:
-    """Factors on what is predicted without them; 1 changes nothing. Beyond its bounds a term stands for something else than
-    its name says."""
-
-    products: Annotated[float, Key(minimum=0.7, maximum=1.6)] = 1.0
-    """Time of matrix products and attention: the clocks of a long run."""
-    memory_bound: Annotated[float, Key(minimum=0.5, maximum=2.0)] = 1.0
-    """Time of norms, activations and other passes: glue and fusion."""
-    in_node: Annotated[float, Key(minimum=0.25, maximum=1.25)] = 1.0
-    """Bandwidth between GPUs of a node."""
-    between_nodes: Annotated[float, Key(minimum=0.1, maximum=1.25)] = 1.0
-    """Bandwidth between nodes."""
-    launch: Annotated[float, Key(minimum=0.6, maximum=1.6)] = 1.0
-    """The host's time to launch a layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +34,13 @@ def bounds() -> dict[str, tuple[float, float]]:
 
 
 def calibrated(run: TrainingRun, calibration: Calibration) -> TrainingRun:
-    """The run with the terms applied."""
+    """The run with the terms applied, which it names; unchanged by terms that are all 1."""
+    if calibration == Calibration():
+        return run
     cluster, execution = run.cluster, run.execution
     return replace(
         run,
+        calibration=calibration,
         cluster=replace(
             cluster,
             intra_node=_wider(cluster.intra_node, calibration.in_node),

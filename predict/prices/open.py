@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from predict.prices.cost_model import CostModel
 from predict.prices.price_list import PriceList
 from predict.prices.profile_error import profile_error, validation_path
 from predict.prices.sampled import WithinSamples
+from predict.prices.whose_rows import ANOTHER_CPU, AnotherCpu, how_to_sample, is_another_cpu, notes_on_rows, this_cpu
 from predict.run.execution import Execution
 from regressors.bank.artifact import FILE
 from regressors.bank.bank import Bank, open_bank
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, hardware_facts
-from sampling.store.profiles import home_of
+from sampling.store.profiles import home_of, profile_in_use
 
 KEPT_LISTS = 16
 
@@ -32,6 +34,7 @@ class _Opening:
     cluster: Cluster
     conditions: Conditions
     files: tuple[tuple[int, ...], ...]
+    this_cpu: str
 
 
 _opened: list[tuple[_Opening, PriceList]] = []
@@ -43,11 +46,13 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
 
     SamplesError for regressors that are damaged, out of date or of other hardware.
     """
-    directory = home_of(cluster.profile) / "regressors" / cluster.profile
+    profile = profile_in_use(cluster.profile)
+    directory = home_of(profile) / "regressors" / profile
     opening = _Opening(
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
-        files=(state_of(directory / FILE), state_of(validation_path(cluster.profile))),
+        files=(state_of(directory / FILE), state_of(validation_path(profile))),
+        this_cpu=this_cpu(cluster),
     )
     for known, prices in tuple(_opened):
         if known == opening:
@@ -64,24 +69,30 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
     provenance: dict[str, Any] = {
         "profile": cluster.profile,
         "samples": None,
+        "notes": [],
         "hardware": cluster.gpu.name,
         "sources": dict(cluster.gpu.sources),
     }
-    slowdown = None
+    slowdown, error, origin = None, profile_error(directory.name), "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
         _require_like_hardware(bank, cluster)
-        models.insert(0, WithinSamples(bank, NetworkCorrection(bank)))
+        fitted: CostModel = bank
+        sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
+        if is_another_cpu(cluster, sampled_on):
+            fitted, error, origin = AnotherCpu(bank), math.hypot(error or 0.0, ANOTHER_CPU), "transferred"
+        models.insert(0, WithinSamples(fitted, NetworkCorrection(bank)))
         slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
+        provenance["notes"] = notes_on_rows(cluster, sampled_on)
     provenance["slow_down"] = {
         "value": CONTENTION_SLOWDOWN if slowdown is None else slowdown,
-        "source": "prior" if slowdown is None else "sampled",
+        "source": "prior" if slowdown is None else origin,
     }
     return PriceList(
         models,
         cluster,
-        profile_error=profile_error(cluster.profile),
+        profile_error=error,
         conditions=opening.conditions,
         contention_slowdown=provenance["slow_down"]["value"],
         provenance=provenance,
@@ -104,6 +115,5 @@ def require_measured(sources: dict[str, float], cluster: Cluster) -> None:
     if guessed:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in guessed.items())
         raise SamplesError(
-            f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); sample it with "
-            f"`make sample PROFILE={cluster.profile} RUNS=…`, then `make train-regressors PROFILE={cluster.profile}`"
+            f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); {how_to_sample(cluster)}"
         )

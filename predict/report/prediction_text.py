@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.report.memory_text import summary
+from predict.report.provenance_text import first_lines, last_lines
 from predict.report.units import duration
 from predict.run.plan import Plan
 from predict.step.breakdown import NOT_COMPUTE
@@ -20,22 +20,18 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def prediction_text(prediction: Prediction) -> RenderableType:
-    """Step time first, then what it rests on, where it goes, and each stage."""
+def prediction_text(prediction: Prediction, *, full_sources: bool = False) -> RenderableType:
+    """Step time first, then what it rests on, where it goes, each stage, and the sources."""
     from rich.console import Group
+    from rich.markup import escape
 
-    return Group(*_head(prediction), _ledger(prediction), "", _stages(prediction), _foot(prediction))
+    sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
+    return Group(*_head(prediction), _ledger(prediction), "", _stages(prediction), "", *map(escape, sources))
 
 
 def _head(prediction: Prediction) -> list[str]:
     run, step = prediction.run, prediction.step_time
-    lines = []
-    if _is_analytic(prediction):
-        cover = "" if prediction.provenance["samples"] is None else " cover this run"
-        lines.append(
-            f"[bold yellow]No samples for profile {run.cluster.profile!r}{cover}: kernels and links of {run.cluster.gpu.name} by "
-            f"stated priors (shares of peak: {_efficiencies(prediction)})[/]"
-        )
+    lines = first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     plan = run.plan
     lines += [
@@ -74,18 +70,13 @@ def _smallest(prediction: Prediction) -> str:
     return f"{gpus} at least, experts folded into them ({smallest.unfolded_gpus} if they are not)"
 
 
-def _is_analytic(prediction: Prediction) -> bool:
-    return prediction.sources["analytic"] > 0.9995
-
-
-def _efficiencies(prediction: Prediction) -> str:
-    shares = dict(prediction.run.cluster.gpu.efficiency)
-    shares["gemm"] = prediction.run.execution.gemm_efficiency or shares["gemm"]
-    return ", ".join(f"{name} {value:g}" for name, value in shares.items())
-
-
 def _sources(prediction: Prediction) -> str:
-    return " · ".join(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005)
+    return " · ".join(
+        [
+            *(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005),
+            *(["calibrated"] if prediction.run.calibration else []),
+        ]
+    )
 
 
 def _table(title: str) -> Table:
@@ -130,38 +121,3 @@ def _stages(prediction: Prediction) -> RenderableType:
         times = (stage.forward_us, stage.backward_us, stage.gradients_us, stage.step_us)
         table.add_row(str(index), str(stage.layers), *(duration(time_us) for time_us in times))
     return table
-
-
-def _hardware_sources(prediction: Prediction) -> str:
-    """The sources of the hardware's figures, one per line."""
-    cited = prediction.provenance["sources"].items()
-    return "\n".join(["sources:", *(f"  {figure}: {source}" for figure, source in cited)])
-
-
-def _foot(prediction: Prediction) -> str:
-    lines = ["", _samples(prediction)]
-    if "benchmark" in prediction.provenance:
-        lines.append(_benchmark(prediction.provenance["benchmark"]))
-    return "\n".join(lines)
-
-
-def _samples(prediction: Prediction) -> str:
-    """The samples that the times come from, or the sources of the hardware's figures where there are none."""
-    samples = prediction.provenance["samples"]
-    if samples is None or _is_analytic(prediction):
-        return _hardware_sources(prediction)
-    manifest = samples["provenance"]
-    dates = sorted({session["date"] for session in manifest["sessions"]})
-    device, days = manifest["device"], " to ".join(dict.fromkeys((dates[0], dates[-1])))
-    if device.get("imported"):
-        sources = ", ".join(dict.fromkeys(session["source"] for session in manifest["sessions"]))
-        return f"samples: {manifest['profile']}, imported from {sources} for {device['name']}, {days}"
-    torch = manifest["sessions"][-1]["versions"]["torch"]
-    return f"samples: {manifest['profile']}, taken on {device['name']}, {days}, torch {torch}"
-
-
-def _benchmark(benchmark: Mapping[str, Any]) -> str:
-    """The benchmark that timed the layers."""
-    degrees = " · ".join(f"{name} {benchmark['reduced_plan'][name]}" for name in ("tp", "pp", "cp", "ep"))
-    device = f"{benchmark['world_size']} × {benchmark['device']['name']}"
-    return f"benchmark: whole layers of {benchmark['run']} timed at {degrees} on {device}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from predict.report.provenance_text import noted
 from predict.report.units import duration
 from predict.validate.validation_rows import ValidationRow, summarise
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def validation_text(rows: Sequence[ValidationRow]) -> RenderableType:
+def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) -> RenderableType:
+    """The rows and their summary, after `notes` on what the predictions rest on."""
     from rich.console import Group
     from rich.table import Table
 
@@ -34,6 +36,7 @@ def validation_text(rows: Sequence[ValidationRow]) -> RenderableType:
         )
     summary = summarise(rows)
     return Group(
+        *noted(notes),
         table,
         "",
         f"{summary.runs} runs: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "

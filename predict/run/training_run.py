@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from predict.model.spec import ModelSpec
+from predict.run.calibration import Calibration
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.schedules import registry
@@ -35,6 +36,8 @@ class TrainingRun:
     """How a framework runs the plan."""
     order: Order | None = field(default=None, repr=False)
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
+    calibration: Calibration | None = field(default=None, repr=False)
+    """The terms that its links and settings were multiplied by; None for stated priors alone."""
 
     @property
     def schedule(self) -> Schedule:

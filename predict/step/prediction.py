@@ -6,7 +6,7 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,9 @@ from predict.step.priced_rank import PricedRank, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
+
+ALL = 0.9995
+"""Share from which on a source is written as 100 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +88,11 @@ class Prediction:
         """Shares of the step's work that were measured, extrapolated, transferred or analytic; they add up to 1."""
         return step_sources(self.ranks, self.timeline.order)
 
+    @property
+    def is_analytic(self) -> bool:
+        """Whether no sample says anything of this step."""
+        return self.sources["analytic"] > ALL
+
     @cached_property
     def stages(self) -> tuple[StageEstimate, ...]:
         """One estimate per pipeline rank."""
@@ -116,8 +124,13 @@ class Prediction:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The samples, the hardware file and the benchmark that the prices come from."""
-        return self.prices.provenance
+        """The samples, the hardware file, the benchmark and the calibration that the prices come from."""
+        return provenance_of(self.run, self.prices)
+
+
+def provenance_of(run: TrainingRun, prices: PriceList) -> Mapping[str, Any]:
+    """What the times of a run under these prices rest on."""
+    return {**prices.provenance, "calibration": run.calibration and asdict(run.calibration)}
 
 
 def compose(

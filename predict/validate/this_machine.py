@@ -38,6 +38,12 @@ def runs_of_this_machine() -> list[ValidatedRun]:
     return found
 
 
+def notes_on(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) -> list[str]:
+    """What a reader has to know of the rows that the predictions rest on."""
+    notes = (note for each in runs for note in one_batch(each.config, overrides).provenance["notes"])
+    return list(dict.fromkeys(notes))
+
+
 def validate(
     runs: Sequence[ValidatedRun], *, overrides: Sequence[str] = (), rounds: int, tell: Callable[[str], None]
 ) -> list[ValidationRow]:

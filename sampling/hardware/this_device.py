@@ -12,6 +12,7 @@ from typing import Any
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
+from sampling.hardware.cpu_name import cpu_name
 
 
 def detect_hardware() -> str:
@@ -53,7 +54,7 @@ def ranks_of_machine(hardware: str) -> list[int]:
 def identify(hardware: str) -> dict[str, Any]:
     """The facts that must stay the same for all rows of a profile."""
     if hardware_facts(hardware).kind == "cpu":
-        return {"name": _cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
+        return {"name": cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
     import torch
 
     properties = torch.cuda.get_device_properties(0)
@@ -62,19 +63,6 @@ def identify(hardware: str) -> dict[str, Any]:
         "count": torch.cuda.device_count(),
         "memory_gib": round(properties.total_memory / 2**30, 1),
     }
-
-
-def _cpu_name() -> str:
-    """The processor's name by the kernel, with family and model, since a hypervisor may hide the name."""
-    path = Path("/proc/cpuinfo")
-    if not path.is_file():
-        return platform.processor() or platform.machine()
-    facts: dict[str, str] = {}
-    for line in path.read_text().splitlines():
-        key, _, value = line.partition(":")
-        facts.setdefault(key.strip(), value.strip())
-    name = facts.get("model name", platform.machine())
-    return f"{name} family {facts.get('cpu family', '?')} model {facts.get('model', '?')}"
 
 
 def provenance() -> dict[str, Any]:

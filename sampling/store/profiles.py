@@ -1,4 +1,5 @@
-"""Where profiles are kept: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements."""
+"""Where profiles are kept: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements;
+which profile is this machine's own, and which one stands in for it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ from pathlib import Path
 from sampling.errors import ConfigError
 from sampling.files.places import SHIPPED_DATA, own_data
 
+OWN = "this-machine"
+"""The profile of the machine that asks: made by `make sample` and `make train-regressors`, never in the repository."""
+SHIPPED = "epyc-2-cores"
+"""The profile in the repository, of the machine that its manifest names."""
 IMPORTED = "imported"
 """Folder of the user's data for other people's measurements and the regressors trained on them; never in the repository."""
 
@@ -28,3 +33,13 @@ def home_of(profile: str, data: Path | None = None) -> Path:
     homes = (data, data / IMPORTED, SHIPPED_DATA)
     kinds = ("samples", "regressors")
     return next((home for home in homes if any((home / kind / profile).is_dir() for kind in kinds)), data)
+
+
+def is_fitted(profile: str, data: Path | None = None) -> bool:
+    """Whether the profile has time models."""
+    return (home_of(profile, data) / "regressors" / profile).is_dir()
+
+
+def profile_in_use(profile: str, data: Path | None = None) -> str:
+    """The profile itself, or the shipped one in the place of this machine's own until that is sampled and fitted."""
+    return SHIPPED if profile == OWN and not is_fitted(OWN, data) else profile

@@ -9,7 +9,8 @@ from statistics import fmean, median
 from typing import Any
 
 from predict import estimate
-from predict.prices.calibration import Calibration, calibrated
+from predict.prices.calibration import calibrated
+from predict.run.calibration import Calibration
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 from predict.validate.published.row import NotExpressibleError, PublishedRow

@@ -102,10 +102,10 @@ def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
 
 def profile_of(hardware: str) -> str:
     """The profile of imported samples of a device, or a name without any; samples that hold a cluster's own network are not taken."""
-    from sampling.store.profiles import home_of
+    from sampling.store.profiles import is_fitted
 
     profile = f"{hardware}-aiconfigurator"
-    return profile if (home_of(profile) / "regressors" / profile).is_dir() else f"{hardware}-published"
+    return profile if is_fitted(profile) else f"{hardware}-published"
 
 
 def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.prices.calibration import Calibration, bounds, calibrated, read_calibration
+from predict.prices.calibration import bounds, calibrated, read_calibration
+from predict.run.calibration import Calibration
 from predict.validate.published.comparison import as_json, compare
 from predict.validate.published.memory import compare_memory
 from predict.validate.published.memory import summary as memory_summary

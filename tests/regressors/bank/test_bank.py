@@ -23,7 +23,7 @@ from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster
-from sampling.store.profiles import samples_directory
+from sampling.store.profiles import SHIPPED
 from sampling.store.tables import iterate_samples, read_samples
 from tests.regressors.synthetic_operators import (
     CLUSTER,
@@ -221,13 +221,13 @@ def test_changed_features_name_the_file_and_the_command(bank: Bank, tmp_path: Pa
 
 def test_the_shipped_samples_are_found_again_by_the_shipped_regressors() -> None:
     """A field that joins a call must not part the rows from what was learnt of them."""
-    opened = artifact.load(SHIPPED_DATA / "regressors" / "this-machine")
+    opened = artifact.load(SHIPPED_DATA / "regressors" / SHIPPED)
 
     @cache
     def shapes_of(key: ModelKey) -> frozenset[int]:
         return frozenset(opened.operator(key).sampled_times.shape.tolist())
 
-    tables = read_samples(samples_directory("this-machine"))
+    tables = read_samples(SHIPPED_DATA / "samples" / SHIPPED)
     for row in iterate_samples({name: tables[name] for name in ("dense_layer", "gradient_cell", "gemm")}):
         key = ModelKey(row.call.NAME, row.phase, row.threads)
         if not row.quarantine:

@@ -1,0 +1,85 @@
+"""Whose rows the prices of a run rest on: this machine's own, the shipped ones in their place, or those of another CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from predict.prices.cost_model import Asked, CostModel
+from regressors.bank.times import Times
+from sampling.errors import SamplesError
+from sampling.hardware.cluster import Cluster
+from sampling.hardware.cpu_name import cpu_name
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import OWN, SHIPPED, home_of, profile_in_use, samples_directory
+
+ANOTHER_CPU = math.log(2)
+"""Half-width in log time, at 90 %, added to a step on another CPU than the sampled one: a prior. Vector width, clock and memory
+channels of servers differ by up to as much for the same number of cores, and the peaks of a CPU are not looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherCpu:
+    """A fitted model of one CPU, asked about another: the same times, none of which was measured there."""
+
+    fitted: CostModel
+
+    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+        answers = self.fitted.times(calls, cluster)
+        return [time and replace(time, source="transferred") for time in answers]
+
+
+def this_cpu(cluster: Cluster) -> str:
+    """The name of the CPU that a run on this machine has; '' for a run elsewhere, whose device its profile stands for."""
+    return cpu_name() if cluster.gpu.kind == "cpu" and cluster.profile in (OWN, SHIPPED) else ""
+
+
+def is_another_cpu(cluster: Cluster, sampled_on: str) -> bool:
+    """Whether a run on this machine is answered from rows taken on another CPU."""
+    return this_cpu(cluster) not in ("", sampled_on)
+
+
+def notes_on_rows(cluster: Cluster, sampled_on: str) -> list[str]:
+    """What a reader has to know before the first figure: rows that stand in for this machine's, and rows of another CPU."""
+    used = profile_in_use(cluster.profile)
+    another = is_another_cpu(cluster, sampled_on)
+    if used == cluster.profile and not another:
+        return []
+    rows = "this machine has no fitted rows of its own: those" if used != cluster.profile else "the rows"
+    here = f"not on {this_cpu(cluster)}" if another else "as this machine's CPU is"
+    return [f"{rows} of {used} were taken on {sampled_on}, {here}; {how_to_sample(cluster)}"]
+
+
+def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, Any] | None) -> list[str]:
+    """What a reader has to know of timed layers beside work that was not timed: another CPU under one of the two."""
+    if not this_cpu(cluster):
+        return []
+    notes = []
+    if is_another_cpu(cluster, timed_on):
+        notes.append(f"the benchmark's layers were timed on {timed_on}, not on {this_cpu(cluster)}")
+    sampled_on = samples["provenance"]["device"].get("name") if samples else None
+    if sampled_on not in (None, timed_on):
+        notes.append(f"two CPUs in one step: layers timed on {timed_on}, the rest by rows of {sampled_on}")
+    return notes
+
+
+def how_to_sample(cluster: Cluster) -> str:
+    """The commands that give this machine, or the run's profile, rows of its own."""
+    if this_cpu(cluster):
+        return "run `make sample RUNS=…`, then `make train-regressors`"
+    profile = cluster.profile
+    return f"sample it with `make sample PROFILE={profile} RUNS=…`, then `make train-regressors PROFILE={profile}`"
+
+
+def require_rows_of_this_cpu() -> str:
+    """The profile that runs on this machine are answered from. SamplesError if it was taken on another CPU."""
+    profile = profile_in_use(OWN)
+    sampled_on = read_manifest(samples_directory(profile, home_of(profile))).device.get("name")
+    if sampled_on != cpu_name():
+        raise SamplesError(
+            f"profile {profile}: its rows were taken on {sampled_on}, not on {cpu_name()}; run `make sample RUNS=…`, then "
+            "`make train-regressors`"
+        )
+    return profile

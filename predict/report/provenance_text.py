@@ -1,0 +1,96 @@
+"""What a prediction rests on, for a reader in a terminal: what has to be known before the first figure, and the sources after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Provenance = Mapping[str, Any]
+
+
+def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
+    """What has to be known before the first figure: rows that are missing or of another device, and terms that were fitted."""
+    lines = [] if analytic else noted(provenance["notes"])
+    if analytic:
+        cover = "" if provenance["samples"] is None else " cover this run"
+        lines.append(
+            f"[bold yellow]No samples for profile {run.cluster.profile!r}{cover}: kernels and links of "
+            f"{run.cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(run)})[/]"
+        )
+    if provenance["calibration"]:
+        lines.append(f"[bold yellow]Calibrated to measured runs: {_terms(provenance['calibration'])}[/]")
+    return lines
+
+
+def noted(notes: Sequence[str]) -> list[str]:
+    """Notes as lines that catch the eye."""
+    from rich.markup import escape
+
+    return [f"[bold yellow]{escape(note[:1].upper() + note[1:])}[/]" for note in notes]
+
+
+def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) -> list[str]:
+    """The samples and the benchmark that the times come from; the sources of the hardware's figures where there are none, which
+    are counted, or with `full` listed."""
+    lines = [] if analytic or provenance["samples"] is None else [_samples_line(provenance["samples"])]
+    if "benchmark" in provenance:
+        lines.append(_benchmark(provenance["benchmark"]))
+    if full:
+        cited = provenance["sources"].items()
+        lines += ["sources:", *(f"  {figure}: {source}" for figure, source in cited)]
+    elif not lines:
+        lines.append(
+            f"sources: {len(provenance['sources'])} cited figures of {provenance['hardware']}; list them with --sources"
+        )
+    return lines
+
+
+def with_provenance(
+    report: RenderableType, run: TrainingRun, provenance: Provenance, *, analytic: bool
+) -> RenderableType:
+    """A report between the first and the last lines."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    sources = map(escape, last_lines(provenance, analytic=analytic))
+    return Group(*first_lines(run, provenance, analytic=analytic), report, "", *sources)
+
+
+def _samples_line(samples: Mapping[str, Any]) -> str:
+    """The profile, the device it was taken on, when, and by what."""
+    manifest = samples["provenance"]
+    dates = sorted({session["date"] for session in manifest["sessions"]})
+    device, days = manifest["device"], " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    if device.get("imported"):
+        sources = ", ".join(_sources_with_rows(manifest["sessions"]))
+        return f"samples: {manifest['profile']}, imported from {sources} for {device['name']}, {days}"
+    torch = manifest["sessions"][-1]["versions"]["torch"]
+    return f"samples: {manifest['profile']}, taken on {device['name']}, {days}, torch {torch}"
+
+
+def _sources_with_rows(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each source once; a table without rows brought nothing."""
+    yield from dict.fromkeys(session["source"] for session in sessions if session.get("rows", 1))
+
+
+def _efficiencies(run: TrainingRun) -> str:
+    shares = dict(run.cluster.gpu.efficiency)
+    shares["gemm"] = run.execution.gemm_efficiency or shares["gemm"]
+    return ", ".join(f"{name} {value:g}" for name, value in shares.items())
+
+
+def _terms(calibration: Mapping[str, float]) -> str:
+    """The terms that change something."""
+    return ", ".join(f"{name.replace('_', ' ')} × {value:.3g}" for name, value in calibration.items() if value != 1)
+
+
+def _benchmark(benchmark: Mapping[str, Any]) -> str:
+    """The benchmark that timed the layers."""
+    degrees = " · ".join(f"{name} {benchmark['reduced_plan'][name]}" for name in ("tp", "pp", "cp", "ep"))
+    device = f"{benchmark['world_size']} × {benchmark['device']['name']}"
+    return f"benchmark: whole layers of {benchmark['run']} timed at {degrees} on {device}"

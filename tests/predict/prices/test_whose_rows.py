@@ -1,0 +1,111 @@
+"""Whose rows an answer rests on: said first, in text and in JSON, and never called measured where they are another CPU's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict import SamplesError, one_batch
+from predict.cli import main
+from predict.prices import whose_rows
+from sampling.hardware.cluster import load_cluster
+from sampling.store.profiles import SHIPPED, profile_in_use
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
+COMMANDS = [["one-batch", DEMO], ["memory", DEMO], ["schedule", DEMO, "--schedule", "1f1b,afab"]]
+STAND_IN = f"This machine has no fitted rows of its own: those of {SHIPPED} were taken on AMD EPYC"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("on_the_shipped_cpu")
+def test_on_the_same_cpu_the_shipped_rows_are_measured_and_said_to_stand_in() -> None:
+    prediction = one_batch(DEMO, require_measured=True)
+    assert prediction.sources["measured"] == pytest.approx(1)
+    (note,) = prediction.provenance["notes"]
+    assert "as this machine's CPU is" in note
+
+
+def test_on_another_cpu_the_same_times_are_transferred_and_wider(
+    on_another_cpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = one_batch(DEMO)
+    assert there.sources["transferred"] == pytest.approx(1)
+    assert on_another_cpu in there.provenance["notes"][0]
+    with pytest.raises(SamplesError, match=r"100% transferred.*make sample RUNS"):
+        one_batch(DEMO, require_measured=True)
+    monkeypatch.setattr(whose_rows, "cpu_name", lambda: there.provenance["samples"]["provenance"]["device"]["name"])
+    here = one_batch(DEMO)
+    assert there.median_us == here.median_us
+    assert there.step_time.high_us > 1.5 * here.step_time.high_us
+    assert there.step_time.low_us < here.step_time.low_us
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
+@pytest.mark.usefixtures("on_another_cpu")
+def test_each_command_says_first_whose_rows_it_rests_on(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *command)
+    assert text.startswith(STAND_IN)
+    assert f"samples: {SHIPPED}, taken on AMD EPYC" in text
+    result = json.loads(printed(capsys, *command, "--json"))
+    assert result["provenance"]["notes"][0].endswith("`make train-regressors`")
+    assert result["provenance"]["samples"]["profile"] == SHIPPED
+
+
+@pytest.mark.usefixtures("on_another_cpu")
+def test_a_profile_of_another_cluster_stands_for_its_own_device() -> None:
+    cluster = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="a-cluster", cores=2)
+    assert whose_rows.notes_on_rows(cluster, "Abacus 2") == []
+    assert not whose_rows.is_another_cpu(cluster, "Abacus 2")
+
+
+def test_own_rows_are_used_once_they_are_fitted(tmp_path: Path) -> None:
+    (tmp_path / "samples" / "this-machine").mkdir(parents=True)
+    assert profile_in_use("this-machine", tmp_path) == SHIPPED
+    (tmp_path / "regressors" / "this-machine").mkdir(parents=True)
+    assert profile_in_use("this-machine", tmp_path) == "this-machine"
+    assert profile_in_use("other", tmp_path) == "other"
+
+
+@pytest.mark.usefixtures("on_another_cpu")
+def test_figures_of_another_cpu_are_not_kept_as_those_of_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "this-machine", "--keep"]) == 3
+    assert f"profile {SHIPPED}: its rows were taken on AMD EPYC" in capsys.readouterr().err
+
+
+def test_only_the_whole_set_of_runs_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", DEMO, "--keep"]) == 2
+    assert main(["validate", "this-machine", "--keep", "--set", "batch.micro=1"]) == 2
+    assert "--keep" in capsys.readouterr().err
+
+
+def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str) -> None:
+    cluster = one_batch(DEMO).run.cluster
+    samples: dict[str, Any] = {"provenance": {"device": {"name": "Abacus 2"}}}
+    assert whose_rows.notes_on_benchmark(cluster, on_another_cpu, samples) == [
+        "two CPUs in one step: layers timed on Abacus 1, the rest by rows of Abacus 2"
+    ]
+    assert whose_rows.notes_on_benchmark(cluster, "Abacus 2", samples) == [
+        "the benchmark's layers were timed on Abacus 2, not on Abacus 1"
+    ]
+    gpu = dataclasses.replace(cluster, profile="a-cluster")
+    assert whose_rows.notes_on_benchmark(gpu, "Abacus 2", samples) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
+def test_a_calibrated_answer_says_so(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "terms.json"
+    path.write_text(json.dumps({"version": 1, "terms": {"launch": 1.2, "in_node": 0.5}}))
+    text = printed(capsys, *command, "--calibration", str(path))
+    assert "Calibrated to measured runs: in node × 0.5, launch × 1.2" in text
+    result = json.loads(printed(capsys, *command, "--calibration", str(path), "--json"))
+    assert result["provenance"]["calibration"]["in_node"] == 0.5
+    assert json.loads(printed(capsys, *command, "--json"))["provenance"]["calibration"] is None

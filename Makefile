@@ -35,6 +35,12 @@ demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, an
 	@$(BIN)/python -m regressors --profile demo
 	@$(BIN)/predict one-batch configs/runs/demo.yml --set cluster.profile=demo
 	@$(BIN)/predict validate configs/runs/demo.yml --set cluster.profile=demo
+	@echo
+	@echo "Next, in this shell:"
+	@echo "  source .venv/bin/activate              # puts predict on the PATH"
+	@echo "  make sample RUNS=configs/runs/demo.yml BUDGET=300 && make train-regressors    # rows of this machine for every config"
+	@echo "  predict one-batch configs/runs/demo.yml --set plan.pp=1 --set plan.tp=2       # what if?"
+	@echo "  predict --help                         # memory, schedules, validation; docs/tutorial.md goes on"
 
 sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=file, BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
@@ -44,7 +50,8 @@ import: $(READY)  ## published rows of a GPU instead of sampling it, and what is
 	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator.files import PINNED; print(PINNED)')"
 	@$(BIN)/python -m sampling import aiconfigurator --system $(SYSTEM) --profile $(IMPORTED)
 	@$(BIN)/python -m regressors --data data/imported --profile $(IMPORTED)
-	@echo "Name it in a config: cluster.profile: $(IMPORTED)"
+	@echo "Runs answer from these rows once they name them: cluster.profile: $(IMPORTED), or --set cluster.profile=$(IMPORTED);"
+	@echo "the line 'rests on' of predict one-batch says how much of a step they cover."
 
 train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE= DONOR=profile of another device]
 	@$(BIN)/python -m regressors --profile $(PROFILE) $(if $(DONOR),--donor $(DONOR))

@@ -26,8 +26,8 @@ def add(subcommands: Any) -> None:
         "what",
         metavar="this-machine|samples|published|memory|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; "
-        "memory: their measured peaks; or configs",
+        help="this-machine: the runs of configs/runs/this-machine; samples: the time models on rows held out, whose tables "
+        "are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; or configs",
     )
     command.add_argument(
         "--truth", type=Path, metavar="FILE", help="published, memory: a CSV file of measured runs, one per row"
@@ -52,6 +52,7 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "--keep",
         action="store_true",
+        default=None,
         help="this-machine: keep the figures as the error of its profile, in data/published",
     )
     add_json(command)

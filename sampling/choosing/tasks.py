@@ -37,7 +37,11 @@ class SamplingTask:
 
 
 def tasks_of_runs(calls: Path, hardware: str, gpus_per_node: int) -> Iterator[SamplingTask]:
-    """One task per number of ranks per node in a calls file; ConfigError where a node here has fewer ranks."""
+    """The calls of a calls file, then their parts, one task each per number of ranks per node.
+
+    A step's ledger names the parts of what was timed in one piece, so each is timed once; the step's time does not rest on them.
+    ConfigError where a node here has fewer ranks.
+    """
     for ranks, requests in sorted(read_calls_file(calls, hardware_facts(hardware).name).items()):
         if ranks > gpus_per_node:
             raise ConfigError(
@@ -45,6 +49,28 @@ def tasks_of_runs(calls: Path, hardware: str, gpus_per_node: int) -> Iterator[Sa
                 "large as the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
             )
         yield SamplingTask(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED)
+        if parts := requests_of_parts(requests):
+            yield SamplingTask(busy_ranks=ranks, requests=parts, visits=1)
+
+
+def requests_of_parts(requests: Iterable[Request]) -> list[Request]:
+    """The atomic calls that the requests are made of, each once, without the requests themselves."""
+    wanted: dict[Call, dict[Phase, None]] = {}
+
+    def add(call: Call, phase: Phase) -> None:
+        for part in call.parts(phase):
+            if part.call.parts(part.phase):
+                add(part.call, part.phase)
+            elif not part.call.OVERHEAD:
+                wanted.setdefault(part.call, {})[part.phase] = None
+
+    asked = list(requests)
+    for request in asked:
+        for phase in request.phases:
+            add(request.call, phase)
+    for request in asked:
+        wanted.pop(request.call, None)
+    return [Request(call=call, phases=tuple(phases)) for call, phases in wanted.items()]
 
 
 def space_filling_tasks(

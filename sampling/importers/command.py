@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sampling.errors import ConfigError, UserError
@@ -112,6 +112,18 @@ def report(outcomes: Sequence[Outcome], directory: Path) -> Iterator[str]:
         yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.remarks))
     kept, bad = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kept", "quarantined"))
     yield f"kept {kept} rows ({bad} quarantined) in {directory}"
+    if kept:
+        yield f"they time {what_they_time(sample for outcome in outcomes for sample in outcome.samples)}"
+
+
+def what_they_time(samples: Iterable[Sample]) -> str:
+    """The calls of the good samples, each with the precisions it was timed in."""
+    found: dict[str, dict[str, None]] = {}
+    for sample in samples:
+        if not sample.quarantine:
+            dtype = sample.call.fields().get("dtype")
+            found.setdefault(sample.call.NAME, {}).update(dict.fromkeys([dtype] if dtype else []))
+    return ", ".join(f"{name} ({', '.join(dtypes)})" if dtypes else name for name, dtypes in sorted(found.items()))
 
 
 def reasons(samples: Sequence[Sample]) -> Iterator[str]:

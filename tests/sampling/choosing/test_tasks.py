@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from sampling.call import Call, Request
+from sampling.cells.head import OutputHead
 from sampling.cells.overlap import Overlap
 from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.choosing.collective_sweep import collective_sweep
 from sampling.choosing.task_placement import PlacedTasks, place_tasks
-from sampling.choosing.tasks import SamplingTask
+from sampling.choosing.tasks import SamplingTask, requests_of_parts
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import Placement, groups_of, placement_of
 from sampling.hardware.machine import Machine
@@ -99,3 +100,14 @@ def test_buffers_larger_than_their_share_of_memory_are_left_out_and_counted() ->
     assert large.buffer_bytes() == beside.buffer_bytes() == 2 * 2**32
     assert placed(large, beside, GEMM, memory_gib=16).too_large == 2
     assert placed(large, beside, GEMM, memory_gib=24).too_large == 0
+
+
+def test_the_parts_of_what_is_timed_whole_are_timed_once_each() -> None:
+    head = OutputHead(dtype="fp32", batch=2, seq_len=128, hidden=64, vocab=512, norm="rms", tp=1, sp=False)
+    parts = requests_of_parts(
+        [Request(call=head, phases=("forward", "backward")), Request(call=GEMM, phases=("forward",))]
+    )
+    assert {request.call.NAME for request in parts} == {"gemm", "rms_norm", "cross_entropy"}
+    assert all({"forward", "backward"} >= set(request.phases) for request in parts)
+    assert len({request.call for request in parts}) == len(parts)
+    assert requests_of_parts([Request(call=GEMM, phases=GEMM.PHASES)]) == []

@@ -141,6 +141,7 @@ def test_the_command_reports_and_ends_with_3_for_a_file_of_another_kind(
     assert "1 × faster than the physical bound: 0.5 µs" in report
     assert "residual_add forward: dtype=fp16, tokens=2048, hidden=8192" in report
     assert "kept 8 rows (1 quarantined)" in report and "a100-80gb-estimate-train-time" in report
+    assert "they time residual_add (fp16)" in report
     path.write_bytes(b"\x00\x01")
     assert main(["estimate-train-time", str(tmp_path / "clone"), "--data", str(tmp_path)]) == 3
     assert str(path) in capsys.readouterr().err

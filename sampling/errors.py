@@ -9,11 +9,28 @@ UserError               2  usage or config
 
 from __future__ import annotations
 
+LONGEST_LINE = 2_000
+MOST_LINES = 60
+"""Characters of a line, and lines, that a message has at most: names and values in it may come from any file."""
+
 
 class UserError(Exception):
     """An error that the user can fix; the message gives what, where, the value and the fix."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """The message as printable text of bounded length, whatever the file holds that it speaks of."""
+        lines = super().__str__().split("\n")
+        shown = [_printable(line) for line in lines[:MOST_LINES]]
+        return "\n".join([*shown, *([f"and {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else [])])
+
+
+def _printable(line: str) -> str:
+    """The line without control characters, which a terminal would obey, and without its middle if it is very long."""
+    if len(line) > LONGEST_LINE:
+        line = f"{line[: LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2 :]}"
+    return line if line.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
 
 
 class ConfigError(UserError):

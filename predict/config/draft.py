@@ -21,7 +21,7 @@ from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
-from sampling.files.schema import check
+from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, check
 from sampling.hardware.cluster import hardware_facts
 
 Values = dict[str, Any]
@@ -169,11 +169,16 @@ def read_draft(path: Path, overrides: Sequence[str]) -> Draft:
 
 
 def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:
+    unknown = [name for name in document if name not in CONTENTS]
+    if len(unknown) > MOST_TOLD and len(unknown) == len(document):  # its content is not ours to show
+        problem = f"none of its {len(unknown)} keys is one of a run config; give {', '.join(REQUIRED_SECTIONS)}"
+        return [Fault(path="", problem=f"{problem} (`predict schema` describes them)")]
     faults = []
-    for name in document:
-        if name not in CONTENTS:
-            homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
-            nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"
-            advice = f"put it under {homes[0]}" if homes else f"remove it{nearest}"
-            faults.append(Fault(path=key_name(name), problem=f"unknown key at the top level; {advice}"))
+    for name in unknown[:MOST_UNKNOWN]:
+        homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
+        nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"
+        advice = f"put it under {homes[0]}" if homes else f"remove it{nearest}"
+        faults.append(Fault(path=key_name(name), problem=f"unknown key at the top level; {advice}"))
+    if len(unknown) > MOST_UNKNOWN:
+        faults.append(Fault(path="", problem=f"{len(unknown) - MOST_UNKNOWN} more unknown keys; remove them"))
     return faults

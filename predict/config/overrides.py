@@ -41,7 +41,7 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
             continue
         try:
             value, duplicates = parse_yaml(written)
-        except (yaml.YAMLError, ValueError, RecursionError):
+        except yaml.YAMLError:
             problem = f"{shown(text)} has a value that is not YAML; quote it, for example 'plan.schedule=\"1f1b\"'"
             faults.append(Fault(path=OPTION, problem=problem))
             continue

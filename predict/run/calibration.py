@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from predict.run.execution import MEMORY_TIME, PRODUCT_TIME
 from sampling.files.keys import Key
 
 
@@ -13,9 +14,9 @@ class Calibration:
     """Factors on what is predicted without them; 1 changes nothing. Beyond its bounds a term stands for something else than
     its name says."""
 
-    products: Annotated[float, Key(minimum=0.7, maximum=1.6)] = 1.0
+    products: Annotated[float, PRODUCT_TIME] = 1.0
     """Time of matrix products and attention: the clocks of a long run."""
-    memory_bound: Annotated[float, Key(minimum=0.5, maximum=2.0)] = 1.0
+    memory_bound: Annotated[float, MEMORY_TIME] = 1.0
     """Time of norms, activations and other passes: glue and fusion."""
     in_node: Annotated[float, Key(minimum=0.25, maximum=1.25)] = 1.0
     """Bandwidth between GPUs of a node."""

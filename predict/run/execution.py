@@ -12,6 +12,9 @@ from sampling.files.keys import Key, one_of
 
 WHOLE_LAYERS = "torch"
 ATTENTION_KERNELS = ("best", "fa2", "fa3", "cudnn", "triton", "unfused")
+PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
+MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
+"""Bounds of factors on times: beyond them a factor stands for something else than its name says."""
 RECIPES = ("", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8")
 
 
@@ -28,16 +31,16 @@ class Execution:
     """`fused` norms, activations and rotary embedding, or one `eager` kernel after the other."""
     clocks: Annotated[str, one_of("sustained", "burst")] = "sustained"
     """Clocks of a long run (`sustained`) or of a short measurement (`burst`)."""
-    launch_floor_us: float = 0.0
+    launch_floor_us: Annotated[float, Key(maximum=1e6)] = 0.0
     """µs that the host needs to launch one layer's phase (forward, recompute or backward), however small its kernels."""
     dropout: bool = False
     """Dropout on attention's weights and on both residual branches, as GPT-3 was trained."""
-    gemm_efficiency: Annotated[float, Key(maximum=1)] = 0.0
+    gemm_efficiency: Annotated[float, Key(minimum=0.01, maximum=1)] = 0.0
     """Share of the 16-bit peak that the framework's largest products reach on this device; 0 for the share in the hardware
     file."""
-    product_time: float = 1.0
+    product_time: Annotated[float, PRODUCT_TIME] = 1.0
     """Factor on the time of matrix products and attention, from a calibration."""
-    memory_time: float = 1.0
+    memory_time: Annotated[float, MEMORY_TIME] = 1.0
     """Factor on the time of all other kernels, from a calibration."""
     fp8_recipe: Annotated[str, one_of(*RECIPES)] = ""
     """How fp8 products are scaled; empty for tensorwise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from predict.schedules.building.schedule import MOST_CHUNKS, MOST_RANKS
 from sampling.files.keys import Key, one_of
 
 BEST = "best"
@@ -25,9 +26,9 @@ class Plan:
     """Tensor-parallel ranks: each holds 1/tp of attention, MLP and vocabulary."""
     sp: bool = False
     """Sequence parallelism: norms and residuals keep 1/tp of the sequence; needs tp > 1."""
-    pp: int = 1
+    pp: Annotated[int, Key(maximum=MOST_RANKS)] = 1
     """Pipeline ranks."""
-    vpp: int = 1
+    vpp: Annotated[int, Key(maximum=MOST_CHUNKS)] = 1
     """Virtual pipeline chunks per pipeline rank."""
     dp: int = 1
     """Data-parallel replicas."""

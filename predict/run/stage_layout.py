@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from predict.run.plan import Plan
 from sampling.errors import ConfigError
+from sampling.files.faults import shown
 
 EMBEDDING, LAYER, MORE_TOKENS, LOSS = "E", "t", "m", "L"
 """Megatron's letters of `--pipeline-model-parallel-layout`."""
+MOST_DIGITS = 9
 MOST_LETTERS = 100_000
 """Most letters that a layout may have when its repeats are written out."""
 
@@ -66,16 +68,18 @@ def _explicit(layout: str, layers: int, stages: int) -> tuple[int, ...]:
     shares = _numbers(layout) if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", layout) else _letters(layout)
     if len(shares) != stages:
         raise ConfigError(
-            f"plan.layout: {layout!r} has {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"
+            f"plan.layout: {shown(layout)} has {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"
         )
     if sum(shares) != layers:
         raise ConfigError(
-            f"plan.layout: {layout!r} holds {sum(shares)} layers, the model has {layers}; correct the counts"
+            f"plan.layout: {shown(layout)} holds {sum(shares)} layers, the model has {layers}; correct the counts"
         )
     return tuple(shares)
 
 
 def _numbers(layout: str) -> list[int]:
+    if longest := max((number for number in layout.split(",") if len(number.strip()) > MOST_DIGITS), default=""):
+        raise ConfigError(f"plan.layout: {shown(longest)} layers are too many for a stage; correct the count")
     return [int(number) for number in layout.split(",")]
 
 
@@ -84,7 +88,7 @@ def _letters(layout: str) -> list[int]:
     text = _repeated(layout.replace(" ", "").replace(",", ""), layout)
     if foreign := set(text) - {EMBEDDING, LAYER, MORE_TOKENS, LOSS, "|"}:
         raise ConfigError(
-            f"plan.layout: {sorted(foreign)[0]!r} in {layout!r} is unknown; use E, t, m and L for embedding, layer, "
+            f"plan.layout: {sorted(foreign)[0]!r} in {shown(layout)} is unknown; use E, t, m and L for embedding, layer, "
             "multi-token prediction and loss, | between stages, *N and brackets"
         )
     first, last = text.find("|"), text.rfind("|")
@@ -96,7 +100,7 @@ def _letters(layout: str) -> list[int]:
     if any(displaced.values()):
         letter = next(letter for letter, is_displaced in displaced.items() if is_displaced)
         raise ConfigError(
-            f"plan.layout: {letter} in {layout!r} is out of place; put E once, in the first stage, m and L in the last, L once"
+            f"plan.layout: {letter} in {shown(layout)} is out of place; put E once, in the first stage, m and L in the last, L once"
         )
     return [stage.count(LAYER) for stage in text.split("|")]
 
@@ -107,7 +111,7 @@ def _repeated(text: str, layout: str) -> str:
     while found := pattern.search(text):
         inner, times = (found[1], found[2] or "1") if found[3] is None else (found[3], found[4])
         if len(times) > len(str(MOST_LETTERS)) or len(text) + len(inner) * int(times) > MOST_LETTERS:
-            raise ConfigError(f"plan.layout: {times} in {layout!r} is too many; correct the count")
+            raise ConfigError(f"plan.layout: {times} in {shown(layout)} is too many; correct the count")
         text = text[: found.start()] + inner * int(times) + text[found.end() :]
     return text
 

@@ -129,7 +129,7 @@ class BlockPrices:
             )
             for each in block.overlapped
         )
-        glue_us = self._glue_us(block)
+        glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
         return PricedBlock(
             block=block,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,27 @@ from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
 from sampling.files.disk import replacing
+from sampling.files.faults import shown
+from sampling.files.regular import NotReadError, require_regular
 
 FORMAT = 3
 FILE = "bank.npz"
+MOST_BYTES = 1_000_000_000
+"""Largest file that is read, and the most that its members may unpack to."""
+DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+)
+"""What numpy, zipfile and json raise for a damaged file."""
 HEADER = "header"
 LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
 
@@ -95,22 +114,36 @@ def save(directory: Path, operators: Sequence[FittedOperator], facts: Mapping[st
 def load(directory: Path) -> Artifact:
     """Open `directory/bank.npz`; a SamplesError names the file and the command that makes it anew."""
     path = directory / FILE
+    if not path.exists():
+        raise _error(path, "does not exist")
     try:
+        require_regular(path, most_bytes=MOST_BYTES)
+        _require_small(path)
         with np.load(path, allow_pickle=False) as archive:
             header = json.loads(archive[HEADER].tobytes())
             if header["format"] != FORMAT:
-                raise _error(path, f"has format {header['format']}, this version reads {FORMAT}")
+                raise _error(path, f"has format {shown(header['format'])}, this version reads {FORMAT}")
             pools = {name: archive[name] for name in archive.files if name != HEADER}
         records = {ModelKey(*record["key"]): record for record in header["operators"]}
         facts = header["facts"]
-    except FileNotFoundError:
-        raise _error(path, "does not exist") from None
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        for key, record in records.items():
+            if _schema(record["schema"]).digest != record["schema"]["digest"]:
+                raise _error(path, f"the feature names of {key} do not match their digest")
+    except NotReadError as error:
+        raise _error(path, str(error)) from None
+    except DAMAGES as error:
         raise _error(path, f"is truncated or not a regressor file ({error})") from None
-    for key, record in records.items():
-        if _schema(record["schema"]).digest != record["schema"]["digest"]:
-            raise _error(path, f"the feature names of {key} do not match their digest")
     return Artifact(path=path, facts=facts, records=records, pools=pools)
+
+
+def _require_small(path: Path) -> None:
+    """NotReadError for members that unpack to more than is read: `save` packs nothing, so they are as large as the file."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > MOST_BYTES:
+        raise NotReadError(
+            f"unpacks to {unpacked / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read"
+        )
 
 
 def _record(operator: FittedOperator, pools: Pools) -> dict[str, Any]:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from sampling.files import regular
 from sampling.files.faults import Fault, did_you_mean, join, key_name, shown
+from sampling.files.regular import NotReadError
 
 try:
     from yaml import CSafeLoader as Loader
 except ImportError:  # PyYAML built without libyaml
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
-MOST_BYTES = 100_000_000
-"""Largest JSON file or order that is read; orders of thousands of microbatches have tens of MB."""
 MOST_YAML_BYTES = 4_000_000
 """Largest YAML file that is read; people write them, and reading is slow."""
+MOST_NODES = 200_000
+"""Most values of a YAML text, with its aliases written out."""
+DEEPEST = 100
+"""Most YAML collections inside each other: libyaml's composer overflows the stack at some ten thousands."""
+LONGEST_SCALAR = 100_000
+"""Characters of a YAML value; reading a sexagesimal number takes time quadratic in them."""
+NOT_A_VALUE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What PyYAML's constructors raise for a value that is not what its tag says."""
 Read = tuple[dict[Any, Any] | None, list[Fault]]
 """A file's mapping (None if it has none) and its faults. A file with a duplicate key has both."""
 
@@ -35,24 +44,57 @@ def read_yaml(path: Path) -> Read:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
         return None, [_whole(f"not valid YAML at {where}: {error.problem or error.context}; mend the syntax there")]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         return None, [_whole(f"not valid YAML: {_first_line(error)}; mend the syntax")]
     return _as_mapping(value, faults)
 
 
 def parse_yaml(text: str) -> tuple[Any, list[Fault]]:
-    """The value of a YAML text and its duplicate keys.
-
-    Raises yaml.YAMLError, ValueError (a number or date that Python cannot hold) or RecursionError (nested too deeply).
-    """
+    """The value of a YAML text and its duplicate keys; yaml.YAMLError for a text that has none, or is too large."""
+    _require_small(text)
     loader = Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None, []
         return loader.construct_document(node), list(_duplicates(node, "", set()))
+    except NOT_A_VALUE as error:
+        raise yaml.YAMLError(f"a value is not what it looks like or is tagged as ({_first_line(error)})") from None
     finally:
         loader.dispose()
+
+
+def _require_small(text: str) -> None:
+    """yaml.YAMLError for a text too deep, or too large once its aliases are written out, told before any value is made."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(text, Loader=Loader):
+        anchor, size = getattr(event, "anchor", None), 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((anchor, 1))
+            if len(open_nodes) > DEEPEST:
+                raise _too_large(event, f"more than {DEEPEST} lists and mappings inside each other")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_nodes.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1
+            if len(event.value) > LONGEST_SCALAR:
+                raise _too_large(event, f"a value of more than {LONGEST_SCALAR:,} characters")
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == around for around, _ in open_nodes):
+                raise _too_large(event, "an alias of what it is itself a part of")
+            anchor, size = None, sizes.get(anchor or "", 1)
+        if anchor is not None:
+            sizes[anchor] = size
+        around, others = open_nodes[-1]
+        open_nodes[-1] = around, others + size
+        if others + size > MOST_NODES:
+            raise _too_large(event, f"more than {MOST_NODES:,} values, with aliases written out")
+
+
+def _too_large(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Fault]:
@@ -73,15 +115,17 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Fault]:
 
 def read_json(path: Path) -> Read:
     """Parse a JSON file whose top level must be an object."""
-    text, faults = _read_text(path, MOST_BYTES)
+    text, faults = _read_text(path, regular.MOST_BYTES)
     if text is None:
         return None, faults
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in items]
-        twice = {name for name in names if names.count(name) > 1}
-        faults.extend(Fault(path=key_name(name), problem="given twice; keep one") for name in sorted(twice))
-        return dict(items)
+        made = dict(items)
+        if len(made) < len(items):
+            counts = Counter(name for name, _ in items)
+            twice = sorted(name for name, count in counts.items() if count > 1)
+            faults.extend(Fault(path=key_name(name), problem="given twice; keep one") for name in twice)
+        return made
 
     try:
         value = json.loads(text, object_pairs_hook=pairs)
@@ -95,21 +139,10 @@ def read_json(path: Path) -> Read:
 
 def _read_text(path: Path, most_bytes: int) -> tuple[str | None, list[Fault]]:
     try:
-        if (size := path.stat().st_size) > most_bytes:
-            problem = (
-                f"holds {size / 1e6:.0f} MB, more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file"
-            )
-            return None, [_whole(problem)]
-        return path.read_text(encoding="utf-8"), []
-    except FileNotFoundError:
-        return None, [_whole(f"there is no such file; check the path{_nearest_sibling(path)}")]
-    except IsADirectoryError:
-        return None, [_whole("is a directory; give a file in it")]
-    except UnicodeDecodeError as error:
-        return None, [_whole(f"is not UTF-8 text (byte {error.start}); give a text file")]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        return None, [_whole(f"cannot be read ({reason}); check the path and its permissions")]
+        return regular.read_text(path, most_bytes=most_bytes), []
+    except NotReadError as error:
+        near = _nearest_sibling(path) if str(error).startswith("there is no") else ""
+        return None, [_whole(f"{error}{near}")]
 
 
 def _nearest_sibling(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sampling.errors import ConfigError, UserError
 
+LONGEST_KEY = 100
 LONGEST_SHOWN_BITS = 128
 """Longer integers are described: Python refuses to print those of more than 4300 digits, and nobody reads them."""
 
@@ -72,7 +73,8 @@ shown = _Short().repr
 
 def key_name(key: Any) -> str:
     """A mapping's key as a part of a key path: plain names bare, anything else quoted."""
-    return key if isinstance(key, str) and key.isprintable() and key else shown(key)
+    plain = isinstance(key, str) and key.isprintable() and 0 < len(key) <= LONGEST_KEY
+    return key if plain else shown(key)
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

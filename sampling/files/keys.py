@@ -48,6 +48,8 @@ EXPECTED: Mapping[Kind, str] = {
 LARGEST = 2**31 - 1
 """Sizes and ranks are 32-bit in the CUDA and MPI interfaces that a plan ends up in."""
 
+LONGEST_TEXT = 20_000
+"""Characters of a text; the longest in use list the layers of each stage, or the tokens of each expert."""
 Scalar = int | float | bool | str
 
 
@@ -128,6 +130,8 @@ class Key:
             problem = None if self._in_range(value) else "is out of range"
         elif self.kind != "boolean" and len(value) < (self.minimum or 0):
             problem = "is too short"
+        elif self.kind == "string" and len(value) > LONGEST_TEXT:
+            problem = f"has {len(value):,} characters, more than the {LONGEST_TEXT:,} that are read"
         elif self.kind == "string" and not self._is_among_texts(value):
             problem = "is not known" if self.choices else "is not allowed"
             near = did_you_mean(value, self.choices() if self.choices else ())

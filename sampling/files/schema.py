@@ -21,6 +21,10 @@ from sampling.files.keys import Key, keys_of
 T = TypeVar("T")
 MOST_TOLD = 5
 """Faulty elements of one list or mapping that are reported."""
+MOST_UNKNOWN = 20
+"""Unknown keys of one mapping that are reported, each with the known key nearest to it."""
+LONGEST_NUMBER = 100
+"""Characters of a number."""
 
 
 def read(cls: type[T], path: Path, *, error: type[UserError] = ConfigError, fix: str = "") -> T:
@@ -130,7 +134,8 @@ def _elements(element: Key, places: Iterable[tuple[str, Any]]) -> tuple[list[Any
 
 def _as_number(value: Any) -> Any:
     """YAML 1.1 reads `1e9` as text; here it is the number that it looks like."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9.]+[eE][-+]?[0-9]+", value):
+    written = isinstance(value, str) and len(value) <= LONGEST_NUMBER
+    if written and re.fullmatch(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", value):
         return float(value)
     return value
 
@@ -140,9 +145,16 @@ def unknown_keys(
 ) -> list[Fault]:
     """A fault for each key that is not `known`; `also_known` are further names worth suggesting."""
     candidates = [*known, *also_known]
+    unknown = [name for name in values if name not in known]
+    if len(unknown) > MOST_TOLD and len(unknown) == len(
+        values
+    ):  # another kind of file, whose content is not ours to show
+        problem = f"none of its {len(values)} keys is known here, so it is something else; allowed: {', '.join(known)}"
+        return [Fault(path=section, problem=problem)]
     faults = []
-    for name in values:
-        if name not in known:
-            advice = did_you_mean(name, candidates) or f"; allowed: {', '.join(known)}"
-            faults.append(Fault(path=join(section, key_name(name)), problem=f"unknown key, remove it{advice}"))
+    for name in unknown[:MOST_UNKNOWN]:
+        advice = did_you_mean(name, candidates) or f"; allowed: {', '.join(known)}"
+        faults.append(Fault(path=join(section, key_name(name)), problem=f"unknown key, remove it{advice}"))
+    if len(unknown) > MOST_UNKNOWN:
+        faults.append(Fault(path=section, problem=f"{len(unknown) - MOST_UNKNOWN} more unknown keys; remove them"))
     return faults

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from sampling.errors import ConfigError
-from sampling.files.faults import did_you_mean
+from sampling.files.faults import did_you_mean, shown
 from sampling.files.places import CONFIGS
 from sampling.hardware.hardware_file import DTYPE_BYTES, Hardware, Link, keys_in_words, read_hardware
 
@@ -201,7 +201,7 @@ def _facts_of_entry(hardware: str) -> Hardware:
     known = known_hardware()
     if hardware not in known:
         raise ConfigError(
-            f"hardware {hardware!r} is not in the catalogue (known: {', '.join(known)})"
+            f"hardware {shown(hardware)} is not in the catalogue (known: {', '.join(known)})"
             f"{did_you_mean(hardware.lower(), known) or '.'} {how_to_describe(hardware)}"
         )
     return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")

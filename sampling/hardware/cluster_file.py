@@ -9,6 +9,7 @@ from typing import Annotated
 from sampling.files.keys import Key, Text
 from sampling.files.schema import read
 from sampling.hardware.cluster import known_hardware
+from sampling.hardware.hardware_file import GbPerS, LatencyUs
 from sampling.hardware.machine import Machine
 
 
@@ -24,13 +25,13 @@ class ClusterFile:
     """GPUs per machine; on a CPU the ranks that share its cores."""
     profile: Text
     """Name under data/samples of this cluster's measurements."""
-    intra_node_gb_per_s: float | None = None
+    intra_node_gb_per_s: GbPerS | None = None
     """GB/s one way per GPU inside a node; default: the hardware's."""
-    intra_node_latency_us: float | None = None
+    intra_node_latency_us: LatencyUs | None = None
     """µs of a hop inside a node; default: the hardware's."""
-    inter_node_gb_per_s: float | None = None
+    inter_node_gb_per_s: GbPerS | None = None
     """GB/s one way per GPU between nodes; default: the hardware's."""
-    inter_node_latency_us: float | None = None
+    inter_node_latency_us: LatencyUs | None = None
     """µs of a hop between nodes; default: the hardware's."""
     cores: int | None = None
     """CPU cores of a machine; default: those of the sampled one."""

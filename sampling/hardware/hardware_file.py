@@ -15,7 +15,12 @@ DTYPE_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "f
 """tf32 stands for matrix products of fp32 tensors on tensor cores, so its elements have fp32's size."""
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 Work = Literal["gemm", "attention", "elementwise", "wire"]
-Share: TypeAlias = Annotated[float, Key(maximum=1, meaning="a share of the peak")]
+Share: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1, meaning="a share of the peak")]
+Tflops: TypeAlias = Annotated[float, Key(minimum=1e-4, maximum=1e6)]
+Ratio: TypeAlias = Annotated[float, Key(minimum=0.5, maximum=5)]
+LatencyUs: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="µs of a message")]
+GbPerS: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GB/s one way per GPU")]
+"""What links and devices can have; beyond, times leave the range in which they can be added up."""
 OPTIONAL_FIGURES = ("fastest_tflops", "sustained")
 REQUIRED_FIGURES = (
     "peak_tflops",
@@ -43,9 +48,9 @@ Sources: TypeAlias = Annotated[
 class Link:
     """One rank's way to another, in one direction."""
 
-    latency_us: Annotated[float, Key(meaning="µs of a message")]
+    latency_us: LatencyUs
     """Latency of a message, in µs."""
-    gb_per_s: Annotated[float, Key(meaning="GB/s one way per GPU")]
+    gb_per_s: GbPerS
     """Bandwidth in one direction, in GB/s."""
 
     def bytes_per_us(self) -> float:
@@ -65,15 +70,15 @@ class Hardware:
     kind: Literal["cuda", "rocm", "cpu"]
     architecture: Text
     """The generation of the chip."""
-    peak_tflops: Annotated[Mapping[Dtype, float], Key(minimum=1, meaning="dense TFLOP/s by dtype")]
-    fastest_tflops: Annotated[Mapping[Dtype, float], Key(meaning="TFLOP/s by dtype")] = field(default_factory=dict)
+    peak_tflops: Annotated[Mapping[Dtype, Tflops], Key(minimum=1, meaning="dense TFLOP/s by dtype")]
+    fastest_tflops: Annotated[Mapping[Dtype, Tflops], Key(meaning="TFLOP/s by dtype")] = field(default_factory=dict)
     """TFLOP/s by dtype of the best of the devices that the entry stands for."""
-    sustained: Annotated[Mapping[Dtype, float], Key(meaning="ratio by dtype")] = field(default_factory=dict)
+    sustained: Annotated[Mapping[Dtype, Ratio], Key(meaning="ratio by dtype")] = field(default_factory=dict)
     """By dtype, the time of products in a long run over that in a short measurement."""
-    memory_gib: Annotated[float, Key(meaning="GiB")]
-    memory_gb_per_s: Annotated[float, Key(meaning="GB/s")]
-    cache_mib: Annotated[float, Key(meaning="MiB of the last-level cache")]
-    multiprocessors: Annotated[int, Key(meaning="SMs or compute units")]
+    memory_gib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GiB")]
+    memory_gb_per_s: Annotated[float, Key(minimum=0.01, maximum=1e6, meaning="GB/s")]
+    cache_mib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="MiB of the last-level cache")]
+    multiprocessors: Annotated[int, Key(maximum=10**6, meaning="SMs or compute units")]
     efficiency: Annotated[Mapping[Work, Share], Key(needs=("gemm", "attention", "elementwise", "wire"))]
     """Shares of the peak that each kind of work reaches where nothing was sampled."""
     intra_node: Link

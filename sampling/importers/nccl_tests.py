@@ -15,6 +15,7 @@ from pathlib import Path
 from sampling.call import Call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.regular import NotReadError, read_text
 from sampling.hardware.cluster import known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
@@ -78,8 +79,8 @@ def _logs(path: Path) -> list[Path]:
 
 def _tables(file: Path, request: ImportRequest, *, alone: bool) -> Iterator[Table]:
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except NotReadError as error:
         raise SamplesError(f"{file}: cannot be read as a log ({error}); {HELP}") from None
     sections = [section for section in _sections(text) if section.lines]
     if not sections and alone:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from sampling.errors import SamplesError
+from sampling.files.regular import NotReadError, read_bytes
+from sampling.store.tables import parquet_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+NOT_AS_PUBLISHED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+
 
 def read_parquet(file: Path | IO[bytes], shown: str) -> pd.DataFrame:
     """Read a parquet file; SamplesError, with the file's name as `shown`, if it is empty, cut short or not parquet."""
-    import pandas as pd
-
     try:
-        table = pd.read_parquet(file)
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors
+        table = parquet_table(file)
+    except NotReadError as error:
         raise unreadable(shown, "parquet", error) from None
     return _not_empty(table, shown)
 
@@ -28,8 +32,8 @@ def read_csv(file: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        table = pd.read_csv(file)
-    except (OSError, ValueError) as error:  # EmptyDataError, ParserError and UnicodeDecodeError are ValueErrors
+        table = pd.read_csv(io.BytesIO(read_bytes(file)))
+    except (NotReadError, ValueError) as error:  # EmptyDataError, ParserError and UnicodeDecodeError are ValueErrors
         raise unreadable(str(file), "CSV", error) from None
     return _not_empty(table, str(file))
 
@@ -73,6 +77,18 @@ def numbers_or_nan(values: pd.Series[Any]) -> pd.Series[float]:
     import pandas as pd
 
     return pd.to_numeric(values, errors="coerce").astype(float)
+
+
+@contextmanager
+def as_published(source: str) -> Iterator[None]:
+    """SamplesError, in place of what Python raises, for a value that the publisher's own files would not have there."""
+    try:
+        yield
+    except NOT_AS_PUBLISHED as error:
+        said = f"{type(error).__name__}: {error}"
+        raise SamplesError(
+            f"{source}: a value is not as its publisher writes it ({said}); fetch the file again"
+        ) from None
 
 
 def _not_empty(table: pd.DataFrame, shown: str) -> pd.DataFrame:

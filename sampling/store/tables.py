@@ -5,15 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sampling.catalogue import make_call
 from sampling.errors import SamplesError
 from sampling.files.disk import replacing
+from sampling.files.faults import shown
+from sampling.files.regular import NotReadError, require_regular
+from sampling.store.cells import first_unsound
 from sampling.store.sample import DEFAULTS, MAY_BE_UNKNOWN, MEASUREMENT_COLUMNS, Sample
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_CELLS = 100_000_000
+"""Largest number of rows · columns that is read; a file of few bytes can state many."""
+DAMAGES = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What pyarrow and pandas raise for a damaged file."""
+
+
+def parquet_table(file: Path | IO[bytes]) -> pd.DataFrame:
+    """The table in a parquet file; NotReadError for a damaged one, or one too large."""
+    import pandas as pd
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        if isinstance(file, Path):
+            require_regular(file)
+        with ParquetFile(file) as opened:
+            rows, columns = opened.metadata.num_rows, opened.metadata.num_columns
+        if rows * columns > MOST_CELLS:
+            raise NotReadError(
+                f"{rows:,} rows of {columns:,} columns, more than the {MOST_CELLS:,} cells that are read"
+            )
+        return pd.read_parquet(file)
+    except (ArrowException, *DAMAGES) as error:
+        raise NotReadError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
 
 def read_samples(directory: Path, names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:
@@ -21,21 +49,33 @@ def read_samples(directory: Path, names: Collection[str] | None = None) -> dict[
 
     Raises SamplesError for a file that is not parquet or lacks a column, naming both.
     """
-    import pandas as pd
 
     tables = {}
     for path in sorted(directory.glob("*.parquet")):
         if names is not None and path.stem not in names:
             continue
         try:
-            table = pd.read_parquet(path)
-        except (OSError, ValueError) as error:
+            table = parquet_table(path)
+        except NotReadError as error:
             raise SamplesError(f"{path}: cannot be read as parquet ({error}); restore or delete it") from None
         absent = [column for column in MEASUREMENT_COLUMNS if column not in table.columns]
         if missing := [column for column in absent if column not in DEFAULTS]:
             raise SamplesError(f"{path}: lacks the columns {missing}; it is not a sample table of this version")
-        tables[path.stem] = table.assign(**{column: DEFAULTS[column] for column in absent})
+        whole = table.assign(**{column: DEFAULTS[column] for column in absent})
+        _require_sound(whole, path)
+        tables[path.stem] = whole
     return tables
+
+
+def _require_sound(table: pd.DataFrame, path: Path) -> None:
+    """SamplesError for the first cell that no sampler writes there."""
+    for column in map(str, table.columns):
+        cells = table[column].tolist()
+        if (place := first_unsound(path.stem, column, cells)) is not None:
+            raise SamplesError(
+                f"{path}: row {place + 1}: {column}: {shown(cells[place])} is not what a sampler writes there; restore the "
+                "file, or delete it and sample again"
+            )
 
 
 def iterate_samples(tables: Mapping[str, pd.DataFrame]) -> Iterator[Sample]:

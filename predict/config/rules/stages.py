@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
+from predict.model.families.family import MOST_LAYERS
 from predict.run.plan import BEST, Plan
 from predict.run.stage_layout import split_layers
 from sampling.errors import ConfigError
 
+COPIES = 2
+"""Most copies of the model that a schedule runs."""
 SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
 
 
@@ -36,6 +39,8 @@ def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
     schedule with the fewest among all that run `vpp` chunks per rank, whatever the microbatches."""
     from predict.schedules import registry
 
+    if pp * vpp > COPIES * MOST_LAYERS:
+        return pp * vpp // COPIES  # too many to place
     names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
     depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
     return min(depths, default=pp * vpp)
@@ -57,7 +62,7 @@ def layers_are_split_in_one_way(
 def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
     from predict.schedules import registry
 
-    if schedule == BEST or schedule not in registry.names():
+    if schedule == BEST or schedule not in registry.names() or pp * vpp > COPIES * layers:
         return
     chosen = dict(zip(SPLITTING, splitting, strict=True))
     try:

@@ -13,9 +13,13 @@ Builder = Callable[[int, int, int], Sequence[Rows]]
 """The actions of each rank, from ranks, chunks and microbatches."""
 Solver = Callable[[int, TickTimes, int | None], Sequence[Rows]]
 """The actions of each rank, from microbatches, times and the most chunk activations a rank may hold (None: its own choice)."""
-MOST = 2**22
-"""Largest ranks · chunks · microbatches: twice what 64 ranks of 8 chunks need for 4,096 microbatches. Building and timing an
-order of this size takes half a minute at most and 2 GB; solving one may take minutes."""
+MOST = 2**20
+"""Largest ranks · chunks · microbatches: what 64 ranks of 8 chunks need for 2,048 microbatches. Building, solving and timing an
+order of this size takes some seconds and 0.5 GB."""
+MOST_RANKS = 4096
+MOST_CHUNKS = 256
+MOST_MICROBATCHES = 2**17
+"""Largest counts of each alone; the memory of a rank from action to action takes seconds for as many microbatches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +49,10 @@ class Schedule:
         low = [f"{key}={value}" for key, value in counts.items() if value < 1]
         if low:
             return f"needs at least one of each, not {', '.join(low)}"
+        bounds = {"ranks": MOST_RANKS, "chunks": MOST_CHUNKS, "microbatches": MOST_MICROBATCHES}
+        high = [f"{bounds[key]:,} {key}, not {value:,}" for key, value in counts.items() if value > bounds[key]]
+        if high:
+            return f"is timed up to {' and '.join(high)}"
         if ranks * chunks * microbatches > MOST:
             return f"is timed up to {MOST:,} ranks · chunks · microbatches, not {ranks * chunks * microbatches:,}"
         return self.supports(ranks, chunks, microbatches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from functools import lru_cache
 from importlib import import_module
@@ -12,7 +13,7 @@ from predict.schedules.engine.order import Order
 from predict.schedules.engine.program import compile_order
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.disk import write_atomically
-from sampling.files.documents import MOST_BYTES
+from sampling.files.regular import NotReadError, read_text, require_regular
 
 KEPT = 16
 FORMATS = {".csv": "torch_csv", ".json": "order_json"}
@@ -28,22 +29,17 @@ def read_order(path: Path) -> Order:
     """Read an order that runs to its end; the same object while the file is the same. ConfigError names the file and the
     fault."""
     try:
-        state = path.stat()
-        if state.st_size > MOST_BYTES:
-            raise ConfigError(
-                f"{path}: holds {state.st_size / 1e6:.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read"
-            )
-        return _read(path.absolute(), path, state.st_mtime_ns, state.st_size)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: cannot be read: {reason}; give a .csv or .json file with an order") from None
+        state = require_regular(path)
+        return _read(Path(os.path.abspath(path)), path, state.st_mtime_ns, state.st_size)  # noqa: PTH100  (as hardware_facts)
+    except NotReadError as error:
+        raise ConfigError(f"{path}: cannot be read as a .csv or .json order: {error}") from None
 
 
 @lru_cache(maxsize=KEPT)
 def _read(absolute: Path, path: Path, changed_ns: int, size: int) -> Order:
     """The order; `absolute`, `changed_ns` and `size` tell whether the file is the same, `path` is its name in errors."""
     try:
-        order: Order = _format_of(path).load(path.read_text(encoding="utf-8"))
+        order: Order = _format_of(path).load(read_text(path))
         compile_order(order)
     except (ConfigError, InfeasibleError) as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from predict.model.families.family import MOST_LAYERS
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
@@ -24,7 +25,7 @@ def model_of(row: PublishedRow) -> ModelSpec:
     """Its ModelSpec, by its sizes or else by its name in configs/models; NotExpressibleError where neither tells."""
     if not row.text("layers"):
         return _by_name(row.text("model"))
-    layers, hidden, heads = row.integer("layers"), row.integer("hidden"), row.integer("heads")
+    layers, hidden, heads = row.integer("layers", most=MOST_LAYERS), row.integer("hidden"), row.integer("heads")
     of_llama = "rms" in row.text("norm").lower()
     gated = bool(row.integer("gated_mlp", int(of_llama), least=0))
     latent = _latent(row)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sampling.errors import SamplesError
+from sampling.files.keys import LARGEST as LARGEST_SIZE
+from sampling.files.regular import NotReadError, read_text
 
 NEEDED = ("row_id", "gpu", "n_gpus", "seq_len")
 LARGEST = 1e15
@@ -55,12 +58,12 @@ class PublishedRow:
             return None
         return number if abs(number) <= LARGEST else None
 
-    def integer(self, column: str, default: int | None = None, *, least: int = 1) -> int:
-        """A whole number of `least` or more; NotExpressibleError for another, and where there is neither one nor a default."""
+    def integer(self, column: str, default: int | None = None, *, least: int = 1, most: float = LARGEST_SIZE) -> int:
+        """A whole number from `least` to `most`; NotExpressibleError for another, and where there is neither one nor a default."""
         number = self.number(column)
         if number is None and default is not None and not self.text(column):
             return default
-        if number is None or number != round(number) or number < least:
+        if number is None or number != round(number) or not least <= number <= most:
             raise NotExpressibleError(f"{column}: {self.text(column) or 'not published'}")
         return round(number)
 
@@ -96,9 +99,8 @@ class PublishedRow:
 def read_rows(path: Path, option: str = "--truth") -> Iterator[PublishedRow]:
     """The rows of the CSV file that an option names; SamplesError where it cannot be read or lacks what every row needs."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            table = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        table = list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"))))
+    except (NotReadError, csv.Error) as error:
         raise SamplesError(f"{option}: {path} cannot be read ({error}); give a CSV file of published runs") from None
     if not table:
         raise SamplesError(f"{option}: {path} holds no rows; give a CSV file of published runs")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sampling.errors import SamplesError
+from sampling.files.regular import NotReadError, read_unzipped
 from sampling.importers.reading import unreadable
 
 BACKWARD = "autograd::engine::evaluate_function: "
 """Prefix of the operator that runs an autograd node; the node's name follows."""
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
+MOST_BYTES = 500_000_000
+"""Largest trace that is read, unpacked; one takes ten times its size in memory."""
 RECORD = "record it with torch.profiler.profile(record_shapes=True) and export_chrome_trace"
 
 
@@ -73,9 +74,8 @@ class Trace:
 def load_trace(path: Path) -> Trace:
     """Read a .json or .json.gz; SamplesError for another file, and for a trace without shapes."""
     try:
-        raw = path.read_bytes()
-        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+        content = json.loads(read_unzipped(path, most_bytes=MOST_BYTES))
+    except (NotReadError, ValueError, RecursionError) as error:
         raise unreadable(str(path), "a trace", error) from None
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(events, list):

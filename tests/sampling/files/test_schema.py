@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 
 from sampling.errors import ConfigError, SamplesError
-from sampling.files import documents
+from sampling.files import regular
 from sampling.files.faults import Fault
 from sampling.files.field_docs import field_docs
 from sampling.files.keys import Count, Key, Share, Text, one_of
@@ -124,7 +124,7 @@ def test_a_file_of_another_kind_reports_that_alone() -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MOST_BYTES", 10)
+    monkeypatch.setattr(regular, "MOST_BYTES", 10)
     with pytest.raises(ConfigError, match=r"example\.json: holds .* MB, more than"):
         read(Example, written(tmp_path, SOUND))
 

@@ -142,8 +142,11 @@ def test_a_file_of_ones_own_is_read_like_an_entry(tmp_path: Path, monkeypatch: p
 SOURCES = hardware_facts("h200").sources
 PEAKS = hardware_facts("h200").peak_tflops
 BAD: list[tuple[dict[Any, Any], str]] = [
-    ({"memory_gib": None, "sources": {**SOURCES}}, "memory_gib: missing; add memory_gib: a number above 0: GiB"),
-    ({"memory_gib": -1}, "memory_gib: -1 is out of range; give a number above 0: GiB"),
+    (
+        {"memory_gib": None, "sources": {**SOURCES}},
+        "memory_gib: missing; add memory_gib: a number from 0.001 to 1000000: GiB",
+    ),
+    ({"memory_gib": -1}, "memory_gib: -1 is out of range; give a number from 0.001 to 1000000: GiB"),
     ({"memory_gib": "80"}, "memory_gib: '80' is not a number"),
     ({"memory_gib": True}, "memory_gib: true is not a number"),
     ({"memory_gb_per_s": float("inf")}, "memory_gb_per_s: inf is out of range"),
@@ -153,11 +156,14 @@ BAD: list[tuple[dict[Any, Any], str]] = [
     ({"memory_gigs": 3}, "memory_gigs: unknown key, remove it; did you mean 'memory_gib'?"),
     ({3: 4}, "3: unknown key, remove it"),
     ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown key, remove it; did you mean 'bf16'?"),
-    ({"peak_tflops": {**PEAKS, "bf16": "fast"}}, "peak_tflops.bf16: 'fast' is not a number; give a number above 0"),
+    (
+        {"peak_tflops": {**PEAKS, "bf16": "fast"}},
+        "peak_tflops.bf16: 'fast' is not a number; give a number from 0.0001 to 1000000",
+    ),
     ({"peak_tflops": {}}, "peak_tflops: {} is too short; give a mapping of any of fp64, fp32"),
     (
         {"efficiency": {"gemm": 77, "attention": 0.5, "elementwise": 0.4, "wire": 0.6}},
-        "efficiency.gemm: 77 is out of range; give a number above 0, 1 at most: a share of the peak",
+        "efficiency.gemm: 77 is out of range; give a number from 0.001 to 1: a share of the peak",
     ),
     ({"efficiency": {"gemm": 0.5}}, "efficiency.wire: missing"),
     ({"intra_node": {"latency_us": 1}}, "intra_node.gb_per_s: missing"),

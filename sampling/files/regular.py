@@ -1,0 +1,87 @@
+"""Reading the files that a user names: regular ones alone, and no more of them than a stated size."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import zlib
+from pathlib import Path
+
+MOST_BYTES = 100_000_000
+"""Largest file that is read whole; orders of thousands of microbatches have tens of MB."""
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+GZIP = b"\x1f\x8b"
+
+
+class NotReadError(Exception):
+    """A file that is not read: the reason and the fix, as words to follow its name."""
+
+
+def require_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> os.stat_result:
+    """The state of a regular file of at most `most_bytes`; NotReadError for anything else."""
+    try:
+        state = os.stat(path)  # noqa: PTH116  (Path.stat hides names with a NUL)
+    except FileNotFoundError:
+        raise NotReadError("there is no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise cannot_be_read(error) from None
+    if stat.S_ISDIR(state.st_mode):
+        raise NotReadError("is a directory; give a file in it")
+    if not stat.S_ISREG(state.st_mode):
+        kind = KINDS.get(stat.S_IFMT(state.st_mode), "not a regular file")
+        raise NotReadError(f"is {kind}, which is not read; give a regular file")
+    if state.st_size > most_bytes:
+        raise NotReadError(
+            f"holds {state.st_size / 1e6:.0f} MB, more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file"
+        )
+    return state
+
+
+def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most `most_bytes`; NotReadError for anything else."""
+    size = require_regular(path, most_bytes=most_bytes).st_size
+    try:
+        with path.open("rb") as file:
+            content = file.read(size + 1)
+    except OSError as error:
+        raise cannot_be_read(error) from None
+    if len(content) > size:  # /proc states 0 bytes and holds more
+        raise NotReadError("holds more than its stated size; give a copy of it")
+    return content
+
+
+def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a regular UTF-8 file of at most `most_bytes`; NotReadError for anything else."""
+    try:
+        text = read_bytes(path, most_bytes=most_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotReadError(f"is not UTF-8 text (byte {error.start}); give a text file") from None
+    return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
+
+
+def read_unzipped(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a file, unpacked if it is gzipped; NotReadError where either holds more than `most_bytes`."""
+    raw = read_bytes(path, most_bytes=most_bytes)
+    if not raw.startswith(GZIP):
+        return raw
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = unpacker.decompress(raw, most_bytes + 1)
+    except zlib.error as error:
+        raise NotReadError(f"is not whole gzip ({error}); fetch the file again") from None
+    if len(content) > most_bytes:
+        raise NotReadError(f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file")
+    if not unpacker.eof:
+        raise NotReadError("is cut short; fetch the file again")
+    return content
+
+
+def cannot_be_read(error: OSError | ValueError) -> NotReadError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return NotReadError(f"cannot be read ({reason}); check the path and its permissions")

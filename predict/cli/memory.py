@@ -90,19 +90,19 @@ def run(options: argparse.Namespace) -> None:
     advice = memory_advice(prediction, safety_margin=options.safety_margin)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
     if options.json:
-        from predict.report.memory_report import memory_report_json
+        from predict.report.memory.report import memory_report_json
 
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         print_json(content | {"provenance": dict(prediction.provenance)})
     else:
         from predict.report.console import show
-        from predict.report.memory_report import memory_report_text
+        from predict.report.memory.report import memory_report_text
         from predict.report.provenance_text import with_provenance
 
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         show(with_provenance(report, prediction.run, prediction.provenance, analytic=prediction.is_analytic))
     if options.timeline:
-        from predict.report.memory_plot import save_memory_plot
+        from predict.report.memory.plot import save_memory_plot
 
         try:
             save_memory_plot(prediction.memory_timeline, memory, options.timeline)
@@ -130,7 +130,7 @@ def _check(options: argparse.Namespace) -> None:
     require_positive(options, "gpus")
     require_writable("--save-benchmark", options.save_benchmark)
     if options.timeline is not None:
-        from predict.report.memory_plot import SUFFIXES
+        from predict.report.memory.plot import SUFFIXES
 
         require_suffix("--timeline", options.timeline, SUFFIXES)
         require_library("matplotlib")
@@ -158,7 +158,7 @@ def _require_fit(memory: MemoryEstimate, restored: RestoredMemory | None) -> Non
     verdict = restored.verdict(memory.capacity_bytes) if restored else memory.verdict
     if verdict != "OOM":
         return
-    from predict.report.memory_text import size
+    from predict.report.memory.text import size
 
     needs = size(restored.point_bytes if restored else memory.point_bytes)
     raise InfeasibleError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from predict.report.memory_json import verdict_json
+from predict.report.memory.json import verdict_json
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from predict.report.memory_text import summary
+from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.units import duration
 from predict.run.plan import Plan

@@ -11,7 +11,7 @@ import pytest
 
 from predict.cli import main
 from predict.config.load import load
-from predict.report.memory_json import TERMS
+from predict.report.memory.json import TERMS
 from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import estimated
 

@@ -9,8 +9,8 @@ from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus.projection import PrimusMemory, primus_memory
-from predict.report.memory_json import memory_json, primus_json
-from predict.report.memory_text import memory_text, primus_lines, restored_lines
+from predict.report.memory.json import memory_json, primus_json
+from predict.report.memory.text import memory_text, primus_lines, restored_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,7 +11,7 @@ from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory
 from predict.memory.rank_memory import PeakMoment
-from predict.report.memory_json import TERMS
+from predict.report.memory.json import TERMS
 from predict.report.units import duration
 
 if TYPE_CHECKING:

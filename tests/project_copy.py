@@ -38,6 +38,7 @@ def project_with_examples(place: Path) -> Path:
     for name in COPIED:
         # compiled files come along, lest the first command compile every module
         shutil.copytree(ROOT / name, place / name)
+    shutil.copytree(ROOT / "docs", place / "docs", ignore=shutil.ignore_patterns("examples", "pictures"))
     shutil.copy(ROOT / "pyproject.toml", place)
     for example in EXAMPLES.iterdir():
         if example.is_dir():

@@ -13,8 +13,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("sampling", "regressors", "predict")
 MOST_FILES_PER_FOLDER = 13
-ONE_FILE_EACH = {"sampling/operators", "predict/report"}
-"""Folders whose files are alike, one for each operator or rendering: a longer list is as easy to read."""
+FOUND_BY_REGISTRATION = {
+    "sampling/importers",
+    "sampling/operators",
+    "sampling/torch_work/operators",
+    "predict/memory/components",
+    "predict/memory/profiles",
+    "predict/model/families",
+    "predict/model/parts",
+    "predict/prices/kernels",
+    "predict/schedules/families",
+    "predict/workload/layers",
+}
+"""Folders whose files are alike and grow by dropping one in (`docs/extend.md`): a longer list is as easy to read."""
 LONGEST_CIRCLE = 2
 
 
@@ -72,7 +83,9 @@ def test_the_circles_are_searched_in_all_files() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_folder_is_a_room(package: str) -> None:
     files = Counter(str(path.parent.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py"))
-    full = {name: many for name, many in files.items() if many > MOST_FILES_PER_FOLDER and name not in ONE_FILE_EACH}
+    full = {
+        name: many for name, many in files.items() if many > MOST_FILES_PER_FOLDER and name not in FOUND_BY_REGISTRATION
+    }
     assert full == {}
 
 

@@ -27,17 +27,19 @@ Rows that no device of the kind can have measured are quarantined with the reaso
 """
 
 
+def listing() -> str:
+    """The importers by name, a line each."""
+    return "\n".join(f"  {name:19}  PATH: {importer.path}" for name, importer in importers().items())
+
+
 def parser() -> argparse.ArgumentParser:
-    known = importers()
     commands = argparse.ArgumentParser(
         prog="python -m sampling import",
-        description=DESCRIPTION.format(
-            importers="\n".join(f"  {name:19}  PATH: {importer.path}" for name, importer in known.items())
-        ),
+        description=DESCRIPTION.format(importers=listing()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="exit codes: 0 done, 2 wrong usage or no space, 3 files unreadable, empty or of another kind",
     )
-    commands.add_argument("name", choices=list(known), help="whose measurements they are")
+    commands.add_argument("name", choices=list(importers()), metavar="NAME", help="whose measurements they are")
     commands.add_argument("path", type=Path, nargs="?", help="file or folder of the measurements")
     commands.add_argument(
         "--system",

@@ -15,3 +15,8 @@ GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert GENERATOR["pages"]()[name] == committed, "run `make reference`"
+
+
+def test_the_names_listed_are_there() -> None:
+    listed = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    assert set(listed.splitlines()) <= set(GENERATOR["pages"]()["names.md"].splitlines()), "run `make reference`"

@@ -1,4 +1,4 @@
-"""Our figures are those of figures.json; after a change on purpose, `python -m tests.golden.figures` writes them anew."""
+"""Our figures are those of figures.json, which need not have what was added since; after a change on purpose, `python -m tests.golden.figures` writes them anew."""
 
 from __future__ import annotations
 
@@ -25,4 +25,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_figures_have_not_moved(section: str) -> None:
     golden = dict(leaves(json.loads(PATH.read_text())[section]))
-    assert dict(leaves(SECTIONS[section]())) == pytest.approx(golden, rel=1e-9)
+    now = dict(leaves(SECTIONS[section]()))
+    assert now.keys() >= golden.keys()
+    assert {path: now[path] for path in golden} == pytest.approx(golden, rel=1e-9)

@@ -130,10 +130,12 @@ def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile
     whole, split = (role_activations("head", rank_of(model, plan__tp=tp), profile) for tp in (1, 8))
     vocab = padded_vocabulary(model.vocab, 1) if profile.megatron else model.vocab
     a_logit = profile.loss[2]
-    assert whole.components["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3)
+    # the loss also keeps a few bytes per token
+    few = 16 * TOKENS
+    assert whole.components["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3, abs=few)
     assert whole.forward_working_bytes == pytest.approx((a_logit.forward - a_logit.kept) * TOKENS * vocab, rel=1e-3)
-    assert split.components["loss"] == pytest.approx(whole.components["loss"] / 8, rel=1e-2)
-    assert split.backward_working_bytes < whole.backward_working_bytes
+    assert split.components["loss"] == pytest.approx(whole.components["loss"] / 8, rel=1e-2, abs=few)
+    assert (split.backward_working_bytes < whole.backward_working_bytes) == (a_logit.backward > 0)
     embedding = role_activations("embedding", rank_of(model), profile)
     assert embedding.kept_bytes == 8 * TOKENS
     assert (

@@ -1,0 +1,36 @@
+"""With every example of `docs/extend.md` dropped in, the project's own tests of lists, figures and pages pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.project_copy import run_modules
+
+LISTS = (
+    "tests/test_architecture.py",
+    "tests/sampling/operators/test_operators.py",
+    "tests/sampling/importers/test_storing.py",
+    "tests/sampling/hardware/test_hardware.py",
+    "tests/predict/model/test_families.py",
+    "tests/predict/memory/test_activations.py",
+)
+FIGURES = ("tests/golden",)
+PAGES = ("tests/docs/test_reference.py",)
+
+
+@pytest.mark.parametrize(
+    ("paths", "selected"),
+    [
+        (
+            LISTS,
+            "folder_is_a_room or examples_cover or importer_is_found or catalogue_has or every_family or ends_divide",
+        ),
+        (FIGURES, "figures"),
+        (PAGES, "up_to_date or names_listed"),
+    ],
+    ids=["lists", "figures", "pages"],
+)
+def test_the_project_s_own_tests_pass(project_copy: Path, paths: tuple[str, ...], selected: str) -> None:
+    run_modules(project_copy, ("pytest", "-q", "-p", "no:cacheprovider", "-k", selected, *paths))

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sampling.files.places import CONFIGS
-
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = (
     "sampling",
@@ -32,7 +30,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 MOST_BYTES = 200e6
 """Of the wheel and all that it depends on, installed."""
 RUN = {
-    "model": json.loads((CONFIGS / "models" / "small-llama.json").read_text()),
+    "model": "small-llama",
     "cluster": {"hardware": "cpu", "nodes": 1, "gpus_per_node": 2},
     "plan": {"pp": 2},
     "batch": {"global": 8, "micro": 2, "seq_len": 128},
@@ -110,6 +108,14 @@ def test_it_predicts_from_the_shipped_rows(site: Path, tmp_path: Path) -> None:
     sources = prediction["sources"]
     assert sources["measured"] + sources["transferred"] > 0.5
     assert 1e3 < prediction["step_time_us"]["median"] < 1e7
+
+
+def test_it_predicts_what_a_config_names(site: Path, tmp_path: Path) -> None:
+    run = RUN | {"model": "Llama-3-8B", "cluster": "one-node-8xh100", "plan": {"tp": 8}, "precision": "bf16"}
+    (tmp_path / "run.yml").write_text(yaml.safe_dump(run))
+    done = predict(site, tmp_path, "one-batch", "run.yml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sources"] == {"analytic": 1.0}
 
 
 def test_it_holds_what_the_clone_ships_and_no_rows_of_the_users(site: Path) -> None:

@@ -30,7 +30,7 @@ from sampling.files.faults import Fault, config_error
 from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.store.manifest import read_manifest
-from sampling.store.profiles import home_of, profile_in_use, samples_directory
+from sampling.store.profiles import default_profile, home_of, profile_in_use, samples_directory
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
@@ -43,7 +43,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
     draft = read_draft(Path(path), overrides)
     model = draft.model()
     values = {section: draft.section(section) for section in ("cluster", "plan", "batch")}
-    values["cluster"] = draft.with_known_hardware(values["cluster"])
+    values["cluster"] = _with_profile(draft.with_known_hardware(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
     values["precision"] = draft.precision()
     schedule = values["plan"].get("schedule")
@@ -71,6 +71,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
         given = {**sections, "execution": settings, "precision": {"precision": sections.get("precision")}}
         values[section], wrong = check(given.get(section, {}), keys, section="" if section == "precision" else section)
         faults += wrong
+    values["cluster"] = _with_profile(values["cluster"])
     of_model = {field.name: getattr(model, field.name) for field in fields(model)}
     faults += broken_rules({**of_model, "model": model, **_flat(values)})
     if faults:
@@ -94,6 +95,13 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         execution=Execution(**values["execution"]),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
+
+
+def _with_profile(cluster: Values) -> Values:
+    """The cluster's values with a profile: that given, else the usual one of its hardware."""
+    if "hardware" not in cluster:
+        return cluster
+    return {"profile": default_profile(cluster["hardware"])} | cluster
 
 
 def _with_cores(cluster: Values) -> Values:

@@ -23,8 +23,8 @@ class ClusterFile:
     """Machines."""
     gpus_per_node: int
     """GPUs per machine; on a CPU the ranks that share its cores."""
-    profile: Text
-    """Name under data/samples of this cluster's measurements."""
+    profile: Text | None = None
+    """Name under data/samples of this cluster's measurements; default: this-machine on a CPU, else the hardware's name."""
     intra_node_gb_per_s: GbPerS | None = None
     """GB/s one way per GPU inside a node; default: the hardware's."""
     intra_node_latency_us: LatencyUs | None = None

@@ -12,7 +12,7 @@ from sampling.hardware.cluster import hardware_entry, hardware_facts
 from sampling.hardware.cluster_file import ClusterFile, read_cluster_file
 from sampling.hardware.machine import Machine
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, ranks_of_machine
-from sampling.store.profiles import OWN
+from sampling.store.profiles import OWN, default_profile
 
 if TYPE_CHECKING:
     from sampling.ranks.world import World
@@ -58,7 +58,7 @@ def find_site(options: argparse.Namespace, world: World | None) -> Site:
             f"{options.cluster}: gpus_per_node: {machine.gpus_per_node} ranks, and this machine can run {most}; set it to "
             f"{most} or less"
         )
-    profile = options.profile or (cluster.profile if cluster else OWN)
+    profile = options.profile or (cluster.profile or default_profile(hardware) if cluster else OWN)
     return Site(profile=profile, hardware=hardware, machine=machine, rank_counts=rank_counts)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sampling.errors import ConfigError
 from sampling.files.places import SHIPPED_DATA, own_data
+from sampling.hardware.cluster import hardware_entry, hardware_facts
 
 OWN = "this-machine"
 """The profile of the machine that asks: made by `make sample` and `make train-regressors`, never in the repository."""
@@ -15,6 +16,14 @@ SHIPPED = "epyc-2-cores"
 """The profile in the repository, of the machine that its manifest names."""
 IMPORTED = "imported"
 """Folder of the user's data for other people's measurements and the regressors trained on them; never in the repository."""
+
+
+def default_profile(hardware: str) -> str:
+    """The profile of a cluster that names none: this machine's own on a CPU, else the name of the hardware, of which there need not
+    be samples."""
+    if hardware_facts(hardware).kind == "cpu":
+        return OWN
+    return re.sub(r"[^\w.-]+", "-", Path(hardware_entry(hardware)).stem).lstrip("-.")
 
 
 def samples_directory(profile: str, data: Path | None = None) -> Path:

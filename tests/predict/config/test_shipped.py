@@ -16,7 +16,7 @@ from sampling.hardware.cluster import device_names, hardware_entry, hardware_fac
 
 RUN: dict[str, Any] = {
     "model": "llama3-8b",
-    "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8, "profile": "none"},
+    "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8},
     "plan": {"tp": 2, "dp": 4},
     "batch": {"global": 8, "micro": 1, "seq_len": 4096},
     "precision": "bf16",
@@ -102,3 +102,10 @@ def test_an_unknown_name_is_answered_with_the_nearest(section: str, name: Any, s
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path, **{section: name})
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("hardware", "profile"), [("H100", "h100-sxm"), ("mi300x", "mi300x"), ("cpu", "this-machine")])
+def test_a_cluster_needs_no_profile(hardware: str, profile: str, tmp_path: Path) -> None:
+    cluster = {**RUN["cluster"], "hardware": hardware, "gpus_per_node": 1}
+    run = loaded(tmp_path, cluster=cluster, plan={}, precision="fp32", execution={})
+    assert run.cluster.profile == profile

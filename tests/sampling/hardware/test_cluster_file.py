@@ -31,7 +31,7 @@ def test_every_cluster_file_names_hardware_of_the_catalogue(path: Path) -> None:
         (GOOD.replace("nodes", "node"), "node: unknown key, remove it; did you mean 'nodes'"),
         (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is out of range; give a whole number from 1"),
         (GOOD.replace("nodes: 1", "nodes: true"), "nodes: true is not a whole number"),
-        ("{hardware: cpu}", "profile: missing"),
+        ("{hardware: cpu}", "gpus_per_node: missing"),
         ("[]", "it must be a mapping of keys"),
         ("{", "not valid YAML at line 2"),
     ],

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sampling.store.profiles import SHIPPED
+
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = (
     "sampling",
@@ -96,12 +98,8 @@ def write_run(folder: Path, **changes: object) -> None:
     (folder / "run.yml").write_text(yaml.safe_dump(RUN | {"cluster": cluster}))
 
 
-def shipped_profile(site: Path) -> str:
-    return next((site / "sampling" / "shipped" / "data" / "regressors").iterdir()).name
-
-
 def test_it_predicts_from_the_shipped_rows(site: Path, tmp_path: Path) -> None:
-    write_run(tmp_path, profile=shipped_profile(site))
+    write_run(tmp_path)
     done = predict(site, tmp_path, "one-batch", "run.yml", "--json")
     assert done.returncode == 0, done.stderr
     prediction = json.loads(done.stdout)
@@ -127,12 +125,12 @@ def test_it_holds_what_the_clone_ships_and_no_rows_of_the_users(site: Path) -> N
         assert {path for path in here if "this-machine" not in path.name} <= {
             path.relative_to(shipped) for path in shipped.rglob("*.*")
         }
-    assert [path.name for path in (shipped / "data" / "samples").iterdir()] == [shipped_profile(site)]
+    assert [path.name for path in (shipped / "data" / "samples").iterdir()] == [SHIPPED]
 
 
 def test_the_users_rows_are_found_where_they_are_said_to_be(site: Path, tmp_path: Path) -> None:
     write_run(tmp_path, profile="mine")
-    shipped = site / "sampling" / "shipped" / "data" / "regressors" / shipped_profile(site)
+    shipped = site / "sampling" / "shipped" / "data" / "regressors" / SHIPPED
     for option, data in ([], tmp_path / ".local/share/steptime"), (["--data", "rows"], tmp_path / "rows"):
         data.mkdir(parents=True)
         without = json.loads(predict(site, tmp_path, "one-batch", "run.yml", "--json", *option).stdout)
@@ -155,7 +153,7 @@ def test_the_users_rows_are_found_where_they_are_said_to_be(site: Path, tmp_path
 def test_a_command_that_needs_more_says_what_to_install(
     site: Path, tmp_path: Path, arguments: list[str], extra: str
 ) -> None:
-    write_run(tmp_path, profile=shipped_profile(site))
+    write_run(tmp_path, profile=SHIPPED)
     done = _run(site, tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stdout == ""

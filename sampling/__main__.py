@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sampling.errors import UserError
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     if placed.misplaced:
         print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
     directory = samples_directory(site.profile, options.data)
-    with profile_lock(directory):
+    with profile_lock(directory) as lock:
         manifest = open_profile(
             directory,
             profile=site.profile,
@@ -108,7 +109,11 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
         print(f"{site.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
         start = time.monotonic()
         outcome = (strategy or run_tasks)(
-            directory, manifest, placed.tasks, budget_s=options.budget, run_job=world or run_on_local_ranks
+            directory,
+            manifest,
+            placed.tasks,
+            budget_s=options.budget,
+            run_job=world or partial(run_on_local_ranks, lock=lock),
         )
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(

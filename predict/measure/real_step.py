@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from predict.measure.measurement import Measurement, pool
@@ -19,6 +17,7 @@ from predict.measure.requirements import Implementation, require_measurable
 from predict.measure.run_json import dump_run
 from predict.measure.system_noise import StepUsage, others_shares
 from predict.run.training_run import TrainingRun
+from sampling.files.scratch import scratch_folder
 from sampling.ranks.launch import launch
 
 WARMUP = 3
@@ -38,8 +37,8 @@ def measure(
     Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
     """
     require_measurable(run, implementation)
-    with tempfile.TemporaryDirectory(prefix="real-step-") as folder:
-        config, result = Path(folder, "run.json"), Path(folder, "result.json")
+    with scratch_folder("real-step") as folder:
+        config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(run))
         arguments = (str(config), str(result), str(warmup + steps), implementation, str(timeout_s))
         launch(

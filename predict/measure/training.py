@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,6 +26,7 @@ from predict.measure.models.tensor_parallel import parallelize
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.files import torch_csv
+from sampling.files.scratch import scratch_folder
 
 SEED = 0
 LEARNING_RATE = 1e-3
@@ -189,8 +188,8 @@ def torch_schedule(run: TrainingRun, stages: list[PipelineStage]) -> Any:
         return PIPELINES[run.plan.schedule](stages[0], **settings)
     order = registry.order(run.schedule, ranks=run.plan.pp, chunks=run.plan.vpp, microbatches=run.microbatches)
     schedule = _PipelineScheduleRuntime(stages, **settings)  # type: ignore[no-untyped-call]
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "order.csv"
+    with scratch_folder("order") as folder:
+        path = folder / "order.csv"
         path.write_text(torch_csv.dump(order))
         schedule._load_csv(str(path))
     return schedule

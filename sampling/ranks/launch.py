@@ -9,14 +9,16 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from sampling.errors import UserError
 from sampling.extras import require_library
+from sampling.files.scratch import scratch_folder
 from sampling.ranks.environment import rank_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +26,10 @@ TAIL_LINES = 15
 POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
+AGENT = ("-m", "sampling.ranks.agent")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LAUNCHER = "STEPTIME_LAUNCHER"
+"""Environment variable: id of the process that an agent, or a rank of an agent of ours, must not outlive."""
 RELAYED = "relayed: "
 """Prefix of a report that only relays the end of another rank."""
 ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
@@ -39,24 +44,31 @@ def launch(
     threads: int,
     timeout_s: float,
     meanwhile: Callable[[], None] = lambda: None,
+    lock: int | None = None,
 ) -> None:
     """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
 
     `meanwhile` is called every POLL_S seconds. Raises UserError, which begins with `name`, with the first failed
-    rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt.
+    rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt or a SIGTERM, nor
+    this process if it is killed. `lock` is the descriptor of a lock that must hold as long as any rank lives.
     """
     require_library("torch")
-    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
-        logs = Path(folder)
+    with scratch_folder("ranks") as logs, _sigterm_interrupts():
         command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(sys.executable, *AGENT, "--standalone"),
             *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
             *worker,
         ]
         with (logs / "agent.log").open("wb") as log:
-            # In a session of its own, so that an interrupt reaches the ranks through `stop` alone.
+            # In a session of its own, so that an interrupt reaches the ranks through `stop` alone. Of all descriptors, torchrun
+            # hands on to its ranks only the standard ones: the lock is their stdin, which they do not read.
             agent = subprocess.Popen(
-                command, env=environment(threads), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env=environment(threads),
+                stdin=subprocess.DEVNULL if lock is None else lock,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
             try:
                 exit_code = _wait(agent, timeout_s, meanwhile)
@@ -67,6 +79,22 @@ def launch(
                 stop(agent)
         if exit_code:
             raise UserError(f"{name}: a rank failed{failure(logs)}")
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """A SIGTERM interrupts the block as Ctrl-C does, so that it ends its ranks and removes its folders."""
+    in_charge = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if not in_charge:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _wait(agent: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[[], None]) -> int:
@@ -83,7 +111,7 @@ def _wait(agent: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[
 def environment(threads: int) -> dict[str, str]:
     """This process's environment with what a rank needs set before its Python starts."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, **rank_environment(threads), "PYTHONPATH": path}
+    return {**os.environ, **rank_environment(threads), "PYTHONPATH": path, LAUNCHER: str(os.getpid())}
 
 
 def stop(agent: subprocess.Popen[bytes]) -> None:
@@ -98,8 +126,14 @@ def stop(agent: subprocess.Popen[bytes]) -> None:
 
 
 def die_with_launcher() -> None:
-    """Called by a rank: have the kernel kill this process if torchrun dies without ending it."""
+    """Called by a rank: have the kernel kill this process if torchrun dies without ending it, or end here if it is dead already.
+
+    Called by our agent of torchrun: the same for the process that launched it.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    launcher = os.environ.get(LAUNCHER)
+    if launcher and os.getppid() != int(launcher):
+        os._exit(1)
 
 
 def leave(exit_code: int = 0) -> NoReturn:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
+from sampling.files.scratch import scratch_folder
 from sampling.hardware.cluster import hardware_facts
 from sampling.ranks.job import Job
 from sampling.ranks.launch import launch
@@ -17,12 +16,15 @@ GRACE_S = 90.0
 """Time past its budget that a worker may take to start, finish its last call and end, before it counts as hung."""
 
 
-def run_on_local_ranks(job: Job, meanwhile: Callable[[], None]) -> None:
-    """Start `sampling.ranks.worker` on `job.ranks_per_node` processes and wait for them; UserError if one fails."""
+def run_on_local_ranks(job: Job, meanwhile: Callable[[], None], *, lock: int | None = None) -> None:
+    """Start `sampling.ranks.worker` on `job.ranks_per_node` processes and wait for them; UserError if one fails.
+
+    `lock` is the profile's, which holds as long as any rank lives.
+    """
     cores = job.cores or os.cpu_count() or 1
     threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware).kind == "cpu" else 0
-    with tempfile.TemporaryDirectory() as scratch:
-        job_file = Path(scratch) / "job.json"
+    with scratch_folder("job") as scratch:
+        job_file = scratch / "job.json"
         job_file.write_text(json.dumps(asdict(job)))
         launch(
             ["-m", "sampling.ranks.worker", str(job_file)],
@@ -31,4 +33,5 @@ def run_on_local_ranks(job: Job, meanwhile: Callable[[], None]) -> None:
             threads=threads,
             timeout_s=job.budget_s + GRACE_S,
             meanwhile=meanwhile,
+            lock=lock,
         )

@@ -18,13 +18,18 @@ from sampling.store.journal import fold_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.timing.timer import TimerSettings
 
+LOCK = ".lock"
+
 
 @contextmanager
-def profile_lock(directory: Path) -> Iterator[None]:
-    """Lock a profile's directory, which is made if need be; UserError while another session holds it."""
+def profile_lock(directory: Path) -> Iterator[int]:
+    """Lock a profile's directory, which is made if need be; UserError while another session, or a rank of one, holds it.
+
+    Yields the lock's descriptor: processes that inherit it keep the directory locked after this one.
+    """
     with naming_the_disk(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY)
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +37,7 @@ def profile_lock(directory: Path) -> Iterator[None]:
             raise UserError(
                 f"{directory}: another session is sampling into it; wait for it to end, or use another --profile (PROFILE=…)"
             ) from None
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -74,13 +79,15 @@ def open_profile(
 
 
 def _set_aside(directory: Path) -> None:
-    """Move the contents of a profile into a directory beside it; its own stays, since this session holds the lock on it.
+    """Move the contents of a profile into a directory beside it; its lock stays, since this session holds it.
 
     The manifest goes last, so that rows are never without the machine they are from.
     """
     if not directory.is_dir():
         return
-    contents = sorted(directory.iterdir(), key=lambda path: path.name == "manifest.json")
+    contents = sorted(
+        (path for path in directory.iterdir() if path.name != LOCK), key=lambda path: path.name == "manifest.json"
+    )
     aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
     for path in contents:
         aside.mkdir(exist_ok=True)

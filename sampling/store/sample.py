@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from types import NoneType
+from typing import Any, get_args
 
 from sampling.call import Call, Phase, State
 from sampling.catalogue import make_call
+from sampling.errors import SamplesError
+from sampling.files.faults import shown
 
 MEASUREMENT_COLUMNS = (
     "phase",
@@ -27,6 +30,8 @@ MEASUREMENT_COLUMNS = (
 )
 DEFAULTS: Mapping[str, Any] = {"origin": "", "state": "burst", "clock_mhz": None, "power_w": None, "launch_us": None}
 """Values of columns that older files lack."""
+LARGEST = 2**63
+"""Integers of a table are smaller."""
 MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us")
 
 
@@ -68,7 +73,37 @@ class Sample:
         return {"call": self.call.NAME, "fields": self.call.fields(), **measured}
 
 
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "float | None": (float, int, NoneType),
+    "Phase": (str,),
+    "State": (str,),
+}
+
+
 def sample_from_row(row: Mapping[str, Any]) -> Sample:
-    """The inverse of `Sample.as_row`."""
+    """The inverse of `Sample.as_row`; SamplesError for a value that a table cannot hold in its column."""
     measured = {name: row[name] if name in row else DEFAULTS[name] for name in MEASUREMENT_COLUMNS}
-    return Sample(call=make_call(row["call"], row["fields"]), **measured)
+    sample = Sample(call=make_call(row["call"], row["fields"]), **measured)
+    for field in fields(Sample):
+        if field.name != "call":
+            _require_type(field.name, measured[field.name], TYPES[str(field.type)])
+    for name, value in sample.call.fields().items():
+        _require_type(name, value, (type(value),))
+    if sample.phase not in get_args(Phase):
+        raise SamplesError(f"phase: {shown(sample.phase)} is not known; it is one of {', '.join(get_args(Phase))}")
+    return sample
+
+
+def _require_type(name: str, value: Any, types: tuple[type, ...]) -> None:
+    fits = type(value) in types
+    if isinstance(value, str):
+        fits = fits and value == value.encode(errors="ignore").decode()
+    elif isinstance(value, int):
+        fits = fits and abs(value) < LARGEST
+    if not fits:
+        raise SamplesError(
+            f"{name}: {shown(value)} is not {' or '.join(each.__name__ for each in types)} of a table's size"
+        )

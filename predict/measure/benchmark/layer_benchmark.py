@@ -8,10 +8,8 @@ too, the ranks of a node draw on its power and memory together.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 from predict.anchor.benchmark_file import Benchmark, PhaseTime, benchmark_of
 from predict.anchor.reduced_run import LAYERS_PER_KIND, reduced_for_time
@@ -23,10 +21,12 @@ from predict.workload.layers.whole_layers import whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError
+from sampling.files.scratch import scratch_folder
 from sampling.ranks.job import Job
 from sampling.ranks.launch import launch
 from sampling.ranks.messages import take_messages
-from sampling.store.sample import Sample, sample_from_row
+from sampling.store.journal import read_journal
+from sampling.store.sample import Sample
 from sampling.timing.timer import TimerSettings
 
 BUDGET_S = 600.0
@@ -70,10 +70,9 @@ def _time(
 ) -> tuple[list[Sample], list[str]]:
     """The samples of all phases, and the ranks' messages."""
     group, threads = reduced.plan.tp, reduced.cluster.threads
-    with tempfile.TemporaryDirectory(prefix="layers-") as folder:
-        directory = Path(folder)
+    with scratch_folder("layers") as directory:
         job = Job(
-            directory=folder,
+            directory=str(directory),
             profile="benchmark",
             hardware=hardware,
             cores=threads * ranks or None,
@@ -92,9 +91,7 @@ def _time(
             threads=threads,
             timeout_s=BUDGET_S + GRACE_S,
         )
-        journal = directory / "journal.jsonl"
-        rows = journal.read_text().splitlines() if journal.is_file() else []
-        return [sample_from_row(json.loads(row)) for row in rows], take_messages(directory)
+        return read_journal(directory), take_messages(directory)
 
 
 def _times_us(

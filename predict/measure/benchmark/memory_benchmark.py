@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from predict.run.training_run import TrainingRun
 from predict.workload.layers.whole_layers import module_parameters
 from sampling.errors import UserError
 from sampling.files.schema import build
+from sampling.files.scratch import scratch_folder
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.ranks.launch import launch
 
@@ -62,8 +62,8 @@ def memory_benchmark_of(reduced: TrainingRun, counted: dict[str, Any], provenanc
 
 
 def _count_in_processes(reduced: TrainingRun, timeout_s: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="memory-") as folder:
-        config, result = Path(folder, "run.json"), Path(folder, "result.json")
+    with scratch_folder("memory") as folder:
+        config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(reduced))
         launch(
             ["-m", "predict.measure.benchmark.memory_worker", str(config), str(result), str(timeout_s)],

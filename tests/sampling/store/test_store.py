@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pandas as pd
 import pytest
@@ -105,8 +107,7 @@ def test_a_fold_interrupted_at_any_point_is_completed_by_the_next(
     fold_journal(tmp_path)
     for sample in (replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1), REDUCE):
         append_to_journal(tmp_path, sample)
-    file = tmp_path / "journal.jsonl"
-    rows = file.read_text()
+    rows = (tmp_path / journal.JOURNAL).read_text()
     write, written = journal.write_table, []
 
     def interrupted(directory: Path, name: str, samples: list[Sample]) -> None:
@@ -119,10 +120,81 @@ def test_a_fold_interrupted_at_any_point_is_completed_by_the_next(
         patch.setattr(journal, "write_table", interrupted)
         fold_journal(tmp_path)
     assert len(written) == tables_written
-    file.write_text(rows)  # as it lies there until both tables are written
+    (tmp_path / journal.FOLDING).write_text(rows)  # as it lies there until both tables are written
     assert fold_journal(tmp_path) == 3
     wanted = [REDUCE, replace(GEMM, quarantine="noisy", session=1), replace(GEMM, session=1)]
     assert stored(tmp_path) == wanted
+
+
+def test_rows_appended_during_a_fold_are_folded_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose session was killed appends on."""
+    append_to_journal(tmp_path, GEMM)
+    write = journal.write_table
+
+    def meanwhile(directory: Path, name: str, samples: list[Sample]) -> None:
+        append_to_journal(tmp_path, replace(GEMM, time_us=1.75))
+        write(directory, name, samples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "write_table", meanwhile)
+        assert fold_journal(tmp_path) == 1
+    assert fold_journal(tmp_path) == 1
+    assert stored(tmp_path) == [GEMM, replace(GEMM, time_us=1.75)]
+
+
+def test_no_row_is_lost_in_a_race_of_folds_and_rows(tmp_path: Path) -> None:
+    rows = [replace(GEMM, time_us=1 + number / 400) for number in range(400)]
+    writer = Thread(target=lambda: [append_to_journal(tmp_path, row) for row in rows])
+    writer.start()
+    while writer.is_alive():
+        fold_journal(tmp_path)
+    fold_journal(tmp_path)
+    assert stored(tmp_path) == rows
+
+
+GOOD = json.dumps(GEMM.as_row())
+DAMAGED = [
+    b"\xff\xfe\x00",
+    b"null",
+    b"3",
+    b"[]",
+    b"{}",
+    b"\0" * 40,
+    b"[" * 100_000,
+    GOOD[:-1].encode(),
+    GOOD.replace('"call": "gemm"', '"call": ["gemm"]').encode(),
+    GOOD.replace('"gemm"', '"gone"').encode(),
+    GOOD.replace('"m": 1', '"m": "wide"').encode(),
+    GOOD.replace('"m": 1', '"m": 1e400').encode(),
+    GOOD.replace('"m": 1', f'"m": {2**63}').encode(),
+    GOOD.replace('"fp32"', '"fp\\ud800"').encode(),
+    GOOD.replace('"repeats": 7', '"repeats": "seven"').encode(),
+    GOOD.replace('"time_us": 1.5', '"time_us": null').encode(),
+    GOOD.replace('"forward"', '"sideways"').encode(),
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_is_set_aside_with_a_note(
+    tmp_path: Path, line: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = replace(GEMM, time_us=1.75)
+    append_to_journal(tmp_path, GEMM)
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    append_to_journal(tmp_path, later)
+    assert fold_journal(tmp_path) == 2
+    assert stored(tmp_path) == [GEMM, later]
+    assert (tmp_path / "journal.damaged.jsonl").read_bytes() == line + b"\n"
+    assert "1 damaged lines, the first of them line 2" in capsys.readouterr().err
+    assert fold_journal(tmp_path) == 0
+
+
+def test_a_row_after_one_that_was_cut_short_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text(GOOD[:40])
+    append_to_journal(tmp_path, GEMM)
+    assert fold_journal(tmp_path) == 1
+    assert stored(tmp_path) == [GEMM]
 
 
 def test_writers_of_one_file_do_not_share_a_temporary_one(tmp_path: Path) -> None:

@@ -88,13 +88,15 @@ def test_twenty_kills_leave_nobody_behind_and_lose_no_finished_row(tmp_path: Pat
         os.kill(pids[victim], how)
 
         def nobody_writes(pids: dict[str, int] = pids) -> None:
-            assert not [role for role in ROLES[1:] if lives(pids[role])]
+            rows = journal_length(profile)
+            wait_for(lambda: not any(lives(pids[role]) for role in ROLES[1:]))
+            assert journal_length(profile) == rows
 
         wait_for_lock(profile, nobody_writes)
         assert session.wait(PATIENCE_S) != 0
         finished |= {(number, int(row)) for row in safe.read_text().split()}
         if (victim, how) != ("session", signal.SIGKILL):
-            assert len(list(scratch.iterdir())) == folders
+            assert len(list(scratch.iterdir())) <= folders
     rows = [(row.session, row.call.m) for row in kept(profile)]  # type: ignore[attr-defined]
     assert finished <= set(rows)
     assert len(rows) == len(set(rows))
@@ -124,5 +126,5 @@ def test_a_killed_session_on_real_ranks_takes_them_with_it(tmp_path: Path) -> No
     wait_for_lock(profile, lambda: None)
     session.wait()
     assert len(started) >= 3
-    assert not [pid for pid in started if lives(pid)]
+    wait_for(lambda: not any(map(lives, started)))
     assert len(kept(profile)) >= timed

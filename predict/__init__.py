@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
-    from predict.prices.price_list import PriceList
+    from predict.prices.price_list import Prices
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
 
@@ -29,6 +29,7 @@ __all__ = [
     "SamplesError",
     "UserError",
     "estimate",
+    "estimate_as_scheduled",
     "load",
     "memory_advice",
     "one_batch",
@@ -57,21 +58,30 @@ def one_batch_predict(path: Path | str, overrides: Sequence[str] = ()) -> float:
 
 
 def one_batch_memory(path: Path | str, overrides: Sequence[str] = ()) -> MemoryEstimate:
-    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits."""
-    return one_batch(path, overrides).memory
+    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
+
+    For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
+    """
+    return estimate(load(path, overrides), require_fit=False).memory
 
 
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
     """The single changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
 
-    `safety_margin` replaces that of the prediction's memory, as a share of the expected peak.
+    Changed runs take the prices of the prediction, and its benchmark where it has one. `safety_margin` replaces that of the
+    prediction's memory, as a share of the expected peak.
     """
     from dataclasses import replace
 
     from predict.memory.advice import advise
 
     memory = prediction.memory if safety_margin is None else replace(prediction.memory, safety_margin=safety_margin)
-    return advise(memory, lambda run: estimate(run, prices=prediction.prices).median_us)
+    prices, benchmark = prediction.unrestored_prices, prediction.benchmark
+    return advise(
+        memory,
+        lambda run: estimate(run, prices=prices, benchmark=benchmark).median_us,
+        step_us_before=prediction.median_us,
+    )
 
 
 def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int | None = None) -> TrainingRun:
@@ -88,43 +98,49 @@ def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int |
     return load_config(path, [*overrides, *settings_for_nodes(run, target_nodes)])
 
 
-def estimate(run: TrainingRun, *, prices: PriceList | None = None, benchmark: Benchmark | None = None) -> Prediction:
+def estimate(
+    run: TrainingRun, *, prices: Prices | None = None, benchmark: Benchmark | None = None, require_fit: bool = True
+) -> Prediction:
     """Predict one step of a loaded run; for `plan.schedule: best`, under the fastest schedule that fits the device's memory.
 
     Prices are opened once per cluster and kept, so that many plans of one model cost milliseconds each. `prices` replaces
     those of the cluster's profile; with `benchmark`, layers take the times that were measured. InfeasibleError where the
-    schedule does not keep plan.memory_limit, or where no schedule fits.
+    schedule does not keep plan.memory_limit, or where `best` finds none that fits; without `require_fit`, `best` is then the
+    schedule with the smallest peak, for a report of what is missing.
     """
     from functools import partial
 
     from predict.prices.open import open_prices
     from predict.run.plan import BEST
-    from predict.step.scheduling import fastest_that_fits, require_memory_limit
+    from predict.step.scheduling import best_schedule, require_memory_limit
 
     known = prices or open_prices(run.cluster, run.execution)
-    predict = partial(predict_named, prices=known, benchmark=benchmark)
+    predict = partial(estimate_as_scheduled, prices=known, benchmark=benchmark)
     if run.plan.schedule == BEST:
-        return fastest_that_fits(run, predict)
+        return best_schedule(run, predict, require_fit=require_fit)
     prediction = predict(run)
     require_memory_limit(prediction)
     return prediction
 
 
-def predict_named(run: TrainingRun, *, prices: PriceList, benchmark: Benchmark | None = None) -> Prediction:
-    """The path: a run whose schedule is named → calls → prices → timeline → prediction, whatever it holds in memory."""
+def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchmark | None = None) -> Prediction:
+    """The path: a run whose schedule is named → calls → prices → timeline → prediction.
+
+    Neither the device's memory nor plan.memory_limit is checked; `estimate` does so.
+    """
     from predict.step.prediction import compose
     from predict.step.priced_rank import price
     from predict.step.scheduling import schedule
     from predict.workload.decompose import decompose
 
-    calls = decompose(run)
+    calls, unrestored_prices = decompose(run), prices
     if benchmark:
         from predict.anchor.restore_step import restored
 
         calls, prices = restored(run, calls, benchmark, prices)
     ranks = price(run, calls, prices)
     timeline = schedule(run, ranks)
-    return compose(run, calls, ranks, timeline, prices)
+    return compose(run, calls, ranks, timeline, prices, unrestored_prices=unrestored_prices, benchmark=benchmark)
 
 
 def __getattr__(name: str) -> Any:

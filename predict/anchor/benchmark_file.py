@@ -200,10 +200,10 @@ class Benchmark:
         return str(name or "an unnamed device")
 
     def reduced_run(self, run: TrainingRun) -> TrainingRun:
-        """The run that was timed, in terms of the run to be predicted, whose plan may be another than `full_plan`."""
+        """The run that was timed, in terms of the run to be predicted, whose plan and microbatch may be others."""
         plan = self.reduced_plan
-        sequences = run.microbatches * run.batch.micro * plan.dp
-        batch = Batch(global_=sequences, micro=run.batch.micro, seq_len=self.share.seq_len)
+        sequences = run.microbatches * self.batch.micro * plan.dp
+        batch = Batch(global_=sequences, micro=self.batch.micro, seq_len=self.share.seq_len)
         return on_one_node(only_whole_layers(_reduced_to(run, plan, batch, self.share)))
 
     def require_same_run(self, run: TrainingRun, source: Path) -> None:

@@ -17,7 +17,7 @@ from predict.anchor.benchmark_file import Benchmark, as_json
 from predict.anchor.restored_prices import RestoredPrices, RestoredWork
 from predict.anchor.unit_costs import BLOCK_PHASES, blocks_by_unit, call_cost, unit_costs
 from predict.prices.cost_model import Asked
-from predict.prices.price_list import PriceList
+from predict.prices.price_list import Prices
 from predict.prices.whose_rows import is_another_cpu, notes_on_benchmark
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import total_us
@@ -36,8 +36,8 @@ Signature = tuple[Any, ...]
 
 
 def restored(
-    run: TrainingRun, calls: tuple[RankCalls, ...], benchmark: Benchmark, prices: PriceList
-) -> tuple[tuple[RankCalls, ...], PriceList]:
+    run: TrainingRun, calls: tuple[RankCalls, ...], benchmark: Benchmark, prices: Prices
+) -> tuple[tuple[RankCalls, ...], Prices]:
     """The run's calls and prices, with its layers, embedding and head as timed by the benchmark.
 
     Raises SamplesError for times that leave no work beside communication.
@@ -74,7 +74,7 @@ class Scale:
 class Restoration:
     """The prices that a benchmark gives to one run, and the run's blocks as calls that have such a price."""
 
-    def __init__(self, run: TrainingRun, benchmark: Benchmark, prices: PriceList) -> None:
+    def __init__(self, run: TrainingRun, benchmark: Benchmark, prices: Prices) -> None:
         self._benchmark = benchmark
         self._inner = prices
         self._costs = unit_costs(benchmark.reduced_run(run), prices)
@@ -86,7 +86,7 @@ class Restoration:
         else:
             self._unit_of.update(_signatures(run))
         timed_on = benchmark.timed_on
-        self.prices: PriceList = RestoredPrices(
+        self.prices: Prices = RestoredPrices(
             prices,
             self._restored,
             _described(benchmark),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from predict.prices.cost_model import Asked
-from predict.prices.price_list import Priced, PriceList
+from predict.prices.price_list import Priced, Prices
 from regressors.bank.times import Times
 from sampling.arithmetic.composite import add_terms, scale_terms
 from sampling.call import Call, Counted, Phase
-from sampling.errors import SkippedError
 from sampling.hardware.cluster import Cluster
 
 
@@ -34,31 +33,27 @@ class RestoredWork(Call):
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         return self.terms(phase, cluster)
 
-    def build(self, device: Any) -> NoReturn:
-        raise SkippedError(f"{self.unit}: was restored from a benchmark; time the whole layer instead")
 
-
-class RestoredPrices(PriceList):
+class RestoredPrices:
     """The prices of `inner`, except for the calls in `restored`, which come from the `benchmark` described. `notes` say what the
     benchmark's device has to do with the run's; with `elsewhere` it is another one, and nothing counts as measured."""
 
     def __init__(
         self,
-        inner: PriceList,
+        inner: Prices,
         restored: Mapping[Asked, Times],
         benchmark: Mapping[str, Any],
         *,
         notes: Sequence[str] = (),
         elsewhere: bool = False,
     ) -> None:
-        # the inner list knows and learns prices, so this one needs no such state of its own
         self._inner = inner
         self._restored = restored
         self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
         self.contention_slowdown = inner.contention_slowdown
         all_notes = [*inner.provenance.get("notes", ()), *notes]
-        self.provenance = {**inner.provenance, "notes": all_notes, "benchmark": benchmark}
+        self.provenance: Mapping[str, Any] = {**inner.provenance, "notes": all_notes, "benchmark": benchmark}
 
     def glue_us(self, whole: Counted) -> None:
         """Nothing: whole layers were timed, with the time between their parts."""

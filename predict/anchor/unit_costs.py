@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from predict.prices.price_list import PriceList
+from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, total_us
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
@@ -37,7 +37,7 @@ Costs = dict[str, dict[Phase, Cost]]
 """Costs by unit and phase."""
 
 
-def unit_costs(run: TrainingRun, prices: PriceList) -> Costs:
+def unit_costs(run: TrainingRun, prices: Prices) -> Costs:
     """Costs of each unit that has a whole-layer module, by phase."""
     calls = whole_layer_calls(run)
     if run.execution.whole_layers:
@@ -71,7 +71,7 @@ def block_cost(block: Block, priced: BlockPrices) -> Cost:
     )
 
 
-def call_cost(call: Call, phase: Phase, prices: PriceList) -> Cost:
+def call_cost(call: Call, phase: Phase, prices: Prices) -> Cost:
     """The cost of a whole call, some of whose parts may be collectives."""
     one = Counted(call=call, phase=phase)
     whole_us = total_us(prices.priced([one]))

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
     _check(options)
     from predict import estimate, memory_advice
 
-    prediction = estimate(loaded(options))
+    prediction = estimate(loaded(options), require_fit=False)
     memory = replace(prediction.memory, safety_margin=options.safety_margin)
     advice = memory_advice(prediction, safety_margin=options.safety_margin)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None

@@ -239,7 +239,7 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         raise UserError(
             f"{', '.join(extra)}: a CONFIG has its own stage times; change it with --set, as in --set plan.pp=4"
         )
-    from predict import predict_named
+    from predict import estimate_as_scheduled
     from predict.prices.open import open_prices
     from predict.report.units import duration
     from predict.run.plan import BEST
@@ -255,7 +255,7 @@ def _of_config(options: argparse.Namespace) -> Comparison:
     prices = open_prices(run.cluster, run.execution)
     of_plan = _names("all") if run.plan.schedule == BEST else [run.plan.schedule]
     outcomes, _ = compare_schedules(
-        run, _names(options.schedule) if options.schedule else of_plan, partial(predict_named, prices=prices)
+        run, _names(options.schedule) if options.schedule else of_plan, partial(estimate_as_scheduled, prices=prices)
     )
     provenance = provenance_of(run, prices)
     samples = provenance["samples"]

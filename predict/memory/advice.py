@@ -48,21 +48,21 @@ StepTime = Callable[[TrainingRun], float]
 """The predicted step time of a run, in µs."""
 
 
-def advise(memory: MemoryEstimate, step_us: StepTime) -> tuple[Advice, ...]:
+def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) -> tuple[Advice, ...]:
     """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
 
+    `step_us_before` is the step time of the run itself; `step_us` is asked for that of changed runs alone.
     For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
     """
     if memory.verdict == "FITS":
         return ()
     run = memory.run
     candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
-    before_us = step_us(run)
     for verdict in ("FITS", "AT RISK") if memory.verdict == "OOM" else ("FITS",):
         found = []
         for of_kind in candidates:
             fitting = (each for each in of_kind if each.memory.verdict == verdict)
-            found += _best_of(advice for each in fitting if (advice := _timed(each, step_us, before_us)))
+            found += _best_of(advice for each in fitting if (advice := _timed(each, step_us, step_us_before)))
         if found:
             return tuple(sorted(found, key=lambda advice: advice.step_us))
     return ()
@@ -93,7 +93,7 @@ def _candidates(run: TrainingRun, kind: str, changes: list[Settings], safety_mar
         yield _Candidate(kind=kind, settings=settings, memory=memory)
 
 
-def _timed(candidate: _Candidate, step_us: StepTime, before_us: float) -> Advice | None:
+def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> Advice | None:
     memory = candidate.memory
     try:
         after_us = step_us(memory.run)
@@ -105,7 +105,7 @@ def _timed(candidate: _Candidate, step_us: StepTime, before_us: float) -> Advice
         verdict=memory.verdict,
         point_bytes=memory.point_bytes,
         step_us=after_us,
-        step_us_before=before_us,
+        step_us_before=step_us_before,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.contention import CONTENTION_SLOWDOWN
@@ -36,6 +36,35 @@ class Priced:
         return self.count * self.time.median_us
 
 
+class Prices(Protocol):
+    """The times of calls on one cluster, as the steps of a prediction ask for them."""
+
+    @property
+    def profile_error(self) -> float | None:
+        """Half-width in log time, at 90 %, of what adding up exact times would still miss; None where no run of the profile
+        tells."""
+
+    @property
+    def contention_slowdown(self) -> float:
+        """Share of hidden communication that compute beside it loses."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The samples, the hardware file and the benchmark that the times come from."""
+
+    def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
+        """Each counted call as one or more priced ones. Raises LookupError if no model knows an atomic call."""
+
+    def parts(self, counted: Counted) -> tuple[Priced, ...]:
+        """The priced parts of a call, however it is itself known; () for an atomic one."""
+
+    def glue_us(self, whole: Counted) -> float | None:
+        """Time of a call in one piece beyond the sum of its parts; None where it was never sampled whole."""
+
+    def learn(self, counted: Iterable[Counted]) -> None:
+        """Ask for everything that is not known yet, in one batch."""
+
+
 Known: TypeAlias = dict[Asked, tuple[Priced, ...]]
 
 
@@ -43,9 +72,6 @@ class PriceList:
     """The times of calls on one cluster under the first of `models` that knows each; equal calls are asked for once.
 
     Threads may share a list: what one of them adds to it is whole, and the same whoever adds it.
-
-    `profile_error` is the half-width in log time, at 90 %, of what adding up exact times would still miss; None where
-    no run of the profile tells; `contention_slowdown` the share of hidden communication that compute beside it loses.
     """
 
     def __init__(
@@ -67,7 +93,6 @@ class PriceList:
         self._known: Known = {}
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
-        """Each counted call as one or more priced ones. Raises LookupError if no model knows an atomic call."""
         wanted = list(counted)
         known = self._knowing(wanted)
         return tuple(
@@ -77,21 +102,18 @@ class PriceList:
         )
 
     def glue_us(self, whole: Counted) -> float | None:
-        """Time of a call in one piece beyond the sum of its parts; None where it was never sampled whole."""
         (priced, *more) = self.priced([whole])
         if more or priced.call != whole.call:
             return None
         return priced.total_us - sum(part.total_us for part in self.parts(whole))
 
     def parts(self, counted: Counted) -> tuple[Priced, ...]:
-        """The priced parts of a call, however it is itself known; () for an atomic one."""
         return self.priced(
             Counted(call=part.call, phase=part.phase, count=part.count * counted.count)
             for part in counted.call.parts(counted.phase)
         )
 
     def learn(self, counted: Iterable[Counted]) -> None:
-        """Ask for everything that is not known yet, in one batch."""
         self._knowing(list(counted))
 
     def _knowing(self, wanted: Sequence[Counted]) -> Known:

@@ -31,6 +31,8 @@ class Outcome:
     device_bytes: float | None = None
     """Expected peak of the fullest device, where a run's memory is known."""
     capacity_bytes: float | None = None
+    exceeds_device: bool = False
+    """Whether the device's memory is the only reason why it is not a choice."""
 
     @property
     def valid(self) -> bool:
@@ -80,7 +82,8 @@ class Outcome:
         known = replace(self, device_bytes=device_bytes, capacity_bytes=capacity_bytes)
         if self.why_not or device_bytes <= capacity_bytes:
             return known
-        return replace(known, why_not=f"needs {_gib(device_bytes)} per device, which has {_gib(capacity_bytes)}")
+        why_not = f"needs {_gib(device_bytes)} per device, which has {_gib(capacity_bytes)}"
+        return replace(known, why_not=why_not, exceeds_device=True)
 
 
 def compare(
@@ -146,16 +149,22 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
         return ranked[0]
     by_reason = reasons(ranked)
     listed = "; ".join(f"{', '.join(names)} {why_not}" for why_not, names in by_reason.items())
-    raise InfeasibleError(f"no schedule can run this: {_smallest_peak(ranked)}{listed}")
+    raise InfeasibleError(f"no schedule can run this: {_nearest(ranked)}{listed}")
 
 
-def _smallest_peak(outcomes: Iterable[Outcome]) -> str:
-    """The schedule that comes nearest to fitting the device, where memory is what rules them out."""
-    known = [(each.device_bytes, each.capacity_bytes, each.name) for each in outcomes if each.device_bytes]
-    if not known:
+def smallest_peak(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The schedule that comes nearest to fitting the device; None where no peak is known."""
+    known = [each for each in outcomes if each.device_bytes]
+    return min(known, key=lambda each: (each.device_bytes or 0.0, each.name), default=None)
+
+
+def _nearest(outcomes: Iterable[Outcome]) -> str:
+    """The smallest peak and the device's capacity in words; empty where no peak is known."""
+    nearest = smallest_peak(outcomes)
+    if nearest is None:
         return ""
-    peak_bytes, capacity_bytes, name = min(known)
-    return f"the smallest peak is {_gib(peak_bytes)} per device ({name}), of {_gib(capacity_bytes or 0.0)}; "
+    peak, capacity = _gib(nearest.device_bytes or 0.0), _gib(nearest.capacity_bytes or 0.0)
+    return f"the smallest peak is {peak} per device ({nearest.name}), of {capacity}; "
 
 
 def _gib(size_bytes: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from predict.prices.price_list import Priced, PriceList
+from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import simulate
@@ -34,7 +34,7 @@ NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
 def step_breakdown(
     run: TrainingRun,
     calls: tuple[RankCalls, ...],
-    prices: PriceList,
+    prices: Prices,
     order: Order,
     ranks: tuple[PricedRank, ...],
     step_us: float,
@@ -59,7 +59,7 @@ def step_breakdown(
     return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, beside, idle])
 
 
-def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, prices: PriceList) -> dict[str, float]:
+def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, prices: Prices) -> dict[str, float]:
     """Whole layers' copies are calls of their own; elsewhere clipping and copies count as the optimizer's."""
     return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
 
@@ -78,12 +78,12 @@ def heading(call: Call) -> str:
     return TP if isinstance(call, Collective) else call.HEADING or call.NAME
 
 
-def itemise(counted: Iterable[Counted], prices: PriceList) -> dict[str, float]:
+def itemise(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:
     """µs by heading; the sum equals the calls' priced total."""
     return add_up(_itemise_one(one, prices) for one in counted)
 
 
-def itemise_bucket(bucket: Bucket, prices: PriceList) -> dict[str, float]:
+def itemise_bucket(bucket: Bucket, prices: Prices) -> dict[str, float]:
     """µs by heading of priced blocks; the sum equals the bucket's median."""
     return add_up(
         {name: repeated.count * time_us for name, time_us in _itemise_block(repeated.priced, prices).items()}
@@ -91,7 +91,7 @@ def itemise_bucket(bucket: Bucket, prices: PriceList) -> dict[str, float]:
     )
 
 
-def _itemise_block(priced: PricedBlock, prices: PriceList) -> dict[str, float]:
+def _itemise_block(priced: PricedBlock, prices: Prices) -> dict[str, float]:
     if priced.block.heading:
         return {priced.block.heading: priced.median_us}
     ledgers: list[dict[str, float]] = [itemise(priced.block.calls, prices)]
@@ -112,7 +112,7 @@ def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _itemise_one(one: Counted, prices: PriceList) -> dict[str, float]:
+def _itemise_one(one: Counted, prices: Prices) -> dict[str, float]:
     total_us = sum(unit.total_us for unit in prices.priced([one]))
     parts = () if one.call.HEADING else prices.parts(one)
     if not parts:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predict.ledger.flops import mfu, tokens_per_step
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.memory_timeline import RankTimeline, memory_timeline
-from predict.prices.price_list import PriceList
+from predict.prices.price_list import Prices
 from predict.run.smallest_cluster import SmallestCluster, smallest_cluster
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
@@ -24,6 +24,9 @@ from predict.step.priced_rank import PricedRank, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
+
+if TYPE_CHECKING:
+    from predict.anchor.benchmark_file import Benchmark
 
 ALL = 0.9995
 """Share from which on a source is written as 100 %."""
@@ -54,7 +57,11 @@ class Prediction:
     calls: tuple[RankCalls, ...] = field(repr=False)
     ranks: tuple[PricedRank, ...] = field(repr=False)
     timeline: Timeline = field(repr=False)
-    prices: PriceList = field(repr=False)
+    prices: Prices = field(repr=False)
+    unrestored_prices: Prices = field(repr=False)
+    """The prices before the benchmark's times replaced some; without a benchmark, `prices`."""
+    benchmark: Benchmark | None = field(repr=False)
+    """The times of whole layers that the step was restored from."""
 
     @cached_property
     def step_time(self) -> Interval:
@@ -128,7 +135,7 @@ class Prediction:
         return provenance_of(self.run, self.prices)
 
 
-def provenance_of(run: TrainingRun, prices: PriceList) -> Mapping[str, Any]:
+def provenance_of(run: TrainingRun, prices: Prices) -> Mapping[str, Any]:
     """What the times of a run under these prices rest on."""
     return {**prices.provenance, "calibration": run.calibration and asdict(run.calibration)}
 
@@ -138,9 +145,21 @@ def compose(
     calls: tuple[RankCalls, ...],
     ranks: tuple[PricedRank, ...],
     timeline: Timeline,
-    prices: PriceList,
+    prices: Prices,
+    *,
+    unrestored_prices: Prices,
+    benchmark: Benchmark | None,
 ) -> Prediction:
     """The step: the slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step."""
     ranks = with_windows(ranks, timeline)
     median_us = step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.step_overhead_us
-    return Prediction(run=run, calls=calls, ranks=ranks, timeline=timeline, prices=prices, median_us=median_us)
+    return Prediction(
+        run=run,
+        calls=calls,
+        ranks=ranks,
+        timeline=timeline,
+        prices=prices,
+        unrestored_prices=unrestored_prices,
+        benchmark=benchmark,
+        median_us=median_us,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.prices.kernels.norm import Time, joined_us
-from predict.prices.price_list import Priced, PriceList
+from predict.prices.price_list import Priced, Prices
 from predict.step.overlap import exposed_us
 from predict.workload.rank.blocks import Block, Blocks, Calls, plain
 
@@ -94,7 +94,7 @@ class Bucket:
 class BlockPrices:
     """Prices blocks, each once."""
 
-    prices: PriceList
+    prices: Prices
     _known: dict[int, PricedBlock] = field(default_factory=dict)
 
     def bucket(self, blocks: Blocks) -> Bucket:

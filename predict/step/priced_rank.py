@@ -10,7 +10,7 @@ import numpy as np
 
 from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
-from predict.prices.price_list import PriceList
+from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.engine.timeline import Timeline
@@ -109,7 +109,7 @@ def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[Pri
     return tuple(replace(rank, windows=of) for rank, of in zip(ranks, windows_of(timeline), strict=True))
 
 
-def price(run: TrainingRun, calls: Iterable[RankCalls], prices: PriceList) -> tuple[PricedRank, ...]:
+def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple[PricedRank, ...]:
     """Price every rank, asking for all calls at once."""
     ranks = tuple(calls)
     prices.learn(distinct_calls(ranks))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.schedules.compare import Outcome, best, compare
+from predict.schedules.compare import Outcome, best, compare, smallest_peak
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import simulate
 from predict.schedules.files.order_files import is_order_file, read_order
@@ -95,8 +95,14 @@ def _within_device(outcome: Outcome, prediction: Prediction | None) -> Outcome:
     return outcome.within_device(prediction.memory.point_bytes, prediction.memory.capacity_bytes)
 
 
-def fastest_that_fits(run: TrainingRun, predict: Predict) -> Prediction:
-    """The prediction of the schedule with the shortest step among those that fit; InfeasibleError, with the smallest peak and the
-    device's capacity, where none does."""
+def best_schedule(run: TrainingRun, predict: Predict, *, require_fit: bool) -> Prediction:
+    """The prediction of the schedule with the shortest step among those that fit the device.
+
+    Where none does: InfeasibleError with the smallest peak and the device's capacity; without `require_fit`, the prediction of
+    the schedule with that peak among those that only the device's memory rules out.
+    """
     outcomes, predictions = compare_schedules(run, registry.names(), predict)
-    return predictions[best(outcomes).name]
+    chosen = (
+        None if require_fit or outcomes[0].valid else smallest_peak(each for each in outcomes if each.exceeds_device)
+    )
+    return predictions[(chosen or best(outcomes)).name]

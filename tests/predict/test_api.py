@@ -115,7 +115,9 @@ def test_best_is_the_fastest_schedule_that_fits_the_device() -> None:
     assert chosen.memory.point_bytes <= room < free.memory.point_bytes
     assert chosen.median_us >= free.median_us
     prices = prices_module.open_prices(small.cluster, small.execution)
-    outcomes, _ = compare_schedules(small, registry.names(), lambda named: predict.predict_named(named, prices=prices))
+    outcomes, _ = compare_schedules(
+        small, registry.names(), lambda named: predict.estimate_as_scheduled(named, prices=prices)
+    )
     assert outcomes[0].name == chosen.run.plan.schedule
     assert next(each for each in outcomes if each.name == free.run.plan.schedule).why_not.startswith("needs")  # type: ignore[union-attr]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from predict import memory_advice
 from predict.anchor.benchmark_file import PhaseTime
 from predict.anchor.reduced_run import ranks_of, reduced, reduced_for_time
 from predict.model.spec import ModelSpec
@@ -17,6 +18,7 @@ from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Link
 from tests.predict.anchor.priced_machines import DENSE, MOE, Machine, benchmarked, prices, restored, run, taken
+from tests.predict.memory.test_advice import apply
 
 MODELS = Path(__file__).resolve().parents[3] / "configs" / "models"
 EXACT = 1e-9
@@ -196,6 +198,26 @@ def test_context_parallelism_halves_attention_once() -> None:
         restored(subject, benchmarked(subject, 1)).breakdown_us["attention"] for subject in (run(), run(cp=2))
     )
     assert halves == pytest.approx(whole / 2, rel=1e-6)
+
+
+def test_a_benchmark_serves_other_microbatches_of_the_run() -> None:
+    """Nearly: the measured work is scaled by the ratio of the work as priced for the two sizes."""
+    subject, slower = run(), Machine(slowdown=2.0)
+    halved = replace(subject, batch=replace(subject.batch, micro=1))
+    expected_us = taken(halved, slower).median_us
+    assert restored(halved, benchmarked(subject, 1, slower)).median_us == pytest.approx(expected_us, rel=1e-3)
+
+
+def test_advice_for_a_restored_step_is_restored_too() -> None:
+    subject, slower = run(tp=2), Machine(slowdown=2.0)
+    room = 0.9 * taken(subject).memory.point_bytes / 2**30
+    small = replace(subject, cluster=replace(subject.cluster, gpu=replace(subject.cluster.gpu, memory_gib=room)))
+    prediction = restored(small, benchmarked(small, 1, slower))
+    advice = memory_advice(prediction)
+    assert {"recompute", "smaller microbatch"} <= {each.kind for each in advice}
+    for each in advice:
+        assert each.step_us_before == prediction.median_us
+        assert each.step_us == pytest.approx(taken(apply(small, each), slower).median_us, rel=1e-3)
 
 
 def test_one_benchmark_serves_other_plans_of_the_run() -> None:

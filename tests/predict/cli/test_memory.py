@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from predict import one_batch_memory
 from predict.cli import main
 from predict.config.load import load
 from predict.report.memory.json import TERMS
@@ -19,6 +20,7 @@ DEMO = str(CONFIGS / "runs" / "demo.yml")
 LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
 HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
 """Whole sequences on every rank, which is more than fits."""
+SEVERAL_CHUNKS = ("interleaved-1f1b", "interleaved-zb", "looped-bfs")
 FITTING = ["--set", "plan.recompute=full"]
 
 
@@ -70,6 +72,19 @@ def test_check_exits_with_4_where_it_does_not_fit(capsys: pytest.CaptureFixture[
     assert "OOM" in captured.out
     assert "error: cluster.hardware: llama3-70b-64xh100 needs" in captured.err
     assert main(["memory", LARGE, "--check", *HEAVY, *FITTING]) == 0
+
+
+def test_best_is_reported_and_advised_where_no_schedule_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    best = (LARGE, "--set", "plan.schedule=best", "--set", "batch.micro=16")
+    content = told(capsys, *best)
+    others = {name: told(capsys, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
+    assert content["verdict"] == "OOM" and content["advice"]
+    assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
+    assert main(["memory", *best, "--check"]) == 4
+    text = capsys.readouterr()
+    assert "Single changes that make it fit" in text.out and "error: cluster.hardware" in text.err
+    assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"
+    assert main(["one-batch", *best]) == 4
 
 
 def test_one_batch_tells_of_memory(capsys: pytest.CaptureFixture[str]) -> None:

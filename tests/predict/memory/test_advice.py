@@ -15,7 +15,7 @@ from tests.predict.workload.parallel_runs import made, step_us
 
 
 def advice_for(run: TrainingRun) -> tuple[Advice, ...]:
-    return advise(memory_of(run), step_us)
+    return advise(memory_of(run), step_us, step_us_before=step_us(run))
 
 
 def apply(run: TrainingRun, advice: Advice) -> TrainingRun:
@@ -97,4 +97,4 @@ def test_a_run_at_risk_is_advised_what_surely_fits(too_large: TrainingRun) -> No
     memory = memory_of(too_large)
     at_risk = replace(memory, capacity_bytes=memory.point_bytes * 1.01)
     assert at_risk.verdict == "AT RISK"
-    assert all(advice.verdict == "FITS" for advice in advise(at_risk, step_us))
+    assert all(advice.verdict == "FITS" for advice in advise(at_risk, step_us, step_us_before=step_us(too_large)))

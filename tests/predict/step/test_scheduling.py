@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from predict import estimate, predict_named
+from predict import estimate, estimate_as_scheduled
 from predict.cli import main
 from predict.config.load import load
 from predict.prices.analytic import SpeedOfLight
@@ -124,7 +124,7 @@ def test_best_is_the_first_of_the_comparison() -> None:
     subject = run(pp=PP, schedule=BEST)
     result = predicted(subject)
     prices = PriceList([SpeedOfLight()], subject.cluster, profile_error=0.0)
-    ranked, _ = compare_schedules(subject, registry.names(), partial(predict_named, prices=prices))
+    ranked, _ = compare_schedules(subject, registry.names(), partial(estimate_as_scheduled, prices=prices))
     assert result.run.plan.schedule == ranked[0].name
     others = [step_us(run(pp=PP, schedule=outcome.name)) for outcome in ranked if outcome.valid]
     assert result.step_time.median_us == pytest.approx(min(others))

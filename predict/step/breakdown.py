@@ -95,12 +95,20 @@ def _itemise_block(priced: PricedBlock, prices: Prices) -> dict[str, float]:
     if priced.block.heading:
         return {priced.block.heading: priced.median_us}
     ledgers: list[dict[str, float]] = [itemise(priced.block.calls, prices)]
-    if priced.glue_us:
+    if priced.glue_us > 0:
         ledgers.append({GLUE: priced.glue_us})
+    elif priced.glue_us:
+        ledgers = [_scaled(ledgers[0], priced.glue_us)]
     ledgers += [{each.heading: each.exposed_us} for each in priced.overlapped]
     if priced.median_us > priced.busy_us:
         ledgers.append({HOST: priced.median_us - priced.busy_us})
     return add_up(ledgers)
+
+
+def _scaled(ledger: Mapping[str, float], change_us: float) -> dict[str, float]:
+    """The ledger with all headings changed in proportion: parts that run warm inside their layer take less than alone."""
+    total_us = sum(ledger.values())
+    return {name: time_us * (1 + change_us / total_us) for name, time_us in ledger.items()}
 
 
 def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:

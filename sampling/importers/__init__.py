@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
+from sampling.importers.reading import as_published
 from sampling.importers.table import ImportRequest, Table
 
 
@@ -21,6 +22,11 @@ from sampling.importers.table import ImportRequest, Table
 class Importer:
     path: str
     read: Callable[[ImportRequest], list[Table]]
+
+    def tables(self, request: ImportRequest) -> list[Table]:
+        """The tables that the user asks for; SamplesError for files that are damaged, whatever the damage."""
+        with as_published(str(request.path or self.path)):
+            return self.read(request)
 
 
 def importers() -> dict[str, Importer]:

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> Iterator[str]:
         ranks_per_node=options.ranks_per_node,
         threads=options.threads,
     )
-    tables = importers()[options.name].read(request)
+    tables = importers()[options.name].tables(request)
     by_hardware: dict[str, list[Table]] = {}
     for table in tables:
         by_hardware.setdefault(table.hardware, []).append(table)

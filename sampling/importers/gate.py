@@ -51,7 +51,7 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
         return f"no time: {time_us} µs"
     try:
         bound_us = physical_bound_us(call, phase, cluster)
-    except ConfigError as error:
+    except (ConfigError, ArithmeticError, ValueError, TypeError) as error:
         return f"no bound to hold it against: {error}"
     if time_us < bound_us:
         return f"faster than the physical bound: {time_us:.3g} µs, at peak {bound_us:.3g} µs"

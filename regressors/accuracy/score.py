@@ -31,7 +31,7 @@ class Score:
     """Errors in percent on `rows` held-out rows; `coverage` is the share of them inside the 90 % interval.
 
     `raw_forest` and `raw_xgboost` are the mean errors of trees on raw time, the common practice; None where they were not
-    fitted. `fit_s` covers choosing, fitting and calibrating; `model_bytes` is the size of what is kept.
+    fitted. `time_us` is the measured time of all of the table's rows, by which it weighs in a mean. `fit_s` covers choosing, fitting and calibrating; `model_bytes` is the size of what is kept.
     """
 
     rows: int
@@ -42,13 +42,16 @@ class Score:
     coverage: float | None
     raw_forest: float | None
     raw_xgboost: float | None
+    time_us: float
     fit_s: float | None = None
     model_bytes: int | None = None
     predict_1_s: float | None = None
     predict_10000_s: float | None = None
 
 
-def _score(candidate: str, log_errors: Floats, coverage: float | None, raw: Mapping[str, Floats]) -> Score:
+def _score(
+    data: TrainingData, candidate: str, log_errors: Floats, coverage: float | None, raw: Mapping[str, Floats]
+) -> Score:
     error = _percent(log_errors)
     raw_forest, raw_xgboost = (float(_percent(raw[name]).mean()) if name in raw else None for name in RAW_TIME)
     return Score(
@@ -60,6 +63,7 @@ def _score(candidate: str, log_errors: Floats, coverage: float | None, raw: Mapp
         coverage=coverage,
         raw_forest=raw_forest,
         raw_xgboost=raw_xgboost,
+        time_us=float(data.time_us.sum()),
     )
 
 
@@ -85,7 +89,9 @@ def cross_validate(data: TrainingData, candidate: str, held_out: HeldOut) -> dic
         "extrapolation": {name: tried.beyond for name, tried in errors.items()},
     }
     return {
-        split: _score(candidate, of[candidate], _coverage(data, held_out.unseen) if split == "shape" else None, of)
+        split: _score(
+            data, candidate, of[candidate], _coverage(data, held_out.unseen) if split == "shape" else None, of
+        )
         for split, of in by_split.items()
         if of and len(of[candidate])
     }
@@ -115,7 +121,7 @@ def score_without(
     coverage = float((np.abs(log_errors) <= predicted.half_width).mean())
     many = [calls[place % len(calls)] for place in range(MANY_PREDICTIONS)] if calls else []
     return replace(
-        _score(fitted.model.candidate, log_errors, coverage, raw),
+        _score(data, fitted.model.candidate, log_errors, coverage, raw),
         fit_s=fit_s,
         model_bytes=model_bytes(fitted),
         predict_1_s=_seconds(fitted, many[:1], cluster),

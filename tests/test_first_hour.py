@@ -1,0 +1,84 @@
+"""The README's daily commands in a fresh copy on another CPU than the shipped rows': each ends well and says whose rows it rests on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sampling.store.profiles import OWN, SHIPPED
+from tests.docs.pages import ROOT, commands
+
+CPU = "Abacus family 1 model 2"
+CPUINFO = "model name : Abacus\ncpu family : 1\nmodel : 2\n"
+SHORTER = {"BUDGET=300": "BUDGET=5"}
+TABLES = ("adamw", "embedding", "gradient_scale")
+"""Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
+QUICKER = {"predict validate": ["--rounds", "1"]}
+OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm-aiconfigurator'"
+STANDS_IN = f"This machine has no fitted rows of its own: those of {SHIPPED} were taken on AMD EPYC"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the repository holds, installed, on a machine whose CPU nobody sampled."""
+    place = tmp_path_factory.mktemp("clone")
+    for name in ("sampling", "regressors", "predict", "configs"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for kind in ("samples", "regressors"):
+        shutil.copytree(ROOT / "data" / kind / SHIPPED, place / "data" / kind / SHIPPED)
+    shutil.copytree(ROOT / "data" / "published", place / "data" / "published", ignore=shutil.ignore_patterns(f"{OWN}*"))
+    for name in ("Makefile", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, place / name)
+    (place / "cpuinfo").write_text(CPUINFO)
+    (place / "sitecustomize.py").write_text(
+        "from pathlib import Path\n\nfrom sampling.hardware import cpu_name\n\n"
+        f"cpu_name.CPUINFO = Path({str(place / 'cpuinfo')!r})\n"
+    )
+    programs = place / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, program in (("python", sys.executable), ("predict", f"{sys.executable} -m predict")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        (programs / name).chmod(0o755)
+    (place / ".venv" / ".ready").touch()
+    return place
+
+
+def run(clone: Path, command: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "STEPTIME_DATA"}
+    environment |= {"PYTHONPATH": str(clone), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}"}
+    words = [SHORTER.get(word, word) for word in shlex.split(command)]
+    words += next((more for start, more in QUICKER.items() if command.startswith(start)), [])
+    done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_daily_commands_work_and_say_whose_rows_they_rest_on(clone: Path) -> None:
+    daily = [
+        command
+        for command in commands(ROOT / "README.md")
+        if command.startswith(("predict ", "make sample", "make train"))
+    ]
+    predicting = [command for command in daily if command.startswith("predict ")]
+    assert len(predicting) >= 5
+    for command in predicting:
+        first = run(clone, command).splitlines()[0]
+        assert first.startswith(OF_OTHER_HARDWARE if "h100" in command else STANDS_IN), command
+    sample, train = (command for command in daily if command.startswith("make"))
+    run(clone, sample)
+    own, shipped = clone / "data" / "samples" / OWN, clone / "data" / "samples" / SHIPPED
+    assert json.loads((own / "manifest.json").read_text())["device"]["name"] == CPU
+    for name in TABLES:
+        shutil.copy(shipped / f"{name}.parquet", own)
+    run(clone, train)
+    answer = json.loads(run(clone, "predict one-batch configs/runs/demo.yml --json"))
+    assert answer["provenance"]["samples"]["provenance"]["device"]["name"] == CPU
+    assert answer["provenance"]["notes"] == []
+    assert answer["sources"]["transferred"] == 0 < answer["sources"]["measured"]

@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT, commands
 CPU = "Abacus family 1 model 2"
 CPUINFO = "model name : Abacus\ncpu family : 1\nmodel : 2\n"
 SHORTER = {"BUDGET=300": "BUDGET=5"}
-TABLES = ("adamw", "embedding", "gradient_scale")
+TABLES = ("gradient_scale", "send_recv")
 """Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
 QUICKER = {"predict validate": ["--rounds", "1"]}
 OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm-aiconfigurator'"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_data, print_json, require_writable, write_json
+from predict.cli.options import add_data, add_overrides, print_json, require_writable, write_json
 from sampling.errors import UserError
 
 
@@ -14,6 +14,7 @@ def add(subcommands: Any) -> None:
     command = subcommands.add_parser("calls", help="write the calls that runs need, for `python -m sampling --calls`")
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="run configs (YAML)")
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
+    add_overrides(command)
     add_data(command)
     command.set_defaults(run=run)
 
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.workload.decompose import requests_of_runs
     from sampling.choosing.calls_file import calls_file_content
 
-    runs = [load(config) for config in options.configs]
+    runs = [load(config, options.overrides) for config in options.configs]
     hardware = sorted({run.cluster.gpu.name for run in runs})
     if len(hardware) > 1:
         raise UserError(

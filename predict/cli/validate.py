@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from predict.cli.options import add_data, add_json, add_overrides, flag, given, log, print_json, require_positive
 from sampling.errors import UserError
+from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
 
+WORDS = (OWN, "samples", "published", "memory")
+"""What may be validated apart from configs."""
 OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
@@ -60,12 +64,23 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    _require_known(options.what)
     what = options.what[0] if options.what in (["samples"], ["published"], ["memory"]) else "runs"
     known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
     if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
         own = ", ".join(map(flag, OWN_OPTIONS[what]))
         raise UserError(f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it")
     VALIDATE[what](options)
+
+
+def _require_known(what: Sequence[str]) -> None:
+    """UserError for a name that is neither one of WORDS nor a config's path."""
+    for name in what:
+        if name in WORDS and len(what) > 1:
+            raise UserError(f"{name}: goes alone; give it in a command of its own")
+        if name not in WORDS and not Path(name).suffix and not Path(name).exists():
+            near = did_you_mean(name, WORDS) or "."
+            raise UserError(f"{name}: is none of {', '.join(WORDS)}, nor the path of a config{near}")
 
 
 def _runs(options: argparse.Namespace) -> None:

@@ -137,11 +137,22 @@ class Draft:
         given, faults = FILES[section](path)
         if given is None:
             for fault in faults:
-                self._blame(section, f"{as_read(section, value, path)}: {fault.problem}")
+                self._blame(
+                    section, f"{as_read(section, value, path)}: {fault.problem}{self._from_here(section, value)}"
+                )
             return None
         self.sources[section] = str(path)
         self.faults.extend(fault.under(section) for fault in faults)
         return given
+
+    def _from_here(self, section: str, value: str) -> str:
+        """How to write a setting's path that leads somewhere from the working directory alone."""
+        if not self.is_set(section) or not Path(value).is_file():
+            return ""
+        right = os.path.relpath(value, self.path.parent)
+        return (
+            f"; paths in {OPTION} count from the config's folder, {self.path.parent}: write {OPTION} {section}={right}"
+        )
 
 
 def read_draft(path: Path, overrides: Sequence[str]) -> Draft:

@@ -15,7 +15,15 @@ from predict.prices.cost_model import CostModel
 from predict.prices.price_list import PriceList
 from predict.prices.profile_error import profile_error, validation_path
 from predict.prices.sampled import WithinSamples
-from predict.prices.whose_rows import ANOTHER_CPU, AnotherCpu, how_to_sample, is_another_cpu, notes_on_rows, this_cpu
+from predict.prices.whose_rows import (
+    ANOTHER_CPU,
+    AnotherCpu,
+    how_to_sample,
+    is_another_cpu,
+    note_on_no_rows,
+    notes_on_rows,
+    this_cpu,
+)
 from predict.run.execution import Execution
 from regressors.bank.artifact import FILE
 from regressors.bank.bank import Bank, open_bank
@@ -85,6 +93,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
         provenance["notes"] = notes_on_rows(cluster, sampled_on)
+    else:
+        provenance["notes"] = [note_on_no_rows(cluster)]
     provenance["slow_down"] = {
         "value": CONTENTION_SLOWDOWN if slowdown is None else slowdown,
         "source": "prior" if slowdown is None else origin,

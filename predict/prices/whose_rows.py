@@ -10,10 +10,11 @@ from typing import Any
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
+from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.cpu_name import cpu_name
 from sampling.store.manifest import read_manifest
-from sampling.store.profiles import OWN, SHIPPED, home_of, profile_in_use, samples_directory
+from sampling.store.profiles import OWN, SHIPPED, home_of, known_profiles, profile_in_use, samples_directory
 
 ANOTHER_CPU = math.log(2)
 """Half-width in log time, at 90 %, added to a step on another CPU than the sampled one: a prior. Vector width, clock and memory
@@ -50,6 +51,14 @@ def notes_on_rows(cluster: Cluster, sampled_on: str) -> list[str]:
     rows = "this machine has no fitted rows of its own: those" if used != cluster.profile else "the rows"
     here = f"not on {this_cpu(cluster)}" if another else "as this machine's CPU is"
     return [f"{rows} of {used} were taken on {sampled_on}, {here}; {how_to_sample(cluster)}"]
+
+
+def note_on_no_rows(cluster: Cluster) -> str:
+    """What a reader has to know where a run's profile has no time models: the profile that may be meant, and how to get rows."""
+    known = known_profiles()
+    near = did_you_mean(cluster.profile, {*known, OWN} - {cluster.profile}) or f" (known: {', '.join(known)});"
+    published = "" if cluster.gpu.kind == "cpu" else ", or bring published rows in with `make import SYSTEM=…`"
+    return f"no samples for profile {cluster.profile!r}{near} {how_to_sample(cluster)}{published}"
 
 
 def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, Any] | None) -> list[str]:

@@ -15,13 +15,15 @@ Provenance = Mapping[str, Any]
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
     """What has to be known before the first figure: rows that are missing or of another device, and terms that were fitted."""
-    lines = [] if analytic else noted(provenance["notes"])
+    lines = noted(provenance["notes"]) if provenance["samples"] is None or not analytic else []
     if analytic:
-        cover = "" if provenance["samples"] is None else " cover this run"
-        lines.append(
-            f"[bold yellow]No samples for profile {run.cluster.profile!r}{cover}: kernels and links of "
-            f"{run.cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(run)})[/]"
+        none = (
+            "" if provenance["samples"] is None else f"No samples for profile {run.cluster.profile!r} cover this run: "
         )
+        priors = (
+            f"{none}kernels and links of {run.cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(run)})"
+        )
+        lines += noted([priors])
     if provenance["calibration"]:
         lines.append(f"[bold yellow]Calibrated to measured runs: {_terms(provenance['calibration'])}[/]")
     return lines

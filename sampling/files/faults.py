@@ -77,10 +77,28 @@ def key_name(key: Any) -> str:
     return key if plain else shown(key)
 
 
+MOST_NAMED = 4
+LEAST_PREFIX = 3
+"""Letters that a word needs before it counts as the beginning of names."""
+
+
+def nearest(name: Any, known: Iterable[str]) -> list[str]:
+    """The known names that a word may stand for, in any case of letters: those it begins, where they are few, else the most similar."""
+    if not isinstance(name, str):
+        return []
+    word = name[:100].lower()
+    by_word = {each.lower(): each for each in known}
+    if word in by_word:
+        return [by_word[word]]
+    begun = sorted(each for each in by_word if len(word) >= LEAST_PREFIX and each.startswith(word))
+    found = begun if 0 < len(begun) <= MOST_NAMED else difflib.get_close_matches(word, list(by_word), n=1)
+    return [by_word[each] for each in found]
+
+
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing if no known name is near."""
-    nearest = difflib.get_close_matches(str(name)[:100], list(known), n=1) if isinstance(name, str) else []
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+    """`; did you mean 'x'?`, or `'x' or 'y'`, or nothing if no known name is near."""
+    found = nearest(name, known)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
 def near_multiples(value: int, factor: int) -> str:

@@ -31,16 +31,19 @@ def detect_hardware() -> str:
     )
 
 
-def most_ranks(hardware: str) -> int:
-    """Number of ranks that this machine can run: one per GPU, or one per core. ConfigError for a GPU that is not there."""
+def most_ranks(hardware: str, *, named_by: str = "--hardware") -> int:
+    """Number of ranks that this machine can run: one per GPU, or one per core.
+
+    ConfigError for a GPU that is not there, which begins with `named_by`, the option or the file and key that names it.
+    """
     if hardware_facts(hardware).kind == "cpu":
         return os.cpu_count() or 1
     import torch
 
     if not torch.cuda.is_available():
         raise ConfigError(
-            f"--hardware: {hardware!r} is a GPU, and torch finds none on this machine; sample on one that has it, with a "
-            "torch build for it, or omit --hardware"
+            f"{named_by}: {hardware!r} is a GPU, and torch finds none on this machine; sample on one that has it, with a "
+            "torch build for it, or omit it to sample this machine's CPU"
         )
     return torch.cuda.device_count()
 

@@ -33,8 +33,9 @@ def find_site(options: argparse.Namespace, world: World | None) -> Site:
     cluster = _read_cluster(options)
     hardware = _hardware(options, cluster)
     on_gpu = hardware_facts(hardware).kind != "cpu"
-    most = most_ranks(hardware)
-    if cluster and not options.hardware and on_gpu and (found := detect_hardware()) != hardware:
+    from_file = cluster and not options.hardware
+    most = most_ranks(hardware, named_by=f"--cluster: {options.cluster}: hardware" if from_file else "--hardware")
+    if from_file and on_gpu and (found := detect_hardware()) != hardware:
         raise ConfigError(
             f"{options.cluster}: hardware: {hardware!r}, and this machine has {found!r}; name that, or insist with "
             f"--hardware {hardware}"

@@ -44,6 +44,13 @@ def home_of(profile: str, data: Path | None = None) -> Path:
     return next((home for home in homes if any((home / kind / profile).is_dir() for kind in kinds)), data)
 
 
+def known_profiles(data: Path | None = None) -> list[str]:
+    """The names of all profiles with samples or time models, the user's own, imported and shipped."""
+    data = data or own_data()
+    folders = [home / kind for home in (data, data / IMPORTED, SHIPPED_DATA) for kind in ("samples", "regressors")]
+    return sorted({path.name for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_dir()})
+
+
 def is_fitted(profile: str, data: Path | None = None) -> bool:
     """Whether the profile has time models."""
     return (home_of(profile, data) / "regressors" / profile).is_dir()

@@ -159,7 +159,10 @@ def test_bad_arguments_are_named(arguments: list[str], fragment: str, capsys: py
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--hardware", "h100-sxm", "--data", str(tmp_path)]) == 2
-    assert "'h100-sxm'" in capsys.readouterr().err
+    assert "--hardware: 'h100-sxm'" in capsys.readouterr().err
+    file = "configs/clusters/one-node-8xh100.yml"
+    assert main(["--cluster", file, "--data", str(tmp_path)]) == 2
+    assert f"--cluster: {file}: hardware: 'h100-sxm'" in capsys.readouterr().err
 
 
 def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def test_text_and_json_and_python_agree(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_without_samples_the_first_line_says_so_and_the_answer_is_analytic(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "one-batch", DEMO, *UNSAMPLED)
-    assert text.splitlines()[0].startswith("No samples for profile 'nowhere': kernels and links")
+    assert text.splitlines()[0].startswith("No samples for profile 'nowhere' (known: ")
     result = json.loads(printed(capsys, "one-batch", DEMO, *UNSAMPLED, "--json"))
     assert result["sources"]["analytic"] == pytest.approx(1)
     assert result["provenance"]["samples"] is None
@@ -91,6 +91,12 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["calls", DEMO, "--output", "/nonexistent/calls.json"], ["--output", "/nonexistent/calls.json"]),
         (["calls", DEMO, "--output", "/"], ["--output", "directory"]),
         (["validate", "none.yml"], ["none.yml"]),
+        (["validate", "this-machin"], ["this-machine, samples, published, memory", "did you mean 'this-machine'"]),
+        (["validate", "this-machine", DEMO], ["this-machine", "goes alone"]),
+        (
+            ["one-batch", DEMO, "--set", "model=configs/models/llama3-8b.json"],
+            ["count from the config's folder", "--set model=../models/llama3-8b.json"],
+        ),
         (["measure", DEMO, "--steps", "0"], ["--steps"]),
         (["validate", "this-machine", "--rounds", "-1"], ["--rounds"]),
     ],
@@ -112,6 +118,20 @@ def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytes
     path.write_text(printed(capsys, "calls", DEMO))
     (requests,) = read_calls_file(path, "CPU core").values()
     assert "dense_layer" in {request.call.NAME for request in requests}
+
+
+def test_a_mistyped_profile_is_told_first_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(capsys, "one-batch", DEMO, "--set", "cluster.profile=this-machne").split())
+    assert text.startswith(
+        "No samples for profile 'this-machne'; did you mean 'this-machine'? sample it with `make sample"
+    )
+    text = " ".join(printed(capsys, "one-batch", DEMO, "--set", "cluster.profile=zzz").split())
+    assert text.startswith("No samples for profile 'zzz' (known: ")
+    assert "epyc-2-cores" in text.partition(")")[0]
+
+
+def test_calls_take_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "calls", DEMO, "--set", "batch.micro=1") != printed(capsys, "calls", DEMO)
 
 
 def test_calls_are_those_of_one_kind_of_hardware(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_more_ranks_than_the_machine_can_run_are_refused(tmp_path: Path, capsys:
 def test_a_cluster_file_of_other_gpus_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(site, "most_ranks", lambda hardware: 8)
+    monkeypatch.setattr(site, "most_ranks", lambda hardware, named_by: 8)
     monkeypatch.setattr(site, "detect_hardware", lambda: "a100-80gb")
     cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
     assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2

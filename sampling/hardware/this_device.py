@@ -11,6 +11,7 @@ from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
+from sampling.files.places import INSTALLED, SHIPPED
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
 from sampling.hardware.cpu_name import cpu_name
 
@@ -80,7 +81,9 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of this checkout, with a + where files differ from it; '' outside a checkout."""
+    """The commit of this clone, with a + where files differ from it; '' for an installation, whatever clone it lies in."""
+    if SHIPPED == INSTALLED:
+        return ""
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from predict import one_batch, one_batch_predict
 from predict.cli import main
+from sampling.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
@@ -98,6 +99,7 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
             ["count from the config's folder", "--set model=../models/llama3-8b.json"],
         ),
         (["measure", DEMO, "--steps", "0"], ["--steps"]),
+        (["one-batch", DEMO, "--data", "nowhere"], ["--data: 'nowhere' is not a folder"]),
         (["validate", "this-machine", "--rounds", "-1"], ["--rounds"]),
     ],
 )
@@ -156,12 +158,14 @@ def test_help_says_how_to_use_it(command: list[str], capsys: pytest.CaptureFixtu
     assert "usage: predict" in capsys.readouterr().out
 
 
-def test_predicting_loads_no_training_library() -> None:
+def test_predicting_loads_no_library_of_an_extra() -> None:
     program = (
         "import sys; from predict.cli import main; main(['one-batch', sys.argv[1], '--json']);"
-        "print([name for name in ('torch', 'sklearn', 'xgboost', 'pandas', 'scipy', 'pyarrow') if name in sys.modules])"
+        "print([name for name in sys.argv[2].split() if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program, DEMO], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, DEMO, " ".join(EXTRAS)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -14,6 +14,7 @@ import yaml
 from regressors.features.digests import hardware_digest
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.places import CONFIGS
+from sampling.hardware import this_device
 from sampling.hardware.cluster import Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
@@ -265,3 +266,8 @@ def test_an_unknown_gpu_is_an_error_that_says_how_to_describe_it(monkeypatch: py
         detect_hardware()
     for word in ("'NVIDIA H300'", "did you mean 'NVIDIA H", "configs/hardware/NAME.yml", "peak_tflops", "--hardware"):
         assert word in str(error.value)
+
+
+def test_rows_of_an_installation_name_no_commit_of_the_clone_it_lies_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_device, "SHIPPED", this_device.INSTALLED)
+    assert this_device.provenance()["commit"] == ""

@@ -1,0 +1,89 @@
+"""Only regular files of bounded size are read, and small texts that would grow without end are refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sampling.errors import LONGEST_LINE, ConfigError
+from sampling.files.documents import parse_yaml, read_json, read_yaml
+from sampling.files.regular import NotReadError, read_bytes, read_unzipped
+from sampling.hardware.cluster_file import read_cluster_file
+
+
+def test_a_named_pipe_a_socket_and_a_device_are_not_read(tmp_path: Path) -> None:
+    pipe, bound = tmp_path / "pipe", tmp_path / "socket"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(bound))
+        for path, kind in ((pipe, "a named pipe"), (bound, "a socket"), (Path("/dev/zero"), "a device")):
+            with pytest.raises(NotReadError, match=f"is {kind}, which is not read"):
+                read_bytes(path)
+
+
+def test_a_file_that_the_system_makes_up_is_not_read() -> None:
+    with pytest.raises(NotReadError, match="more than its stated size"):
+        read_bytes(Path("/proc/self/status"))
+
+
+def test_a_gzip_file_is_unpacked_up_to_a_bound(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(bytes(1_000_000)))
+    assert read_unzipped(path) == bytes(1_000_000)
+    with pytest.raises(NotReadError, match="unpacks to more than"):
+        read_unzipped(path, most_bytes=100_000)
+
+
+BOMBS = {
+    "aliases": "a: &a [x, x]\n"
+    + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefghijklmnopqr", "bcdefghijklmnopqrs", strict=True)),
+    "merges": "a: &a {x: 1}\n"
+    + "".join(f"{b}: &{b} {{<<: [*{a}, *{a}, *{a}]}}\n" for a, b in zip("abcdefghijkl", "bcdefghijklm", strict=True)),
+    "itself": "a: &a [*a]",
+    "brackets": "a: " + "[" * 30_000,
+    "sexagesimal": "a: 1" + ":1" * 60_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_yaml_text_that_would_grow_is_refused(bomb: str) -> None:
+    with pytest.raises(yaml.YAMLError):
+        parse_yaml(BOMBS[bomb])
+
+
+@pytest.mark.parametrize("value", ["!!bool x", '!!int ""', "!!timestamp x", "!!float x"])
+def test_a_value_that_is_not_what_its_tag_says_is_a_fault(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text(f"a: {value}\n")
+    content, faults = read_yaml(path)
+    assert content is None
+    assert "not valid YAML" in faults[0].problem
+
+
+def test_json_of_many_keys_is_read_in_linear_time(tmp_path: Path) -> None:
+    """Counting each key among all of them once took half a minute for these."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({f"k{number}": 1 for number in range(40_000)}))
+    assert len(read_json(path)[0] or {}) == 40_000
+
+
+def test_a_file_of_another_kind_is_not_echoed(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.yml"
+    path.write_text("".join(f"secret_{number}: hidden\n" for number in range(1000)))
+    with pytest.raises(ConfigError, match="none of its 1000 keys is known here") as error:
+        read_cluster_file(path)
+    assert "secret_" not in str(error.value)
+    assert "hidden" not in str(error.value)
+
+
+def test_a_message_is_bounded_printable_text() -> None:
+    message = str(ConfigError("x" * 10**6 + "\n" + "\x1b[31mred\n" * 1000))
+    assert len(message) < 10 * LONGEST_LINE
+    assert message.replace("\n", "").isprintable()
+    assert message.endswith("lines more")

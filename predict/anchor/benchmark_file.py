@@ -291,15 +291,15 @@ def load_memory_benchmark(path: Path) -> MemoryBenchmark:
     return made
 
 
-def as_json(part: Any) -> Any:
+def as_json(value: Any) -> Any:
     """The content of a benchmark's file, or of a part of it; `load_benchmark` reads it again."""
-    if is_dataclass(part):
-        values = {field.name.rstrip("_"): getattr(part, field.name) for field in fields(part)}
+    if is_dataclass(value):
+        values = {field.name.rstrip("_"): getattr(value, field.name) for field in fields(value)}
         known = {name: as_json(value) for name, value in values.items() if value is not None}
-        return {**getattr(part, "HEADER", {}), **known}
-    if isinstance(part, Mapping):
-        return {key: as_json(value) for key, value in part.items()}
-    return part
+        return {**getattr(value, "HEADER", {}), **known}
+    if isinstance(value, Mapping):
+        return {key: as_json(each) for key, each in value.items()}
+    return value
 
 
 def _reduced_to(run: TrainingRun, plan: Plan, batch: Batch, share: ReducedRank | ExpertShare) -> TrainingRun:

@@ -58,7 +58,7 @@ class Scale:
     def times(self, work_us: float) -> Times:
         """The restored time of kernels that are priced at `work_us`.
 
-        Where reduction changed the work, the bounds also contain the measurement plus the difference as priced: the two
+        Where the reduced plan changed the work, the bounds also contain the measurement plus the difference as priced: the two
         ways differ by as much as the prices miss the measurement.
         """
         added_us = self.median * self.kernels_us + work_us - self.kernels_us

@@ -70,7 +70,7 @@ class ChunkCounter:
 
     def __init__(self, run: TrainingRun, profile: MemoryProfile) -> None:
         self._run, self._profile = run, profile
-        self._local, self._groups = RankShare(run=run), groups_of(run)
+        self._rank, self._groups = RankShare(run=run), groups_of(run)
         self._units: dict[Unit, UnitMemory] = {}
 
     def unit(self, unit: Unit) -> UnitMemory:
@@ -102,7 +102,7 @@ class ChunkCounter:
 
     def _count(self, unit: Unit) -> UnitMemory:
         run, profile, groups = self._run, self._profile, self._groups
-        activations = unit_activations(self._local, profile, unit)
+        activations = unit_activations(self._rank, profile, unit)
         state = state_of_unit(run, profile, unit, groups)
         return UnitMemory(
             state=state,

@@ -52,10 +52,9 @@ def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
 def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> ChunkUnits:
     units = [_embedding(run)] if stage.first else []
     recompute = run.plan.recompute
+    again = run.plan.fully_recomputed(len(stage.kinds))
     for place, kind in enumerate(stage.kinds):
-        repeats = recompute
-        if recompute == "full" and run.plan.recompute_method == "block" and place >= run.plan.recompute_layers:
-            repeats = "none"
+        repeats = "none" if recompute == "full" and place >= again else recompute
         units.append(Unit(role="layer", kind=kind, weights=of_kind[kind], recompute=repeats))
     if stage.last:
         units.append(_head(run, shares_embedding=stage.shared_table))

@@ -77,7 +77,7 @@ class ModelSpec:
     parallel_residual: bool = False
     """Attention and MLP both read the layer's input, and their outputs are added to it together."""
     mtp_layers: int = 0
-    """Layers of multi-token prediction after the last; in `mtp_parameters`, not in `parameters`."""
+    """Layers of multi-token prediction after the last; not in `parameters`."""
     latent: LatentAttention | None = None
     """Shape of attention where it is latent: that of the full layers."""
     linear: LinearAttention | None = None
@@ -164,11 +164,6 @@ class ModelSpec:
         return sum(part.parameters(self) for part in parts) + self.norms_a_layer * self.norm_parameters
 
     @property
-    def layer_parameters(self) -> int:
-        """The first layer. Where kinds differ, `layer_parameters_of` tells each."""
-        return self.layer_parameters_of(self.kinds()[0])
-
-    @property
     def embedding_parameters(self) -> int:
         """Token embedding and, without rope, the learnt positions."""
         positions = 0 if self.rope else self.max_positions
@@ -202,10 +197,3 @@ class ModelSpec:
     def mtp_kind(self) -> LayerKind:
         """A layer of multi-token prediction: full attention, and an MLP like the last layer's."""
         return LayerKind(mixer="full", sparse=self.kinds()[-1].sparse)
-
-    @property
-    def mtp_parameters(self) -> int:
-        """All modules of multi-token prediction: each a layer, a projection of hidden state and embedding [hidden, 2 · hidden]
-        with a norm for either, and a norm of its own before the shared head."""
-        module = self.layer_parameters_of(self.mtp_kind) + 2 * self.hidden**2 + 3 * self.norm_parameters
-        return self.mtp_layers * module

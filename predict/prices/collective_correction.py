@@ -21,7 +21,7 @@ SMALLEST, LARGEST = 2**16, 2**27
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkCorrection:
+class CollectiveCorrection:
     """Ratios of a profile's samples over the two tiers, inside a node and between nodes, by size."""
 
     fitted: CostModel

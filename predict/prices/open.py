@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.prices.analytic import SpeedOfLight
-from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.conditions import Conditions, conditions_of
 from predict.prices.contention import CONTENTION_SLOWDOWN, sampled_contention_slowdown
 from predict.prices.cost_model import CostModel
@@ -89,7 +89,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
             fitted, error, origin = AnotherCpu(bank), math.hypot(error or 0.0, ANOTHER_CPU), "transferred"
-        models.insert(0, WithinSamples(fitted, NetworkCorrection(bank)))
+        models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank)))
         slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
         provenance["notes"] = notes_on_rows(cluster, sampled_on)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.cost_model import Asked, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
 from predict.run.execution import ATTENTION_KERNELS
@@ -29,7 +29,7 @@ class WithinSamples:
     """
 
     fitted: CostModel
-    correction: NetworkCorrection
+    correction: CollectiveCorrection
 
     def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
         if cluster.gpu.kind == "cpu":

@@ -72,6 +72,12 @@ class Plan:
     count_loss: int = 0
     """Layers that head and loss count as in the even split (Megatron's account_for_loss: 1; GPT-NeoX's three modules: 3)."""
 
+    def fully_recomputed(self, layers: int) -> int:
+        """How many of a chunk's layers full recomputation runs again, which are its first."""
+        if self.recompute != "full":
+            return 0
+        return min(layers, self.recompute_layers) if self.recompute_method == "block" else layers
+
     @property
     def modules_recomputed(self) -> tuple[str, ...]:
         """The modules whose forward a backward repeats; () if it repeats nothing, or whole layers."""

@@ -63,5 +63,5 @@ def _unevenness(run: TrainingRun) -> float:
     plan = run.plan
     if plan.pp == 1 or plan.schedule == BEST:
         return 0.0
-    held = [sum(len(stage.kinds) for stage in stages) for stages in stages_of_ranks(run)]
-    return max(held) * len(held) / sum(held) - 1
+    layers_of_ranks = [sum(len(stage.kinds) for stage in stages) for stages in stages_of_ranks(run)]
+    return max(layers_of_ranks) * len(layers_of_ranks) / sum(layers_of_ranks) - 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
+from sampling.arithmetic.arrays import smaller
 
 
 def exposed_us(
@@ -29,7 +30,6 @@ def exposed_us(
 
 
 def least(one: Time, other: Time) -> Time:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        least: Time = np.maximum(np.minimum(one, other), 0.0)
-        return least
-    return max(min(one, other), 0.0)
+    """The smaller of the two; 0 where that is negative."""
+    shorter: Time = smaller(one, other)
+    return np.maximum(shorter, 0.0) if isinstance(shorter, np.ndarray) else max(shorter, 0.0)

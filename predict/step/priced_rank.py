@@ -66,8 +66,8 @@ class PricedRank:
         if not self.reduction_share:
             return reduction_us
         hidden_us = reduction_us
-        for part, window_us in self.windows:
-            late_us = reduction_us * part - window_us * self.reduction_share
+        for share, window_us in self.windows:
+            late_us = reduction_us * share - window_us * self.reduction_share
             hidden_us = least(hidden_us, reduction_us - late_us)
         return exposed_us(reduction_us, hidden_us, share=1.0, contention_slowdown=self.contention_slowdown)
 

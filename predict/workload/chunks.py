@@ -88,7 +88,5 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
 
 def _repeated_forward(run: TrainingRun, cache: BlockCache, kinds: tuple[LayerKind, ...]) -> Blocks:
     """The forwards that full recomputation repeats: of all layers, or of the first ones of the chunk."""
-    if run.plan.recompute != "full":
-        return ()
-    chosen = kinds[: run.plan.recompute_layers] if run.plan.recompute_method == "block" else kinds
+    chosen = kinds[: run.plan.fully_recomputed(len(kinds))]
     return tuple(Repeated(block=cache.layer(kind).again, count=chosen.count(kind)) for kind in dict.fromkeys(chosen))

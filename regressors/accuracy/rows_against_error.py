@@ -89,9 +89,11 @@ def measure(tables: Mapping[str, TrainingData], *, jobs: int) -> list[Curves]:
     import joblib
 
     ways: list[str | int] = [CHOSEN, *SEEDS]
-    tasks = [(name, way) for name in tables for way in ways]
+    tasks = [(name, seed_or_chosen) for name in tables for seed_or_chosen in ways]
     parallel = joblib.Parallel(n_jobs=max(1, min(jobs, len(tasks))), return_as="generator")
-    results: Iterator[Any] = parallel(joblib.delayed(curve)(tables[name], way) for name, way in tasks)
+    results: Iterator[Any] = parallel(
+        joblib.delayed(curve)(tables[name], seed_or_chosen) for name, seed_or_chosen in tasks
+    )
     found: dict[tuple[str, str | int], tuple[float, ...]] = {}
     with progress_display("choosing") as progress:
         for count, (task, errors) in enumerate(zip(tasks, results, strict=True), start=1):
@@ -108,16 +110,18 @@ def measure(tables: Mapping[str, TrainingData], *, jobs: int) -> list[Curves]:
     ]
 
 
-def curve(data: TrainingData, way: str | int) -> tuple[float, ...]:
-    """MAPE at each of SIZES up to the size of the table, with rows CHOSEN or drawn with the seed `way`."""
+def curve(data: TrainingData, seed_or_chosen: str | int) -> tuple[float, ...]:
+    """MAPE at each of SIZES up to the size of the table, with rows CHOSEN or drawn with the seed `seed_or_chosen`."""
     order = np.random.default_rng(0).permutation(len(data))
     test_rows = round(TEST_SHARE * len(data))
     test, pool = order[:test_rows], order[test_rows : test_rows + MOST_CANDIDATES]
     sizes = [size for size in SIZES if size <= len(pool)]
-    if way == CHOSEN:
+    if seed_or_chosen == CHOSEN:
         rows = choose_rows(data, pool, sizes[-1])
     else:
-        rows = np.random.default_rng(way if isinstance(way, int) else 0).permutation(order[test_rows:])[: sizes[-1]]
+        rows = np.random.default_rng(seed_or_chosen if isinstance(seed_or_chosen, int) else 0).permutation(
+            order[test_rows:]
+        )[: sizes[-1]]
     return tuple(_mape(data, rows[:size], test) for size in sizes)
 
 

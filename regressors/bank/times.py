@@ -20,7 +20,3 @@ class Times:
     low_us: float
     high_us: float
     source: Source
-
-    @property
-    def in_domain(self) -> bool:
-        return self.source == "measured"

@@ -86,17 +86,17 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.recompute = recompute
-        begins, ends = first == 0, last == spec.layers
+        has_embedding, has_head = first == 0, last == spec.layers
         # A seed a part, so that every stage of every plan starts from the weights that the whole model starts from.
         torch.manual_seed(seed)
-        self.embedding = nn.Embedding(spec.vocab, spec.hidden) if begins else None
-        self.positions = nn.Embedding(spec.max_positions, spec.hidden) if begins and not spec.rope else None
+        self.embedding = nn.Embedding(spec.vocab, spec.hidden) if has_embedding else None
+        self.positions = nn.Embedding(spec.max_positions, spec.hidden) if has_embedding and not spec.rope else None
         self.apply(initialise)
         self.layers = nn.ModuleList(seeded_block(spec, seed + 1 + index) for index in range(first, last))
         torch.manual_seed(seed + 1 + spec.layers)
-        self.norm = make_norm(spec) if ends else None
-        self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if ends else None
-        self.tied = spec.tied and begins and ends
+        self.norm = make_norm(spec) if has_head else None
+        self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if has_head else None
+        self.tied = spec.tied and has_embedding and has_head
         self.tie()
         self.to(dtype)
         # Constants, and not buffers: DistributedDataParallel would broadcast buffers at every forward.

@@ -21,7 +21,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
         "version": VERSION,
         "run": memory.run.name,
         "schedule": memory.run.plan.schedule,
-        "profile": memory.memory_profile.name,
+        "memory_profile": memory.memory_profile.name,
         "ranks": [rank_json(rank) for rank in memory.ranks],
         "worst_rank": memory.worst.rank,
         "layers": [

@@ -54,7 +54,10 @@ class _Listing:
         self.budget = budget
         self.most_ahead = [1 + round(ahead * (ranks - 1 - rank)) for rank in range(ranks)]
         self.cost = (times.forward, times.backward_input, times.backward_weight)
-        self.ends: tuple[list[list[float]], list[list[float]]] = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
+        self.finish_times: tuple[list[list[float]], list[list[float]]] = (
+            [[] for _ in range(ranks)],
+            [[] for _ in range(ranks)],
+        )
         self.weights = [0] * ranks
         self.free: list[float] = [0] * ranks
         self.kinds: list[list[int]] = [[] for _ in range(ranks)]
@@ -75,7 +78,7 @@ class _Listing:
             if kind == W:
                 self.weights[rank] += 1
             else:
-                self.ends[kind][rank].append(self.free[rank])
+                self.finish_times[kind][rank].append(self.free[rank])
             self.kinds[rank].append(kind)
             for changed in range(max(0, rank - 1), min(self.last, rank + 1) + 1):
                 coming[changed] = self._next(changed)
@@ -91,27 +94,27 @@ class _Listing:
         if forward <= free:
             return free, F
         start, kind = min((backward, B), (forward, F))
-        if self.weights[rank] < len(self.ends[B][rank]):
+        if self.weights[rank] < len(self.finish_times[B][rank]):
             sticks_out = free + self.cost[W][rank] - start
             if sticks_out <= self.delay * self.cost[W][rank]:
                 return free, W
         return start, kind
 
     def _backward(self, rank: int) -> float:
-        done = len(self.ends[B][rank])
+        done = len(self.finish_times[B][rank])
         if rank == self.last:
-            ends, delay = self.ends[F][rank], 0.0
+            finish, delay = self.finish_times[F][rank], 0.0
         else:
-            ends, delay = self.ends[B][rank + 1], self.times.p2p[rank]
-        return ends[done] + delay if done < len(ends) else math.inf
+            finish, delay = self.finish_times[B][rank + 1], self.times.p2p[rank]
+        return finish[done] + delay if done < len(finish) else math.inf
 
     def _forward(self, rank: int) -> float:
-        done, backwards = len(self.ends[F][rank]), len(self.ends[B][rank])
+        done, backwards = len(self.finish_times[F][rank]), len(self.finish_times[B][rank])
         if done == self.microbatches or done - backwards >= self.most_ahead[rank]:
             return math.inf
         if self.budget.over(done, backwards, self.weights[rank]) > 0:
             return math.inf
         if rank == 0:
             return 0.0
-        ends = self.ends[F][rank - 1]
-        return ends[done] + self.times.p2p[rank - 1] if done < len(ends) else math.inf
+        finish = self.finish_times[F][rank - 1]
+        return finish[done] + self.times.p2p[rank - 1] if done < len(finish) else math.inf

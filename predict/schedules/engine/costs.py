@@ -58,12 +58,6 @@ class TickTimes:
     p2p: tuple[int, ...]
     """Indexed by s, the edge between stages s and s + 1."""
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all stages, and all edges, take equally long."""
-        tables = (self.forward, self.backward_input, self.backward_weight, self.p2p)
-        return all(len(set(table)) <= 1 for table in tables)
-
     def evened(self) -> TickTimes:
         """The same with each kind's mean time for all stages."""
         return replace(

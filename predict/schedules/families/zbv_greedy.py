@@ -104,9 +104,9 @@ class _Fill:
         cost = (times.forward, times.backward_input, times.backward_weight)
         self.leg_cost = [[cost[CODE[kind]][2 * rank + chunk] for rank in range(ranks)] for kind, chunk in LEGS]
         self.weight_cost = cost[W]
-        self.ends: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in LEGS]
+        self.finish_times: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in LEGS]
         self.free = [0] * ranks
-        self.held = [0] * ranks
+        self.live_activations = [0] * ranks
         self.bubble = [0] * ranks
         self.worst_bubble = 0
         most = max(allowed) if allowed else 0
@@ -115,7 +115,7 @@ class _Fill:
         self.made: list[list[tuple[int, int, int, int]]] = [[] for _ in range(ranks)]
 
     def done(self, leg: int, rank: int) -> int:
-        return len(self.ends[leg][rank])
+        return len(self.finish_times[leg][rank])
 
     def has_input(self, leg: int, rank: int) -> bool:
         """Whether the rank before on this leg has run it for the next microbatch."""
@@ -131,27 +131,27 @@ class _Fill:
                 return None
             # Backward legs pass the stages the other way.
             edge = rank - 1 if leg == DOWN else 2 * self.last - rank + 1
-            return self.ends[leg][rank - 1][self.done(leg, rank)] + self.times.p2p[edge]
+            return self.finish_times[leg][rank - 1][self.done(leg, rank)] + self.times.p2p[edge]
         if rank == self.last:
             return None
         edge = 2 * self.last - rank if leg == UP else rank
-        return self.ends[leg][rank + 1][self.done(leg, rank)] + self.times.p2p[edge]
+        return self.finish_times[leg][rank + 1][self.done(leg, rank)] + self.times.p2p[edge]
 
     def run(self, leg: int, rank: int) -> None:
         kind, chunk = LEGS[leg]
         if kind == "F":
             self.make_room(rank)
-            self.held[rank] += 1
+            self.live_activations[rank] += 1
         start = self.free[rank]
         arrival = self.arrival(leg, rank)
         if arrival is not None and arrival > start:
-            if self.ends[DOWN][rank]:
+            if self.finish_times[DOWN][rank]:
                 self.bubble[rank] += arrival - start
                 self.worst_bubble = max(self.worst_bubble, self.bubble[rank])
             start = arrival
         microbatch = self.done(leg, rank)
         self.free[rank] = start + self.leg_cost[leg][rank]
-        self.ends[leg][rank].append(self.free[rank])
+        self.finish_times[leg][rank].append(self.free[rank])
         self.made[rank].append((CODE[kind], microbatch, chunk, 0))
         if kind == "B":
             self.pending[rank].append((microbatch, chunk))
@@ -161,11 +161,11 @@ class _Fill:
             raise _DeadEndError
         microbatch, chunk = self.pending[rank].popleft()
         self.free[rank] += self.weight_cost[2 * rank + chunk]
-        self.held[rank] -= 1
+        self.live_activations[rank] -= 1
         self.made[rank].append((W, microbatch, chunk, 0))
 
     def make_room(self, rank: int) -> None:
-        while self.held[rank] >= self.limit:
+        while self.live_activations[rank] >= self.limit:
             self.run_weight(rank)
 
     def fill_gap(self, leg: int, rank: int, choices: _Choices) -> None:
@@ -189,7 +189,7 @@ class _Fill:
             arrival = self.arrival(UP, rank)
             assert arrival is not None
             while (
-                self.held[rank] + 2 * (rank + 1) <= self.limit
+                self.live_activations[rank] + 2 * (rank + 1) <= self.limit
                 and self.free[rank] + self.leg_cost[DOWN][rank] <= arrival
                 and self.done(DOWN, rank) < self.microbatches
             ):

@@ -65,12 +65,12 @@ def layer_call(run: TrainingRun) -> DenseLayer:
 
 
 def embedding_call(run: TrainingRun) -> Embedding:
-    return Embedding(**{**common_fields(run), "dtype": _dtype_of_ends(run)}, vocab=_vocabulary(run))
+    return Embedding(**{**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}, vocab=_vocabulary(run))
 
 
 def head_call(run: TrainingRun) -> OutputHead:
     """Final norm, output projection and loss."""
-    fields = {**common_fields(run), "dtype": _dtype_of_ends(run)}
+    fields = {**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}
     return OutputHead(**fields, vocab=_vocabulary(run), norm=run.model.norm)
 
 
@@ -123,7 +123,7 @@ def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
     )
 
 
-def _dtype_of_ends(run: TrainingRun) -> str:
+def _dtype_of_embedding_and_head(run: TrainingRun) -> str:
     """Embedding and head stay in 16 or 32 bits where only the layers' products are in the run's precision."""
     return run.precision if run.execution.whole_layers else WIDER.get(run.precision, run.precision)
 

@@ -19,17 +19,17 @@ TRIAL_SIZE = 16
 """Rows and columns of the product that tests whether a kernel runs here."""
 
 
-def _by_functional(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    return functional.grouped_mm(x, weight.transpose(-2, -1), offs=ends)
+def _by_functional(x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    return functional.grouped_mm(x, weight.transpose(-2, -1), offs=offsets)
 
 
-def _by_predecessor(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    return torch._grouped_mm(x, weight.transpose(-2, -1), offs=ends)
+def _by_predecessor(x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    return torch._grouped_mm(x, weight.transpose(-2, -1), offs=offsets)
 
 
-def by_loop(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """The groups' products one after the other; reading `ends` waits for the device."""
-    bounds = pairwise([0, *ends.tolist()])
+def by_loop(x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """The groups' products one after the other; reading `offsets` waits for the device."""
+    bounds = pairwise([0, *offsets.tolist()])
     return torch.cat([x[start:end] @ own.T for (start, end), own in zip(bounds, weight, strict=True)])
 
 
@@ -50,7 +50,7 @@ def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool
     x = torch.randn(2 * TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype, requires_grad=True)
     weight = torch.randn(2, TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype, requires_grad=True)
     try:
-        output = way(x, weight, row_ends((TRIAL_SIZE, TRIAL_SIZE), device))
+        output = way(x, weight, row_offsets((TRIAL_SIZE, TRIAL_SIZE), device))
         torch.autograd.backward(output, torch.randn_like(output))
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
@@ -62,5 +62,5 @@ def describe(way: GroupedProduct) -> str:
     return "grouped products run one by one: torch has no grouped kernel for them here" if way is by_loop else ""
 
 
-def row_ends(rows: Sequence[int], device: torch.device) -> torch.Tensor:
+def row_offsets(rows: Sequence[int], device: torch.device) -> torch.Tensor:
     return torch.tensor(list(accumulate(rows)), dtype=torch.int32, device=device)

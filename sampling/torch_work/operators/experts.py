@@ -8,7 +8,7 @@ from torch.nn import functional
 from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.torch_work.build import builds
-from sampling.torch_work.kernels.grouped_product import describe, grouped_product, row_ends
+from sampling.torch_work.kernels.grouped_product import describe, grouped_product, row_offsets
 from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_workload, leaf, refuse_named_kernel
 
@@ -16,12 +16,12 @@ from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_worklo
 @builds(GroupedGemm)
 def grouped_gemm(call: GroupedGemm, device: torch.device) -> AutogradWorkload:
     refuse_named_kernel(call.NAME, call.kernel)
-    ends = row_ends(rows_of_groups(call.rows, call.groups, call.distribution), device)
+    offsets = row_offsets(rows_of_groups(call.rows, call.groups, call.distribution), device)
     product = grouped_product(device, call.dtype, call.n, call.k)
     return autograd_workload(
         device,
         call.dtype,
-        lambda x, weight: product(x, weight, ends),
+        lambda x, weight: product(x, weight, offsets),
         inputs=[(call.rows, call.k)],
         weights=[(call.groups, call.n, call.k)],
         note=describe(product),
@@ -31,19 +31,19 @@ def grouped_gemm(call: GroupedGemm, device: torch.device) -> AutogradWorkload:
 @builds(ExpertMLP)
 def expert_mlp(call: ExpertMLP, device: torch.device) -> AutogradWorkload:
     refuse_named_kernel(call.NAME, call.kernel)
-    ends = row_ends(rows_of_groups(call.rows, call.groups, call.distribution), device)
+    offsets = row_offsets(rows_of_groups(call.rows, call.groups, call.distribution), device)
 
     def copy() -> Copy:
         experts = Experts(call.groups, call.hidden, call.width, gated=call.gated, dtype=call.dtype, device=device)
         x = leaf(device, call.dtype, call.rows, call.hidden)
-        return Copy(forward=lambda: experts(x, ends), inputs=[x], weights=list(experts.parameters()))
+        return Copy(forward=lambda: experts(x, offsets), inputs=[x], weights=list(experts.parameters()))
 
     note = describe(grouped_product(device, call.dtype, call.width, call.hidden))
     return AutogradWorkload(copy, context=products_in(call.dtype), note=note)
 
 
 class Experts(torch.nn.Module):
-    """MLPs over the rows of x [rows, hidden], sorted by expert; `ends` [groups] says where each expert's rows end."""
+    """MLPs over the rows of x [rows, hidden], sorted by expert; `offsets` [groups] says where each expert's rows end."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Experts(torch.nn.Module):
         self.down = random_parameter(device, dtype, groups, hidden, width)
         self.product = grouped_product(device, dtype, width, hidden, traced=traced)
 
-    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        wide = self.product(x, self.up, ends)
+    def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        wide = self.product(x, self.up, offsets)
         if self.gated:
             gate, up = wide.chunk(2, dim=-1)
-            return self.product(functional.silu(gate) * up, self.down, ends)
-        return self.product(functional.gelu(wide), self.down, ends)
+            return self.product(functional.silu(gate) * up, self.down, offsets)
+        return self.product(functional.gelu(wide), self.down, offsets)
 
 
 def random_parameter(device: torch.device, dtype: str, *shape: int) -> torch.nn.Parameter:

@@ -58,7 +58,7 @@ def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) ->
 
 
 def test_saved_bytes_are_the_closed_forms_of_plain_torch(dense_benchmark: MemoryBenchmark) -> None:
-    """facts/activations-exact.md: norms T(8H + 4), attention T[eH + e(2Ad + 2Gd) + 4A] with its rotary table, eager SwiGLU
+    """Norms T(8H + 4), attention T[eH + e(2Ad + 2Gd) + 4A] with its rotary table, eager SwiGLU
     Te(H + 4F), head T(eH + 4V + 8) + 4, embedding 8T; e is 4 bytes."""
     tokens, hidden, seq_len = 2 * 32, LLAMA.hidden, 32
     norm = tokens * (8 * hidden + 4)

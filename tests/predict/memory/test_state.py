@@ -75,7 +75,6 @@ def test_a_tied_table_counts_once_on_one_rank_and_twice_at_the_ends_of_a_pipelin
 
 
 def test_tensor_parallelism_divides_static_memory() -> None:
-    """A peer shows 52.6 B parameters per rank for 405B on tp 8 · pp 8."""
     run = made("llama3.1-405b", **LARGE_VOCABULARY)
     assert on_rank(run) == pytest.approx(6.6e9, rel=0.01)
     state = MemoryModel(run).baseline(0).state
@@ -92,7 +91,6 @@ def test_whole_replica_of_405b_is_the_model() -> None:
 
 
 def test_fsdp_shards_all_of_the_state() -> None:
-    """A peer shows 400 GiB per GPU for 70B on 64 GPUs: the optimizer alone was sharded."""
     run = made("llama3-70b", plan__dp=64, plan__zero=3, execution__framework="torchtitan", batch__global=64)
     (rank,) = memory_of(run).ranks
     state = rank.parameters + rank.gradients + rank.optimizer

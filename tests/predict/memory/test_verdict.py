@@ -44,7 +44,7 @@ def test_verdicts(point: float, upper: float, verdict: str) -> None:
 
 
 def test_what_does_not_fit_is_never_told_to_fit() -> None:
-    """A peer says that 582 GB fit on a GPU of 288 GB: a whole 70B model on one of them."""
+    """A whole 70B model on one GPU of 288 GB."""
     memory = memory_of(made("llama3-70b", cluster__hardware="mi355x"))
     assert memory.point_bytes > 582e9
     assert memory.capacity_bytes <= 288 * GIB
@@ -54,7 +54,6 @@ def test_what_does_not_fit_is_never_told_to_fit() -> None:
 
 @pytest.mark.parametrize(("hardware", "gib"), [("h100-sxm", 80), ("b200", 180), ("mi300x", 192), ("a100-40gb", 40)])
 def test_capacity_is_the_devices_own(hardware: str, gib: float) -> None:
-    """A peer has 80 GB configured for a GPU of 180."""
     memory = memory_of(made("llama3-8b", cluster__hardware=hardware))
     assert 0.99 * gib * GIB < memory.capacity_bytes < gib * GIB
 
@@ -86,7 +85,7 @@ def test_the_upper_bound_grows_with_the_margin() -> None:
 
 
 def test_accumulation_steps_count_the_size_of_a_microbatch() -> None:
-    """A peer takes GBS / DP for the accumulation steps: with large microbatches a short pipeline holds fewer of them."""
+    """They are not GBS / DP: with large microbatches a short pipeline holds fewer of them."""
     many, few = (
         made("llama3-8b", plan__pp=8, batch__global=16),
         made("llama3-8b", plan__pp=8, batch__global=16, batch__micro=8),

@@ -86,10 +86,10 @@ def test_parameters_are_those_that_transformers_counts(config: dict[str, Any]) -
 @pytest.mark.parametrize("config", TINY, ids=[f"{n}-{config['model_type']}" for n, config in enumerate(TINY)])
 def test_the_parts_add_up_and_a_layer_more_adds_a_layer(config: dict[str, Any]) -> None:
     spec = ModelSpec.from_hf_config(config)
-    layers = spec.layers * spec.layer_parameters
+    layer = spec.layer_parameters_of(spec.kinds()[0])
     ends = spec.embedding_parameters + spec.final_norm_parameters + spec.head_parameters
-    assert spec.parameters == layers + ends
-    assert replace(spec, layers=spec.layers + 1).parameters == spec.parameters + spec.layer_parameters
+    assert spec.parameters == spec.layers * layer + ends
+    assert replace(spec, layers=spec.layers + 1).parameters == spec.parameters + layer
 
 
 def test_a_tied_head_costs_no_matrix() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from predict.prices.collective_correction import NetworkCorrection
+from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.collective_priors import collective_us
 from predict.prices.sampled import WithinSamples
 from regressors.bank.times import Source, Times
@@ -39,7 +39,7 @@ class SampledInside:
 
 def answered(call: Collective) -> Times | None:
     fitted = SampledInside()
-    return WithinSamples(fitted, NetworkCorrection(fitted)).times([(call, "forward")], CLUSTER)[0]
+    return WithinSamples(fitted, CollectiveCorrection(fitted)).times([(call, "forward")], CLUSTER)[0]
 
 
 def test_a_sampled_group_is_answered_by_its_samples_at_any_size() -> None:
@@ -62,7 +62,7 @@ def test_another_group_on_the_tier_is_as_much_slower(call: Collective) -> None:
 
 def test_another_kind_of_collective_takes_the_ratio_of_all() -> None:
     call = AllGather(size_bytes=2**24, ranks=8, ranks_per_node=8)
-    corrected = NetworkCorrection(SampledInside()).time(call, CLUSTER)
+    corrected = CollectiveCorrection(SampledInside()).time(call, CLUSTER)
     assert corrected is not None
     assert corrected.median_us == pytest.approx(SLOWER * collective_us(call, CLUSTER))
 

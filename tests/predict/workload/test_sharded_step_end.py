@@ -93,7 +93,9 @@ def test_multi_token_prediction_is_held_by_the_last_stage() -> None:
         [_updated(rank) for rank in ranks(_made(replace(model, mtp_layers=layers), 0, {"pp": 2}))] for layers in (0, 1)
     )
     assert last[0] == first[0]
-    assert last[1] - first[1] == model.mtp_parameters
+    # a layer, a projection of hidden state and embedding with a norm for either, a norm before the shared head
+    module = model.layer_parameters_of(model.mtp_kind) + 2 * model.hidden**2 + 3 * model.hidden
+    assert last[1] - first[1] == module
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])

@@ -13,7 +13,7 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.torch_work.cells.moe_layer import Mixture, make_moe_layer
-from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product, row_ends
+from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product, row_offsets
 from sampling.torch_work.operators.experts import Experts
 from sampling.torch_work.operators.routing import assignment, permute, route, unpermute
 from tests.sampling.cells.layer_shapes import MOE_LAYER
@@ -56,10 +56,10 @@ def test_grouped_products_are_those_of_a_loop(dtype: torch.dtype, name: str) -> 
     torch.manual_seed(0)
     x = torch.randn(12, 16, dtype=dtype, requires_grad=True)
     weight = torch.randn(3, 8, 16, dtype=dtype, requires_grad=True)
-    ends, gradient = row_ends((7, 0, 5), CPU), torch.randn(12, 8, dtype=dtype)
+    offsets, gradient = row_offsets((7, 0, 5), CPU), torch.randn(12, 8, dtype=dtype)
     found = []
     for way in (grouped_product(CPU, name, 8, 16), by_loop):
-        output = way(x, weight, ends)
+        output = way(x, weight, offsets)
         found.append((output, *torch.autograd.grad(output, (x, weight), gradient)))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
@@ -109,7 +109,7 @@ def test_a_mixture_layers_weight_shapes_are_those_of_the_module_it_builds() -> N
 
 def test_ungated_experts_have_one_matrix_up() -> None:
     experts = Experts(2, 8, 16, gated=False, dtype="fp32", device=CPU)
-    assert experts(torch.randn(6, 8), row_ends((4, 2), CPU)).shape == (6, 8)
+    assert experts(torch.randn(6, 8), row_offsets((4, 2), CPU)).shape == (6, 8)
     assert experts.up.shape == (2, 16, 8)
 
 

@@ -224,3 +224,14 @@ def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)
     assert (benchmark.reduced_plan.tp, benchmark.reduced_plan.pp, benchmark.world_size) == (2, 1, 2)
     assert "backward" in benchmark.times_us["full_dense"]
+
+
+@pytest.mark.usefixtures("on_another_cpu")
+def test_layers_timed_on_another_cpu_are_not_measured_here(
+    timed: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["one-batch", timed[0], "--benchmark", timed[1], "--set", "cluster.profile=this-machine"]
+    result = json.loads(printed(capsys, *arguments, "--json"))
+    assert result["sources"]["measured"] == 0 < result["sources"]["transferred"]
+    assert any(note.startswith("the benchmark's layers were timed on") for note in result["provenance"]["notes"])
+    assert main([*arguments, "--require-measured"]) == 3

@@ -5,13 +5,11 @@ A class registers itself with `@register`; every file in FOLDERS is imported, so
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from functools import cache
 from typing import Any, TypeVar
 
+from sampling.additions import add, modules_of
 from sampling.call import Call
 from sampling.errors import SamplesError
 from sampling.files.faults import did_you_mean
@@ -24,26 +22,15 @@ _REGISTERED: dict[str, type[Call]] = {}
 
 def register(cls: CallType) -> CallType:
     """Class decorator: make a call known by its NAME to the store, the sampler and the regressors."""
-    if cls.NAME in _REGISTERED:
-        raise ValueError(
-            f"two calls are named {cls.NAME!r}: {_REGISTERED[cls.NAME].__qualname__} and {cls.__qualname__}"
-        )
-    _REGISTERED[cls.NAME] = cls
+    add(_REGISTERED, cls.NAME, cls, "calls")
     return cls
 
 
 def registry() -> Mapping[str, type[Call]]:
     """Every registered call by its name."""
-    import_all(*FOLDERS)
+    for folder in FOLDERS:
+        modules_of(folder)
     return _REGISTERED
-
-
-@cache
-def import_all(*packages: str) -> None:
-    """Import every module in the packages."""
-    for package in packages:
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            importlib.import_module(f"{package}.{module.name}")
 
 
 def make_call(name: str, values: Mapping[str, Any]) -> Call:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache, lru_cache
 from pathlib import Path
 
-from predict.schedules import families
 from predict.schedules.building.schedule import REGISTRY, Schedule
 from predict.schedules.engine.costs import ChunkTimes, TickTimes, in_ticks
 from predict.schedules.engine.order import CODE, KIND, Order, Placement
 from predict.schedules.files.order_files import is_order_file, read_order
+from sampling.additions import modules_of
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.files.faults import did_you_mean
 
@@ -127,6 +125,5 @@ def of_order(name: str, order: Order) -> Schedule:
 @cache
 def _loaded() -> dict[str, Schedule]:
     """Every schedule, with the modules that register them imported."""
-    for module in pkgutil.iter_modules(families.__path__):
-        importlib.import_module(f"{families.__name__}.{module.name}")
+    modules_of("predict.schedules.families")
     return REGISTRY

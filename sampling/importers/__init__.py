@@ -9,12 +9,11 @@ An importer is a module of this folder with
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 
 from sampling.importers.reading import as_published
+from sampling.additions import add, modules_of
 from sampling.importers.table import ImportRequest, Table
 
 
@@ -31,9 +30,8 @@ class Importer:
 
 def importers() -> dict[str, Importer]:
     """Every importer by its name."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return {
-        module.SOURCE: Importer(path=module.PATH, read=module.read)
-        for module in sorted(modules, key=lambda module: getattr(module, "SOURCE", ""))
-        if hasattr(module, "SOURCE")
-    }
+    found: dict[str, Importer] = {}
+    for module in modules_of(__name__):
+        if hasattr(module, "SOURCE"):
+            add(found, module.SOURCE, Importer(path=module.PATH, read=module.read), "importers")
+    return dict(sorted(found.items()))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from sampling.additions import add
 from sampling.call import Call
 from sampling.errors import SkippedError
 from sampling.torch_work.workload_protocols import Workload
@@ -21,7 +22,7 @@ def builds(kind: type[Kind]) -> Callable[[Builder[Kind]], Builder[Kind]]:
     """Decorator: the function makes the workload of calls of this class, and of its subclasses without a builder."""
 
     def register(builder: Builder[Kind]) -> Builder[Kind]:
-        _BUILDERS[kind] = builder
+        add(_BUILDERS, kind, builder, "builders")
         return builder
 
     return register

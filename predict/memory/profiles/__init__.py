@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
 
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.run import frameworks
 from predict.run.training_run import TrainingRun
+from sampling.additions import add, modules_of
 from sampling.errors import ConfigError
 
 
 @cache
 def memory_profiles() -> Mapping[str, MemoryProfile]:
     """Every profile by its name, in the order of the names."""
-    modules = (import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    found: list[MemoryProfile] = [module.PROFILE for module in modules if hasattr(module, "PROFILE")]
-    return {profile.name: profile for profile in sorted(found, key=lambda profile: profile.name)}
+    profiles: dict[str, MemoryProfile] = {}
+    for module in modules_of(__name__):
+        if hasattr(module, "PROFILE"):
+            add(profiles, module.PROFILE.name, module.PROFILE, "memory profiles")
+    return dict(sorted(profiles.items()))
 
 
 def memory_profile_of(run: TrainingRun) -> MemoryProfile:

@@ -7,18 +7,17 @@ a vision-language model the text decoder is read (`text_config`), and its vision
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 
 from predict.model.families.family import Family
+from sampling.additions import add, modules_of
 
 
 def _found() -> dict[str, Family]:
     families: dict[str, Family] = {}
-    for found in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{found.name}")
-        families |= getattr(module, "FAMILIES", {})
+    for module in modules_of(__name__):
+        for model_type, family in getattr(module, "FAMILIES", {}).items():
+            add(families, model_type, family, "model families")
     return families
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from predict.prices.kernels.formulas import FORMULAS
 from predict.prices.kernels.memory_bound import memory_bound_us
+from sampling.additions import modules_of
 from sampling.arithmetic.bandwidth import UNKNOWN
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
-from sampling.catalogue import import_all
 from sampling.hardware.cluster import Gpu
 
 MEASURED_ARCHITECTURES = ("ampere", "hopper", "blackwell")
@@ -34,6 +34,6 @@ def operator_us(call: Operator, phase: Phase, gpu: Gpu) -> tuple[float, float]:
         total_us = sum(count * us for count, (us, _) in own)
         weighted = sum(count * us * width for count, (us, width) in own)
         return total_us, weighted / total_us if total_us else UNKNOWN
-    import_all(__name__)
+    modules_of(__name__)
     median_us, width = FORMULAS.get(type(call), memory_bound_us)(call, phase, gpu)
     return median_us, width if gpu.architecture in MEASURED_ARCHITECTURES else width + UNMEASURED_WIDTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sampling.additions import add
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
@@ -19,7 +20,7 @@ def formula_of(kind: type[Kind]) -> Callable[[Formula[Kind]], Formula[Kind]]:
     """Decorator: the function prices operators of this class."""
 
     def register(formula: Formula[Kind]) -> Formula[Kind]:
-        FORMULAS[kind] = formula
+        add(FORMULAS, kind, formula, "formulas")
         return formula
 
     return register

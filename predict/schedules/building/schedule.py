@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from predict.schedules.engine.costs import TickTimes
 from predict.schedules.engine.order import Order, Placement, Rows
+from sampling.additions import add
 
 Supports = Callable[[int, int, int], str | None]
 Builder = Callable[[int, int, int], Sequence[Rows]]
@@ -79,7 +80,9 @@ def schedule(
     """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
 
     def register(actions: Builder) -> Builder:
-        _add(
+        add(
+            REGISTRY,
+            name,
             Schedule(
                 name=name,
                 citation=citation,
@@ -87,7 +90,8 @@ def schedule(
                 supports=supports,
                 placement=placement,
                 actions=actions,
-            )
+            ),
+            "schedules",
         )
         return actions
 
@@ -105,7 +109,9 @@ def solved(
     """Decorator: register the function that solves for the actions of each rank, B and W apart, as the schedule `name`."""
 
     def register(solver: Solver) -> Solver:
-        _add(
+        add(
+            REGISTRY,
+            name,
             Schedule(
                 name=name,
                 citation=citation,
@@ -114,17 +120,12 @@ def solved(
                 placement=placement,
                 solver=solver,
                 released_by_b=released_by_b,
-            )
+            ),
+            "schedules",
         )
         return solver
 
     return register
-
-
-def _add(made: Schedule) -> None:
-    if made.name in REGISTRY:
-        raise ValueError(f"two schedules are named {made.name!r}: {REGISTRY[made.name]} and {made}")
-    REGISTRY[made.name] = made
 
 
 def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:

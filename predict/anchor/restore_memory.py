@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.anchor.benchmark_file import MemoryBenchmark
+from predict.anchor.memory_benchmark_file import MemoryBenchmark
 from predict.memory.estimate import MemoryEstimate, MemoryModel, Verdict, memory_of, verdict_of
 from predict.run.training_run import TrainingRun
 

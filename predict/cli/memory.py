@@ -139,7 +139,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
-    from predict.anchor.benchmark_file import as_json, load_memory_benchmark
+    from predict.anchor.benchmark_file import as_json
+    from predict.anchor.memory_benchmark_file import load_memory_benchmark
     from predict.anchor.restore_memory import restore_memory
     from predict.measure.benchmark.memory_benchmark import run_memory_benchmark
 

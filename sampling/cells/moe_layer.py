@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sampling.arithmetic.composite import Composite, composite_features
 from sampling.arithmetic.expert_rows import rows_of_groups
@@ -17,6 +17,9 @@ from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.routing import Permute, Router, Unpermute
+
+SHARED = ("dtype", "batch", "seq_len", "hidden", "heads", "kv_heads", "head_dim", "gated", "norm", "rope", "qkv_bias")
+"""Fields that the layer has in common with `DenseLayer`."""
 
 
 @register
@@ -49,6 +52,20 @@ class MoELayer(Composite):
     compiled: bool = False
     """Whether the layer runs under torch.compile, which fuses the operators between its products."""
 
+    @classmethod
+    def like(
+        cls, layer: DenseLayer, *, inter: int, experts: int, topk: int, distribution: str, shared_inter: int
+    ) -> MoELayer:
+        """The layer with experts in place of its MLP, on one rank."""
+        return cls(
+            **_shared(layer),
+            inter=inter,
+            experts=experts,
+            topk=topk,
+            distribution=distribution,
+            shared_inter=shared_inter,
+        )
+
     @property
     def tokens(self) -> int:
         return self.batch * self.seq_len
@@ -56,23 +73,7 @@ class MoELayer(Composite):
     @property
     def dense(self) -> DenseLayer:
         """The layer's attention, with the shared expert as its MLP."""
-        return DenseLayer(
-            dtype=self.dtype,
-            batch=self.batch,
-            seq_len=self.seq_len,
-            hidden=self.hidden,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            ffn=self.shared_inter,
-            gated=self.gated,
-            norm=self.norm,
-            rope=self.rope,
-            qkv_bias=self.qkv_bias,
-            bias=False,
-            tp=1,
-            sp=False,
-        )
+        return DenseLayer(**_shared(self), ffn=self.shared_inter, bias=False, tp=1, sp=False)
 
     def mixture_calls(self) -> list[tuple[Operator, int]]:
         """The operators from the router to the sum of the experts' outputs, with their counts."""
@@ -126,3 +127,7 @@ class MoELayer(Composite):
             "log2_rows_of_each": math.log2(sum(rows) / len(rows)),
             "log2_largest_over_mean": math.log2(max(rows) * len(rows) / sum(rows)),
         }
+
+
+def _shared(layer: DenseLayer | MoELayer) -> dict[str, Any]:
+    return {name: getattr(layer, name) for name in SHARED}

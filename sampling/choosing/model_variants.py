@@ -44,22 +44,12 @@ def _mixture(layer: DenseLayer, point: Sequence[float], index: int, ranges: Vari
     # all experts of a token together are about as wide as the dense layer's MLP, or half of it
     inter = max(32, round(layer.ffn / topk * (0.5 + point[2]) / 32) * 32)
     skew = ranges.skews[int(point[3] * len(ranges.skews))]
-    return MoELayer(
-        dtype=layer.dtype,
-        batch=layer.batch,
-        seq_len=layer.seq_len,
-        hidden=layer.hidden,
-        heads=layer.heads,
-        kv_heads=layer.kv_heads,
-        head_dim=layer.head_dim,
+    return MoELayer.like(
+        layer,
         inter=inter,
         experts=experts,
         topk=topk,
         distribution=f"{POWER_LAW}{skew:g}" if skew else BALANCED,
-        gated=layer.gated,
-        norm=layer.norm,
-        rope=layer.rope,
-        qkv_bias=layer.qkv_bias,
         shared_inter=inter * (index % 2),
     )
 

@@ -28,6 +28,9 @@ class Collective(Call):
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = ""
     """Buffer that it needs besides the whole one: one rank's shard, or another whole one."""
 
+    PASSES: ClassVar[int] = 1
+    """Times that the ring is gone round."""
+
     size_bytes: int
     ranks: int
     ranks_per_node: int
@@ -40,11 +43,11 @@ class Collective(Call):
 
     def wire_factor(self) -> float:
         """Bytes that the busiest rank puts on its link, as a share of `size_bytes`."""
-        return (self.ranks - 1) / self.ranks
+        return self.PASSES * (self.ranks - 1) / self.ranks
 
     def steps(self) -> float:
         """Message latencies in sequence in the ring algorithm."""
-        return self.ranks - 1
+        return self.PASSES * (self.ranks - 1)
 
     def bytes_on_wire(self) -> float:
         return self.size_bytes * self.wire_factor()
@@ -77,12 +80,7 @@ class AllReduce(Collective):
     """Sum over ranks of buffers of `size_bytes`, left on every rank."""
 
     NAME: ClassVar[str] = "all_reduce"
-
-    def wire_factor(self) -> float:
-        return 2 * (self.ranks - 1) / self.ranks
-
-    def steps(self) -> float:
-        return 2 * (self.ranks - 1)
+    PASSES: ClassVar[int] = 2
 
 
 @register

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sampling.importers.reading import as_published
 from sampling.additions import add, modules_of
+from sampling.importers.reading import as_published
 from sampling.importers.table import ImportRequest, Table
 
 

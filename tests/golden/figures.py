@@ -24,8 +24,8 @@ from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceSca
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
+from tests.expert_calls import expert_mlp
 from tests.predict.memory.test_activations import rank_of
 
 PATH = Path(__file__).with_name("figures.json")
@@ -34,18 +34,7 @@ PRODUCTS: Mapping[str, Call] = {
     "gemm": Gemm(dtype="bf16", m=8192, n=4096, k=4096),
     "gemm wide": Gemm(dtype="bf16", m=1024, n=28672, k=8192),
     "attention": Attention(dtype="bf16", batch=1, seq_len=4096, heads=32, kv_heads=8, head_dim=128, causal=True),
-    "experts": ExpertMLP(
-        dtype="bf16",
-        tokens=4096,
-        hidden=2048,
-        inter=768,
-        topk=8,
-        experts=128,
-        ep=8,
-        tp=1,
-        gated=True,
-        distribution="balanced",
-    ),
+    "experts": expert_mlp(dtype="bf16", tokens=4096, hidden=2048, inter=768, topk=8, experts=128, ep=8),
 }
 COLLECTIVES = (AllReduce, AllGather, ReduceScatter, AllToAll)
 PHASES: tuple[Phase, ...] = ("forward", "backward")

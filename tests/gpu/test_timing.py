@@ -16,7 +16,7 @@ from sampling.errors import SamplesError, SkippedError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import detect_hardware
 from sampling.operators.attention import Attention
-from sampling.operators.experts import ExpertMLP, GroupedGemm
+from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
@@ -24,6 +24,7 @@ from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives.agreement import LoneRank
 from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product
+from tests.expert_calls import expert_mlp
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 
 if not torch.cuda.is_available():
@@ -96,18 +97,7 @@ def test_both_states_of_a_large_product_are_timed_with_clock_and_launch(device: 
 
 
 def test_launching_many_small_kernels_costs_more_than_running_them(device: torch.device, cluster: Cluster) -> None:
-    call = ExpertMLP(
-        dtype="bf16",
-        tokens=64,
-        hidden=256,
-        inter=256,
-        topk=2,
-        experts=8,
-        ep=1,
-        tp=1,
-        gated=True,
-        distribution="balanced",
-    )
+    call = expert_mlp(dtype="bf16", tokens=64, hidden=256, inter=256, topk=2, experts=8)
     rows, _ = timed(call, device, cluster)
     forward = next(row for row in rows if (row.phase, row.state) == ("forward", "burst"))
     assert forward.launch_us is not None

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from predict.anchor.benchmark_file import MemoryBenchmark, expert_share
+from predict.anchor.memory_benchmark_file import MemoryBenchmark, expert_share
 from predict.anchor.reduced_run import ranks_of, reduced_for_memory
 from predict.measure.benchmark.this_machine import Tell, origin, require_hardware, require_modules
 from predict.measure.run_json import dump_run

@@ -100,25 +100,15 @@ def common_fields(run: TrainingRun) -> dict[str, Any]:
 
 
 def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
-    model, experts = run.model, run.model.experts
+    dense, experts = layer_call(run), run.model.experts
     if not kind.sparse or experts is None:
-        return layer_call(run)
-    return MoELayer(
-        dtype=run.precision,
-        batch=run.batch.micro,
-        seq_len=run.batch.seq_len,
-        hidden=model.hidden,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        head_dim=model.head_dim,
+        return dense
+    return MoELayer.like(
+        replace(dense, gated=experts.gated),
         inter=experts.ffn,
         experts=experts.count,
         topk=experts.topk,
         distribution=run.execution.expert_load,
-        gated=experts.gated,
-        norm=model.norm,
-        rope=model.rope,
-        qkv_bias=model.attention_bias,
         shared_inter=experts.shared_ffn,
     )
 

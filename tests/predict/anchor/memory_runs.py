@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from predict.anchor.benchmark_file import MemoryBenchmark
+from predict.anchor.memory_benchmark_file import MemoryBenchmark
 from predict.anchor.reduced_run import reduced_for_memory
 from predict.measure.benchmark.memory_benchmark import memory_benchmark_of
 from predict.measure.benchmark.memory_worker import count_bytes

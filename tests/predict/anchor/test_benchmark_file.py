@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from predict.anchor.benchmark_file import MemoryBenchmark, as_json, load_benchmark, load_memory_benchmark
+from predict.anchor.benchmark_file import as_json, load_benchmark
+from predict.anchor.memory_benchmark_file import MemoryBenchmark, load_memory_benchmark
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import load_cluster

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from predict.anchor.benchmark_file import MemoryBenchmark, as_json, load_memory_benchmark
+from predict.anchor.benchmark_file import as_json
+from predict.anchor.memory_benchmark_file import MemoryBenchmark, load_memory_benchmark
 from predict.anchor.reduced_run import reduced_for_memory
 from predict.measure.benchmark import memory_benchmark
 from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, unless_refused

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from predict.anchor.benchmark_file import MemoryBenchmark
+from predict.anchor.memory_benchmark_file import MemoryBenchmark
 from predict.anchor.reduced_run import reduced_for_memory
 from predict.anchor.restore_memory import AnalyticBytes, communicator_bytes, restore_memory
 from predict.memory.estimate import memory_of

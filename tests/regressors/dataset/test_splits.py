@@ -9,6 +9,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
+from tests.expert_calls import expert_mlp
 from tests.regressors.synthetic_operators import sample
 
 CLUSTER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="published")
@@ -23,19 +24,8 @@ def attention(seq_len: int, heads: int) -> Attention:
     return Attention(dtype="bf16", batch=1, seq_len=seq_len, heads=heads, kv_heads=heads, head_dim=128, causal=True)
 
 
-def expert_mlp(tokens: int, hidden: int, ep: int) -> ExpertMLP:
-    return ExpertMLP(
-        dtype="bf16",
-        tokens=tokens,
-        hidden=hidden,
-        inter=2048,
-        topk=8,
-        experts=64,
-        ep=ep,
-        tp=1,
-        gated=True,
-        distribution="balanced",
-    )
+def experts_of(tokens: int, hidden: int, ep: int) -> ExpertMLP:
+    return expert_mlp(dtype="bf16", tokens=tokens, hidden=hidden, inter=2048, topk=8, experts=64, ep=ep)
 
 
 def test_products_of_named_widths_are_unseen_and_those_of_the_widest_are_extrapolated_to() -> None:
@@ -53,7 +43,7 @@ def test_heads_models_and_rank_counts_are_held_out_whole() -> None:
     assert {call.heads for call, out in zip(heads, held["shape"], strict=True) if out} == {12, 20}
     assert {call.seq_len for call, out in zip(heads, held["extrapolation"], strict=True) if out} == {16384}
 
-    experts = [expert_mlp(t, h, ep) for t in (64, 1024) for h in (1024, 2048, 3072, 4096, 5120) for ep in (1, 8)]
+    experts = [experts_of(t, h, ep) for t in (64, 1024) for h in (1024, 2048, 3072, 4096, 5120) for ep in (1, 8)]
     models = {h: set() for h in (1024, 2048, 3072, 4096, 5120)}
     for call, out in zip(experts, hold_outs(data_of([*experts]), "moe")["shape"], strict=True):
         models[call.hidden].add(bool(out))

@@ -14,6 +14,7 @@ from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.norm import LayerNorm
 from sampling.operators.softmax import Softmax
+from tests.expert_calls import expert_mlp
 
 SIZES = range(1, 2 * MANY_CALLS)
 
@@ -34,18 +35,7 @@ def many(dtype: str) -> list[tuple[Phase, Sequence[Call]]]:
         )
 
     def experts(s: int) -> ExpertMLP:
-        return ExpertMLP(
-            dtype=dtype,
-            tokens=s,
-            hidden=64,
-            inter=128,
-            topk=2,
-            experts=8,
-            ep=1,
-            tp=1,
-            gated=True,
-            distribution="balanced",
-        )
+        return expert_mlp(dtype=dtype, tokens=s, hidden=64, inter=128, topk=2, experts=8)
 
     return [
         ("backward", [Gemm(dtype=dtype, m=7 * s, n=128 * s, k=64) for s in SIZES]),

@@ -11,11 +11,12 @@ from torch.nn import functional
 from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
-from sampling.operators.experts import ExpertMLP, GroupedGemm
+from sampling.operators.experts import GroupedGemm
 from sampling.torch_work.cells.moe_layer import Mixture, make_moe_layer
 from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product, row_offsets
 from sampling.torch_work.operators.experts import Experts
 from sampling.torch_work.operators.routing import assignment, permute, route, unpermute
+from tests.expert_calls import expert_mlp
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 
 CPU = torch.device("cpu")
@@ -114,18 +115,7 @@ def test_ungated_experts_have_one_matrix_up() -> None:
 
 
 def test_the_weight_half_of_experts_is_their_products(two_ranks: Cluster) -> None:
-    call = ExpertMLP(
-        dtype="fp32",
-        tokens=64,
-        hidden=32,
-        inter=48,
-        topk=2,
-        experts=8,
-        ep=2,
-        tp=1,
-        gated=True,
-        distribution="balanced",
-    )
+    call = expert_mlp(dtype="fp32", tokens=64, hidden=32, inter=48, topk=2, experts=8, ep=2)
     halves = sum(call.flops(phase) for phase in ("backward_input", "backward_weight"))  # type: ignore[arg-type]
     assert halves == call.flops("backward") == 2 * call.flops("forward")
     assert {type(part.call) for part in call.parts("backward_weight")} == {GroupedGemm}

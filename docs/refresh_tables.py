@@ -34,7 +34,7 @@ PICTURES = {
     "dualpipe": 2,
     "dualpipev": 2,
 }
-"""Of each family one, or two that look different, with its chunks per rank."""
+"""One schedule per family, or two that look different → chunks per rank."""
 SPLITS = {
     "random": "a random fifth of the rows",
     "shape": "unseen shapes",
@@ -152,7 +152,7 @@ def schedules_table() -> str:
 
 
 def draw_schedules() -> None:
-    """One picture a family, docs/pictures/NAME.svg."""
+    """One picture per family, docs/pictures/NAME.svg."""
     for name, chunks in PICTURES.items():
         times = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
         order = registry.order(name, ranks=4, chunks=chunks, microbatches=8, times=times)

@@ -24,7 +24,7 @@ def require_library(name: str) -> None:
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Where a library of an extra is missing inside, the error is a UserError that says what to install."""
+    """Context in which a missing library of an extra raises a UserError that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

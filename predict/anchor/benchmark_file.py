@@ -87,7 +87,7 @@ class Benchmark:
     device: Device
     world_size: int
     times_us: Mapping[str, Mapping[Phase, PhaseTime]]
-    """By kind of layer (or embedding, head) and phase."""
+    """Measured times by kind of layer (or embedding, head) and phase."""
     provenance: Mapping[str, Any]
     memory: MemoryBenchmark | None = None
     """Null where it could not run."""

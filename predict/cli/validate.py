@@ -21,7 +21,7 @@ OWN_OPTIONS = {
     "memory": ("truth",),
     "runs": ("overrides", "keep"),
 }
-"""What is validated → the options that go with it, --json and --rounds aside."""
+"""Options of each kind of validation, except --json and --rounds."""
 
 
 def add(subcommands: Any) -> None:

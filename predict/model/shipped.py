@@ -9,7 +9,7 @@ from sampling.files.places import CONFIGS
 
 FOLDER = CONFIGS / "models"
 AROUND = re.compile(r"^(.*/)?(meta-)?|(-hf|-instruct|-chat|-it|-base)$")
-"""What repositories of weights add to the name of a model, whose sizes stay the same."""
+"""Endings that repositories of weights add to the name of a model, whose sizes stay the same."""
 
 
 def shipped_models() -> list[str]:

@@ -8,15 +8,15 @@ best k. It makes bandwidth grow with size over decades, as the tables show. The 
 file, times FILLED. Of the algorithms that NCCL has for a collective, the fastest counts:
 
 - ring: all ranks in one ring, which enters and leaves a node once, through one network card;
-- hierarchical: the ranks of a node work together, between nodes on a card each at once, and the tiers overlap. For a
-  reduction or gathering this is a ring a card, which are NCCL's channels; for an all-to-all, messages to one node's ranks
+- hierarchical: the ranks of a node work together, between nodes over one card each, and the tiers overlap. For a
+  reduction or gathering this is one ring per card, which are NCCL's channels; for an all-to-all, messages to one node's ranks
   are collected first (PXN);
 - tree: chains inside nodes, and between them double binary trees, or recursive doubling for a gathering or scattering among
   ranks that are alone on their nodes (PAT);
 - direct: every rank writes to its peers.
 
-`groups` that run at once leave each other alone: a Link is one rank's own, the network card of it included. That is why a
-group moves between nodes at as many cards as it has ranks a node, and one of distant ranks at one.
+`groups` that run at once leave each other alone: a Link is one rank's own, the network card of it included. That is why,
+between nodes, a group uses one network card per rank that it has on a node.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ KEPT_LISTS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Opening:
-    """What a price list was opened for; `files` is the state of those that it rests on."""
+    """The key of a price list that is kept; `files` is the state of the files that it was read from."""
 
     cluster: Cluster
     conditions: Conditions

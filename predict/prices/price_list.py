@@ -117,7 +117,7 @@ class PriceList:
         self._knowing(list(counted))
 
     def _knowing(self, wanted: Sequence[Counted]) -> Known:
-        """What is known, all that is wanted among it; a full list starts anew, while other threads go on with the old one."""
+        """The known prices, including all that are wanted. A full list starts anew; other threads go on with the old one."""
         known = self._known
         if all((one.call, one.phase) in known for one in wanted):
             return known

@@ -65,10 +65,10 @@ class Execution:
     overlap_parameters: bool = True
     """Sharded weights are gathered behind the next forward."""
     overlap_tp: Annotated[str, one_of("none", "backward", "pipelined")] = "backward"
-    """What hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products
+    """The work that hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products
     on either side, piece by piece (pipelined)."""
     overlap_ep: Annotated[str, one_of("none", "shared_expert", "microbatch")] = "none"
-    """What hides the exchange of tokens between experts: none, shared_expert, or (another) microbatch."""
+    """The work that hides the exchange of tokens between experts: none, shared_expert, or (another) microbatch."""
     overlap_p2p: bool = True
     """A stage goes on while its tensors travel to the next one."""
     split_p2p: bool = True

@@ -55,7 +55,7 @@ class Plan:
     recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
         "core_attn"
     )
-    """What selective recomputation repeats, separated by commas: any of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act
+    """Modules that selective recomputation repeats, separated by commas: any of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act
     and shared_experts (Megatron's names)."""
     recompute_method: Annotated[str, one_of("uniform", "block")] = "uniform"
     """Which layers full recomputation takes: `uniform` all, `block` the first `recompute_layers` of each chunk."""

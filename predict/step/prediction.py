@@ -136,7 +136,7 @@ class Prediction:
 
 
 def provenance_of(run: TrainingRun, prices: Prices) -> Mapping[str, Any]:
-    """What the times of a run under these prices rest on."""
+    """The samples, hardware file, benchmark and calibration that the times of a run rest on."""
     return {**prices.provenance, "calibration": run.calibration and asdict(run.calibration)}
 
 

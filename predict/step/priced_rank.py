@@ -92,8 +92,8 @@ class PricedRank:
 
 
 def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
-    """By rank and chunk: the share of the rank's gradients that are ready no sooner than the chunk's, and the time in µs from
-    the start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
+    """Windows by rank and chunk: the share of the rank's gradients that are ready no sooner than the chunk's, and the time in
+    µs from the start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
     of_ranks = []
     for rows, start, end in zip(timeline.order.rows, timeline.start, timeline.end, strict=True):
         backward = rows[:, KIND] != KINDS.index("F")

@@ -11,7 +11,7 @@ PER_DOUBLING = 0.006
 
 
 def stragglers_factor(run: TrainingRun) -> float:
-    """Step time over that of ranks that are equally fast."""
+    """Step time relative to equally fast ranks."""
     if not run.execution.stragglers:
         return 1.0
     return 1.0 + PER_DOUBLING * math.log2(run.cluster.world_size)

@@ -59,7 +59,7 @@ class _Backward:
         return _Backward(self.whole + calls, self.of_input, self.of_weight)
 
     def with_table(self, calls: Calls) -> _Backward:
-        """With the embedding's backward, all of which is the weight's: its input has no gradient."""
+        """Backward blocks including the embedding's, all of which is the weight's: its input has no gradient."""
         return _Backward(self.whole + calls, self.of_input, self.of_weight + calls)
 
 

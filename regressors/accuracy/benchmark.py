@@ -23,7 +23,7 @@ from sampling.progress import Progress, progress_display
 TITLE = "Accuracy of the time models"
 NOTE = """\
 The fit, the choice of model and the intervals never saw the held-out rows. Every published table counts the same, those of
-collectives too. What being on another device adds to an interval was set on these transfers: their cover is no independent
+collectives too. What being on another device adds to an interval was set on these transfers: their cover is not an independent
 test of it."""
 
 

@@ -50,7 +50,7 @@ DAMAGES = (
     RuntimeError,
     MemoryError,
 )
-"""What numpy, zipfile and json raise for a damaged file."""
+"""Errors that numpy, zipfile and json raise for a damaged file."""
 HEADER = "header"
 LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
 

@@ -18,10 +18,10 @@ from regressors.features.digests import row_digests
 SPLITS = ("random", "shape", "extrapolation")
 FOLDS = 5
 FOLDS_OF_LARGE_TABLES = 3
-"""From LARGE_TABLE_ROWS on: a model fitted on two thirds of that many rows errs hardly more than one fitted on four fifths."""
+"""Folds from LARGE_TABLE_ROWS on: a model fitted on two thirds of that many rows errs hardly more than one fitted on four fifths."""
 LARGE_TABLE_ROWS = 2000
 ONE_FOLD_ROWS = 10_000
-"""From here on a single fold is precise enough, and takes a third of the time."""
+"""Rows from which a single fold is precise enough, and takes a third of the time."""
 HELD_OUT_SHARE = 0.2
 RANDOM_SEEDS = (0, 1, 2)
 

@@ -147,7 +147,7 @@ def _width_of(held_out: Mask, errors: Errors) -> float:
 
 
 def _thinned(rows: Mask) -> Mask:
-    """At most MOST_ROWS of the rows, evenly spaced."""
+    """Evenly spaced rows, at most MOST_ROWS."""
     places = np.flatnonzero(rows)
     kept = np.zeros(len(rows), dtype=np.bool_)
     kept[places[:: -(-len(places) // MOST_ROWS)]] = True

@@ -1,4 +1,4 @@
-"""Where the calls of a task run: on which nodes and groups of the cluster, and which calls it cannot run."""
+"""Placement of a task's calls: on which nodes and groups of the cluster, and which calls it cannot run."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from the one that stood there before: inode, size and time of writing; () for none."""
+    """The state that tells a file from an earlier one of its name: inode, size and time of writing; () for none."""
     try:
         found = path.stat()
     except OSError:

@@ -28,7 +28,7 @@ DEEPEST = 100
 LONGEST_SCALAR = 100_000
 """Characters of a YAML value; reading a sexagesimal number takes time quadratic in them."""
 NOT_A_VALUE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
-"""What PyYAML's constructors raise for a value that is not what its tag says."""
+"""Errors that PyYAML's constructors raise for a value that is not what its tag says."""
 Read = tuple[dict[Any, Any] | None, list[Fault]]
 """A file's mapping (None if it has none) and its faults. A file with a duplicate key has both."""
 

@@ -74,7 +74,7 @@ class Key:
     unmodelled: tuple[str, ...] = ()
     """Choices that exist elsewhere, but are refused as not modelled yet."""
     meaning: str = ""
-    """What the value is, added to what errors say is allowed; for example `dense TFLOP/s by dtype`."""
+    """A description of the value, added to what errors say is allowed; for example `dense TFLOP/s by dtype`."""
     needs: tuple[str, ...] = ()
     """Keys that a mapping must have."""
     of: type | None = None
@@ -82,7 +82,7 @@ class Key:
     element: Key | None = None
     """The elements of a list, or the values of a mapping."""
     container: type = tuple
-    """What a list becomes: a tuple or a list."""
+    """The type that a list becomes: a tuple or a list."""
     takes_element: bool = False
     """An element may stand there in place of a list, and is kept so."""
 
@@ -119,7 +119,7 @@ class Key:
         return f"from {self.lowest:g} to {self.maximum:.10g}" if bounded else f"of {self.lowest:g} or more"
 
     def malformed(self, value: Any) -> str | None:
-        """What is wrong with a value, leaving the parts of lists, mappings and sections aside; None if it is sound."""
+        """The problem of a value, not of the parts of lists, mappings and sections; None if it is sound."""
         if self.kind == "anything":
             return None
         problem = None

@@ -1,4 +1,4 @@
-"""Where configs and data lie: the shipped ones in the clone or the installation, and the rows of the user's own.
+"""Places of configs and data: the shipped ones in the clone or the installation, and the rows of the user's own.
 
 Shipped are configs/, data/published and a profile below data/samples and data/regressors: in the clone, or in the folder `shipped`
 of the installed package. The user's own samples/, regressors/, imported/ and published/ lie below `own_data()`.

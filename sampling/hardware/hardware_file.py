@@ -20,7 +20,7 @@ Tflops: TypeAlias = Annotated[float, Key(minimum=1e-4, maximum=1e6)]
 Ratio: TypeAlias = Annotated[float, Key(minimum=0.5, maximum=5)]
 LatencyUs: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="µs of a message")]
 GbPerS: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GB/s one way per GPU")]
-"""What links and devices can have; beyond, times leave the range in which they can be added up."""
+"""Bounds of links and devices; beyond them, times leave the range in which they can be added up."""
 OPTIONAL_FIGURES = ("fastest_tflops", "sustained")
 REQUIRED_FIGURES = (
     "peak_tflops",
@@ -62,9 +62,9 @@ class Hardware:
     """The facts of a device and of the nodes it usually comes in; on a CPU those of one core. Each figure has its source."""
 
     name: Text
-    """What reports call the device."""
+    """The device's name in reports."""
     device_name: Text | tuple[Text, ...] = ()
-    """What torch.cuda.get_device_name calls it, or a list of such names; none on a CPU."""
+    """The name that torch.cuda.get_device_name gives it, or a list of such names; none on a CPU."""
     aliases: tuple[Text, ...] = ()
     """Other names by which a config may call it, `name` and `device_name` apart."""
     kind: Literal["cuda", "rocm", "cpu"]
@@ -74,7 +74,7 @@ class Hardware:
     fastest_tflops: Annotated[Mapping[Dtype, Tflops], Key(meaning="TFLOP/s by dtype")] = field(default_factory=dict)
     """TFLOP/s by dtype of the best of the devices that the entry stands for."""
     sustained: Annotated[Mapping[Dtype, Ratio], Key(meaning="ratio by dtype")] = field(default_factory=dict)
-    """By dtype, the time of products in a long run over that in a short measurement."""
+    """The time, by dtype, of products in a long run over that in a short measurement."""
     memory_gib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GiB")]
     memory_gb_per_s: Annotated[float, Key(minimum=0.01, maximum=1e6, meaning="GB/s")]
     cache_mib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="MiB of the last-level cache")]

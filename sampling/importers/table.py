@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportRequest:
-    """What the user asks an importer for. An importer needs only what its files do not say themselves."""
+    """The user's request to an importer. An importer needs only what its files do not say themselves."""
 
     path: Path | None = None
     system: str = ""

@@ -1,4 +1,4 @@
-"""Where a session takes place: the device, the ranks that are there, and the profile that its rows are kept under."""
+"""The site of a session: the device, the ranks that are there, and the profile that its rows are kept under."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where profiles are kept: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements;
+"""Places of profiles: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements;
 which profile is this machine's own, and which one stands in for it."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_CELLS = 100_000_000
 """Largest number of rows · columns that is read; a file of few bytes can state many."""
 DAMAGES = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-"""What pyarrow and pandas raise for a damaged file."""
+"""Errors that pyarrow and pandas raise for a damaged file."""
 
 
 def parquet_table(file: Path | IO[bytes]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from sampling.torch_work.workload_protocols import Rotates, Workload
 
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"
-"""What torch's allocator for the CPU says, which has no error class of its own."""
+"""The message of torch's allocator for the CPU, which has no error class of its own."""
 
 
 @dataclass(slots=True)

@@ -40,8 +40,8 @@ def require_hardware(run: TrainingRun, gpus: int) -> str:
 
 
 def require_modules(run: TrainingRun, *, tell: Tell, otherwise: str) -> None:
-    """UserError for a model without any whole-layer module; `tell` is told of each kind of layer without one, and what
-    becomes of it `otherwise`."""
+    """UserError for a model without any whole-layer module. Each kind of layer without one is reported through `tell`,
+    with what is done instead (`otherwise`)."""
     missing = kinds_without_module(run)
     for kind in missing:
         tell(f"{kind}: no whole-layer module stands for these layers; {otherwise}")

@@ -1,4 +1,4 @@
-"""The parts that a layer is made of, a mixer and a feed-forward, by their shapes; one file a part, found by its name.
+"""The parts that a layer is made of, a mixer and a feed-forward, by their shapes; one file per part, found by its name.
 
 The name of a part is that of its file here, of its file of calls in `predict/workload/layers`, and of its file of activations
 in `predict/memory/components`.
@@ -47,7 +47,7 @@ class Mixer(LayerPart):
         return 0
 
     def recurrence_flops(self, model: ModelSpec) -> float:
-        """Forward and backward FLOPs a token of a recurrence's state."""
+        """Forward and backward FLOPs per token of a recurrence's state."""
         return 0.0
 
 

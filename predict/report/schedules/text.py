@@ -101,7 +101,7 @@ def _marks(kinds: Sequence[Kind]) -> dict[Kind, str]:
 
 
 def _pencils(timeline: Timeline, *, plain: bool) -> dict[int, _Pencil]:
-    """By code of `paint_codes`, those of the kinds there are; with IDLE_CODE for idle time."""
+    """Pencils by code of `paint_codes`: one per kind and chunk of the timeline, and IDLE_CODE for idle time."""
     kinds, chunks = kinds_of(timeline.order), len(timeline.order.placement.chains)
     marks = _marks(kinds)
     pencils = {IDLE_CODE: IDLE}

@@ -86,7 +86,7 @@ class _Listing:
         return max(self.free)
 
     def _next(self, rank: int) -> tuple[float, int]:
-        """When the rank runs what next, as far as known; never, if it must wait for another."""
+        """Start time and kind of the rank's next action; infinite if it waits for another rank."""
         free = self.free[rank]
         backward, forward = self._backward(rank), self._forward(rank)
         if backward <= free:

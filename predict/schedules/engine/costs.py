@@ -152,7 +152,7 @@ def edge_delays(program: Program, p2p: ArrayLike) -> list[float]:
 
 
 def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats:
-    """The edges' delays with the cells' durations below, a column a set of times.
+    """The edges' delays with the cells' durations below, one column per set of times.
 
     With blocking sends the delays move into the durations of the senders.
     """
@@ -193,7 +193,7 @@ def _check_gain(gain: float) -> None:
 
 
 def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> tuple[Floats, Floats, Floats]:
-    """The cells of pairs, a column a set of times: the row before, the forwards, and what the backwards add to them."""
+    """The cells of pairs, one column per set of times: the row before, the forwards, and what the backwards add to them."""
     ahead = np.repeat(forward.reshape(program.ranks, 1, program.chunks, -1), program.chunks, axis=1)
     behind = backward.reshape(program.ranks, program.chunks, 1, -1)
     added = behind - gain * np.minimum(ahead, behind)

@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 class Timeline:
     """Start and end of every action, by rank in the order of `order.actions`, in the unit of the times given.
 
-    The step starts at 0. A transfer is no part of an action, whether or not the sender waits for it.
+    The step starts at 0. A transfer is not part of an action, whether or not the sender waits for it.
     """
 
     order: Order
@@ -67,8 +67,8 @@ class Timeline:
 def alive(row: Rows, released_by_b: float = 0.0, sizes: ArrayLike = 1.0) -> Floats:
     """After each action of a rank, the chunk activations alive, or their bytes if `sizes` has those of each chunk.
 
-    They live from the start of the F to the end of the BW. Where the backward is split, W lets them go, since the
-    gradient of the weights needs them still, but for the share of them that B does.
+    They live from the start of the F to the end of the BW. Where the backward is split, W releases them, since the
+    gradient of the weights still needs them, except the share that B releases.
     """
     change = np.zeros(len(CODE))
     change[[CODE[kind] for kind in ("F", "B", "W", "BW")]] = 1, -released_by_b, released_by_b - 1, -1

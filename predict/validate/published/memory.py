@@ -108,7 +108,7 @@ def _peak(estimate: MemoryEstimate, counter: str) -> float:
 
 
 def summary(comparisons: Sequence[MemoryComparison]) -> Iterator[dict[str, Any]]:
-    """By source and counter: rows, distinct peaks, mean and median error in percent, bias, and rows wrongly called FITS."""
+    """One row per source and counter: rows, distinct peaks, mean and median error in percent, bias, and rows wrongly called FITS."""
     predicted = [one for one in comparisons if one.predicted_bytes]
     for key in sorted({(one.row.text("source_id"), one.counter) for one in predicted}):
         of_key = [one for one in predicted if (one.row.text("source_id"), one.counter) == key]

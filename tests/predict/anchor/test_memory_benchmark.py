@@ -42,7 +42,7 @@ def counts_of(model: str, precision: str = "fp32") -> dict[str, Any]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", MODELS)
 def test_saved_bytes_are_those_of_a_count_by_hand(model: str, precision: str) -> None:
-    """By torch's hooks alone: every tensor packed in a forward, storages once, weights left out."""
+    """Counted by torch's hooks alone: every tensor packed in a forward, storages once, weights left out."""
     subject = run(MODELS[model], precision=precision)
     training = ReducedTraining(reduced_for_memory(subject, 1), CPU)
     weights = {parameter.untyped_storage().data_ptr() for parameter in training.parameters()}

@@ -338,7 +338,7 @@ def test_layers_are_counted_for_the_schedules_that_are_named(capsys: pytest.Capt
 def test_an_order_file_of_set_lies_in_the_current_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of --schedule."""
+    """The answer is that of --schedule."""
     monkeypatch.chdir(tmp_path)
     assert main(["schedule", "--pp", "2", "--microbatches", "4", "--schedule", "zb-h1", "--order", "zz.csv"]) == 0
     capsys.readouterr()

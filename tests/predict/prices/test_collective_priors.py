@@ -65,7 +65,7 @@ def test_more_ranks_in_a_node_take_longer(kind: type[Collective], gpu: str, size
 def test_all_reduce_takes_no_less_than_either_half_of_it(
     gpu: str, group: tuple[int, int], size: int, half: type[Collective]
 ) -> None:
-    """By the same algorithm. NCCL has no tree for the halves where several ranks share a node, so that there a small
+    """Both by the same algorithm. NCCL has no tree for the halves where several ranks share a node, so that there a small
     all-reduce over many nodes is the faster, by its tree."""
     ranks, in_node = group
     cluster = cluster_of(gpu)

@@ -21,7 +21,7 @@ WHOLE = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a common terminal, whatever the tests run in."""
+    """The width and colours of a common terminal, whatever the tests run in."""
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)

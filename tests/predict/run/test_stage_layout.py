@@ -13,7 +13,7 @@ from predict.run.stage_layout import layers_of_stages, slices, split_layers
 from sampling.errors import ConfigError
 
 DEEPSEEK = "Et*4|(t*4|)*14tmL"
-"""Of DeepSeek-V3's 61 layers on 16 stages, as Megatron's documentation writes it."""
+"""Layout of DeepSeek-V3's 61 layers on 16 stages, as Megatron's documentation writes it."""
 
 
 def _split(layers: int, stages: int, **plan: Any) -> tuple[int, ...]:

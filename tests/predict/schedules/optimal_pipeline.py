@@ -27,7 +27,7 @@ class Case:
 
 
 def optimal_makespan(case: Case) -> int:
-    """Of any order with microbatches in sequence; AssertionError if the solver cannot prove it in time."""
+    """The shortest makespan of any order with microbatches in sequence; AssertionError if the solver cannot prove it in time."""
     model = cp_model.CpModel()
     costs = dict(zip(KINDS, (case.forward, case.backward_input, case.backward_weight), strict=True))
     horizon = case.microbatches * sum(map(sum, costs.values())) + 2 * case.ranks * case.p2p

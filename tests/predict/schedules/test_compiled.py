@@ -17,7 +17,7 @@ TIMES = ChunkTimes(forward=1.0, backward_input=1.1, backward_weight=0.7, p2p=0.0
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> compiled._Account:
-    """As at the start of a process."""
+    """The state at the start of a process."""
     fresh = compiled._Account()
     monkeypatch.setattr(compiled, "ACCOUNT", fresh)
     return fresh

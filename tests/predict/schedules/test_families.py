@@ -28,7 +28,7 @@ SUPPORTED = {
     ]
     for name in registry.names()
 }
-"""By schedule, the ranks, chunks and microbatches that it runs."""
+"""Schedule → the ranks, chunks and microbatches that it runs."""
 
 
 @st.composite
@@ -214,7 +214,7 @@ def test_dualpipe_holds_one_stage_more_than_ranks(p: int) -> None:
 @pytest.mark.parametrize("name", ["v-half", "v-min"])
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
 def test_many_microbatches_repeat_the_steady_state(name: str, p: int) -> None:
-    """As if all of them had been solved at once."""
+    """The same as if all of them had been solved at once."""
     block = {"v-half": v_half.v_half_block, "v-min": v_half.v_min_block}[name]
     m = 5 * p + 7
     whole = v_half._solve_all(block, p, m)

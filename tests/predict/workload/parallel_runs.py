@@ -76,7 +76,7 @@ def counted(blocks: Blocks) -> Iterator[tuple[Counted, float]]:
 
 
 def flops(blocks: Blocks) -> float:
-    """Of matrix products, as torch counts them: attention not halved for causality."""
+    """FLOPs of matrix products as torch counts them: attention not halved for causality."""
     return sum(
         many * call.count * call.call.flops(call.phase)
         for call, many in counted(blocks)
@@ -99,7 +99,7 @@ def communication(calls: Iterable[Counted]) -> list[tuple[str, int, float]]:
 
 
 def how_often(blocks: Blocks, heading: str) -> dict[str, float]:
-    """By collective, how often blocks do it under a heading."""
+    """Collective → how often blocks do it under a heading."""
     times: dict[str, float] = {}
     for name, _, count in collectives(blocks, heading):
         times[name] = times.get(name, 0.0) + count

@@ -162,7 +162,7 @@ def test_hybrid_sharding_reduces_a_shard_over_its_copies() -> None:
 def test_hybrid_sharding_keeps_as_many_copies_of_the_experts(
     dp: int, ep: int, shard: int, expert_groups: list[tuple[str, int]]
 ) -> None:
-    """As Megatron's instances of its distributed optimizer do: every replica of an expert has its gradient added up."""
+    """Megatron's instances of its distributed optimizer do so: every replica of an expert has its gradient added up."""
     run = made(MOE, 4, plan__dp=dp, plan__ep=ep, plan__zero=1, plan__shard=shard)
     (rank,) = ranks(run)
     experts = _experts(run.model, run.model.kinds()) // ep

@@ -64,7 +64,7 @@ def test_the_rank_that_keeps_the_store_is_named_too_where_no_torchrun_looks_afte
 
 
 def start_rank(rank: int, *, ranks: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
-    """As srun does: no torchrun above it, the store in rank 0."""
+    """Ranks as srun starts them: no torchrun above it, the store in rank 0."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
     environment = {name: str(value) for name, value in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}
     environment = {**os.environ, **rank_environment(1), **environment, "PYTHONPATH": str(ROOT)}

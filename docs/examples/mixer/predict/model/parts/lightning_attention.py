@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LightningAttention(Mixer):
-    """As many heads as attention has, each with its own keys and values; a norm and a gate before the output."""
+    """Linear attention with as many heads as attention has, each with its own keys and values; a norm and a gate before the output."""
 
     NAME: ClassVar[str] = "lightning_attention"
 

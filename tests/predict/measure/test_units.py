@@ -85,7 +85,7 @@ def test_a_pipeline_needs_its_microbatches() -> None:
 
 def test_a_missing_library_is_named_with_its_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install transformers"):
+    with pytest.raises(UserError, match=r"pip install 'steptime\[transformers\]'"):
         requirements.require_measurable(run_of(Plan()), "transformers")
     requirements.require_measurable(run_of(Plan()), "torch")
 

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     from sampling.hardware.communication_library import communication_facts
     from sampling.ranks.local import run_on_local_ranks
     from sampling.session.options import check_options
-    from sampling.session.profile import open_profile, profile_lock
+    from sampling.session.profile import forget_session, open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
     from sampling.session.site import find_site
     from sampling.store.profiles import samples_directory
@@ -115,6 +115,8 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             budget_s=options.budget,
             run_job=world or partial(run_on_local_ranks, lock=lock),
         )
+        if not outcome.kept:
+            forget_session(directory, manifest)
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(
         f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "

@@ -21,6 +21,7 @@ from predict.prices.whose_rows import (
     how_to_sample,
     is_another_cpu,
     note_on_no_rows,
+    notes_on_age,
     notes_on_rows,
     this_cpu,
 )
@@ -30,6 +31,7 @@ from regressors.bank.bank import Bank, open_bank
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, hardware_facts
+from sampling.store.manifest import FILE as MANIFEST
 from sampling.store.profiles import home_of, profile_in_use
 
 KEPT_LISTS = 16
@@ -59,7 +61,12 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     opening = _Opening(
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
-        files=(state_of(directory / FILE), state_of(validation_path(profile))),
+        files=tuple(
+            map(
+                state_of,
+                (directory / FILE, home_of(profile) / "samples" / profile / MANIFEST, validation_path(profile)),
+            )
+        ),
         this_cpu=this_cpu(cluster),
     )
     for known, prices in tuple(_opened):
@@ -92,7 +99,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank)))
         slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
-        provenance["notes"] = notes_on_rows(cluster, sampled_on)
+        notes = notes_on_age(cluster, directory.name, bank.facts)
+        provenance["notes"] = [*notes_on_rows(cluster, sampled_on), *notes]
     else:
         provenance["notes"] = [note_on_no_rows(cluster)]
     provenance["slow_down"] = {
@@ -120,10 +128,14 @@ def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
 
 
 def require_measured(sources: dict[str, float], cluster: Cluster) -> None:
-    """Raise SamplesError unless all of the step's work was priced from samples of this profile."""
+    """Raise SamplesError unless all of the step's work was priced from samples of this profile, and from all of them."""
     guessed = {name: share for name, share in sources.items() if name != "measured" and share > 0}
     if guessed:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in guessed.items())
         raise SamplesError(
             f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); {how_to_sample(cluster)}"
         )
+    profile = profile_in_use(cluster.profile)
+    directory = home_of(profile) / "regressors" / profile
+    if stale := notes_on_age(cluster, profile, open_bank(directory).facts):
+        raise SamplesError(f"cluster.profile: {stale[0]}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from predict.prices.cost_model import Asked, CostModel
+from regressors.bank.staleness import sessions_since
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
 from sampling.files.faults import did_you_mean
@@ -61,6 +62,15 @@ def note_on_no_rows(cluster: Cluster) -> str:
     return f"no samples for profile {cluster.profile!r}{near} {how_to_sample(cluster)}{published}"
 
 
+def notes_on_age(cluster: Cluster, profile: str, facts: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know of rows that the profile's models have not learnt from."""
+    newer = sessions_since(facts, home_of(profile) / "samples" / profile)
+    if not newer:
+        return []
+    sessions = "a sampling session is" if newer == 1 else f"{newer} sampling sessions are"
+    return [f"{profile}: {sessions} newer than its time models; {how_to_fit(cluster)}"]
+
+
 def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, Any] | None) -> list[str]:
     """What a reader has to know of timed layers beside work that was not timed: another CPU under one of the two."""
     if not this_cpu(cluster):
@@ -80,6 +90,11 @@ def how_to_sample(cluster: Cluster) -> str:
         return "run `make sample RUNS=…`, then `make train-regressors`"
     profile = cluster.profile
     return f"sample it with `make sample PROFILE={profile} RUNS=…`, then `make train-regressors PROFILE={profile}`"
+
+
+def how_to_fit(cluster: Cluster) -> str:
+    """The command that fits the rows of the run's profile."""
+    return "run `make train-regressors" + ("`" if cluster.profile == OWN else f" PROFILE={cluster.profile}`")
 
 
 def require_rows_of_this_cpu() -> str:

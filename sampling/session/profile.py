@@ -78,6 +78,12 @@ def open_profile(
     return manifest
 
 
+def forget_session(directory: Path, manifest: Manifest) -> None:
+    """Take a session that kept no row out of the manifest: it makes no time model out of date."""
+    with naming_the_disk(directory / "manifest.json"):
+        write_manifest(directory, replace(manifest, sessions=manifest.sessions[:-1]))
+
+
 def _set_aside(directory: Path) -> None:
     """Move the contents of a profile into a directory beside it; its lock stays, since this session holds it.
 

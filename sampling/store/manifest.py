@@ -12,6 +12,8 @@ from sampling.errors import SamplesError
 from sampling.files.disk import write_atomically
 from sampling.files.schema import read
 
+FILE = "manifest.json"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
@@ -27,7 +29,7 @@ class Manifest:
 
 def read_manifest(directory: Path) -> Manifest:
     """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
-    path = directory / "manifest.json"
+    path = directory / FILE
     command = f"run `make sample PROFILE={directory.name}`"
     if not path.is_file():
         raise SamplesError(f"{directory}: no samples; {command}")
@@ -36,4 +38,4 @@ def read_manifest(directory: Path) -> Manifest:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     content = {**Manifest.HEADER, **asdict(manifest)}
-    write_atomically(directory / "manifest.json", json.dumps(content, indent=1).encode())
+    write_atomically(directory / FILE, json.dumps(content, indent=1).encode())

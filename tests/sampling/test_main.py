@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.__main__ import main
+from sampling.__main__ import main, parser, run
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
+from sampling.session.run_tasks import Outcome
 from sampling.store.journal import append_to_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
@@ -70,6 +71,18 @@ def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopp
     sessions = read_manifest(tmp_path / "samples" / "test").sessions
     assert [session["id"] for session in sessions] == [0, 1]
     assert 1 in {sample.session for sample in second}
+
+
+def test_a_session_that_keeps_no_row_leaves_no_trace_in_the_manifest(tmp_path: Path) -> None:
+    options = parser().parse_args(
+        ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "0", "--budget", "1"]
+    )
+
+    def idle(*_: object, **__: object) -> Outcome:
+        return Outcome(kept=0, quarantined=0, not_reached=0)
+
+    assert run(options, strategy=idle) == 0
+    assert read_manifest(tmp_path / "samples" / "test").sessions == []
 
 
 def test_rows_of_another_machine_are_not_mixed_with_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

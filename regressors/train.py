@@ -17,7 +17,7 @@ from regressors.dataset.donor import Donors, no_donor
 from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
 from sampling.errors import ConfigError
-from sampling.files.disk import write_atomically
+from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.progress import Progress
 from sampling.store.manifest import read_manifest
 
@@ -61,12 +61,14 @@ def train(
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),
     }
-    path = artifact.save(output, fitted, facts)
+    with naming_the_disk(output):
+        path = artifact.save(output, fitted, facts)
     title = f"Time models of {samples.name}" + (f", with {donor.name} as donor" if donor else "")
     quarantined = [quarantine_row(group, "all operators", profile.quarantined, whole_table=False)]
     accuracy = as_json(scored, title=title, note=NOTE, date=fitted_at, quarantined=quarantined)
-    write_atomically(output / "report.json", json.dumps(accuracy, indent=1).encode())
-    write_atomically(output / "report.md", as_markdown(accuracy).encode())
+    with naming_the_disk(output):
+        write_atomically(output / "report.json", json.dumps(accuracy, indent=1).encode())
+        write_atomically(output / "report.md", as_markdown(accuracy).encode())
     return Trained(path=path, accuracy=accuracy)
 
 

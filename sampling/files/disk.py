@@ -47,6 +47,6 @@ def naming_the_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{error.filename or path}: cannot be written ({error.strerror or error}); the rows kept so far stay; free "
-            "some space, or make the directory writable, and run again to go on"
+            f"{error.filename or path}: cannot be written ({error.strerror or error}); what was kept so far stays; "
+            "free some space, or make the directory writable, and run again"
         ) from None

@@ -57,7 +57,8 @@ def open_profile(
     """
     device = identify(hardware)
     if fresh:
-        _set_aside(directory)
+        with naming_the_disk(directory):
+            _set_aside(directory)
     if (directory / "manifest.json").exists():
         manifest = read_manifest(directory)
         if (manifest.hardware, manifest.device) != (hardware, device):

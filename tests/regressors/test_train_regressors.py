@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,19 @@ def write_samples(data: Path) -> None:
                 ),
             )
     fold_journal(directory)
+
+
+def test_a_full_disk_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_samples(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1"]) == 2
+    assert f"{tmp_path / 'regressors' / 'toy'}: cannot be written (No space left on device)" in capsys.readouterr().err
 
 
 def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

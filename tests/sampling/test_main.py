@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +153,21 @@ def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path
     assert stored(tmp_path) == []
     aside = next((tmp_path / "samples").glob("test.aside-*"))
     assert list(iterate_samples(read_samples(aside))) == [replace(sample)]
+
+
+def test_rows_that_cannot_be_set_aside_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "samples" / "test"
+    write_manifest(directory, Manifest(profile="test", hardware="cpu", device=identify("cpu")))
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "rename", read_only)
+    arguments = ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "0", "--fresh"]
+    assert main(arguments) == 2
+    assert f"{directory}: cannot be written (Read-only file system)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

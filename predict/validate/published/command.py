@@ -14,7 +14,7 @@ from predict.validate.published.calibrate import fit
 from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows
 from sampling.errors import UserError
-from sampling.files.disk import write_atomically
+from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.places import SHIPPED_DATA
 from sampling.progress import progress_display
 
@@ -39,7 +39,8 @@ def validate_published(
         found = fit(list(read_rows(calibrate_on, "--calibrate-on")), profile, tell)
         figures = {name: value for name, value in asdict(found).items() if name != "calibration"}
         content = calibration_json(found.calibration, {"on": calibrate_on.name, **figures})
-        write_atomically(calibration, json.dumps(content, indent=1).encode())
+        with naming_the_disk(calibration):
+            write_atomically(calibration, json.dumps(content, indent=1).encode())
         calibration_terms: Calibration | None = found.calibration
     else:
         calibration_terms = read_calibration(calibration) if calibration else None

@@ -1,4 +1,4 @@
-"""Every architecture that is read: parameters as transformers counts them, kinds of layers, and what is refused."""
+"""Every architecture that is read: parameters as transformers counts them, and kinds of layers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
-from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
+from tests.predict.model.family_configs import TINY, faults_of
 from tests.tested_names import untested
 
 MODELS = CONFIGS / "models"
@@ -63,110 +63,6 @@ ACTIVE = {
     "deepseek-v3": 37.55e9,
     "gpt-oss-120b": 5.7e9,
     "llama3-8b": 8.03e9,
-}
-COMMON = {
-    "hidden_size": 48,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "vocab_size": 128,
-    "intermediate_size": 80,
-}
-MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-HYBRID = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 12,
-    "linear_conv_kernel_dim": 3,
-    "head_dim": 16,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
-}
-LATENT = {
-    **COMMON,
-    "num_key_value_heads": 6,
-    "q_lora_rank": 12,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 10,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 6,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 20,
-    "n_shared_experts": 2,
-    "first_k_dense_replace": 2,
-    "n_group": 1,
-    "topk_group": 1,
-}
-WITHOUT_FFN = {key: value for key, value in COMMON.items() if key != "intermediate_size"}
-TINY: dict[str, dict[str, Any]] = {
-    "mistral": {"model_type": "mistral", **COMMON},
-    "mixtral": {"model_type": "mixtral", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2},
-    "mixtral-window": {
-        "model_type": "mixtral",
-        **COMMON,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 3,
-        "head_dim": 10,
-        "sliding_window": 16,
-    },
-    "phi3": {"model_type": "phi3", **COMMON, "pad_token_id": 0, "sliding_window": 7},
-    "qwen2-window": {"model_type": "qwen2", **COMMON, "use_sliding_window": True, "max_window_layers": 2},
-    "qwen2_moe": {"model_type": "qwen2_moe", **COMMON, **MOE, "shared_expert_intermediate_size": 40},
-    "qwen2_moe-mixed": {
-        "model_type": "qwen2_moe",
-        **COMMON,
-        **MOE,
-        "shared_expert_intermediate_size": 40,
-        "decoder_sparse_step": 2,
-        "mlp_only_layers": [3],
-        "qkv_bias": False,
-        "use_sliding_window": True,
-        "max_window_layers": 4,
-    },
-    "qwen3": {"model_type": "qwen3", **COMMON, "head_dim": 16, "attention_bias": True},
-    "qwen3-named": {
-        "model_type": "qwen3",
-        **COMMON,
-        "head_dim": 16,
-        "use_sliding_window": True,
-        "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention", "sliding_attention"],
-    },
-    "qwen3_moe": {"model_type": "qwen3_moe", **COMMON, **MOE, "head_dim": 16, "mlp_only_layers": [0, 4]},
-    "qwen3_next": {
-        "model_type": "qwen3_next",
-        **COMMON,
-        **MOE,
-        **HYBRID,
-        "shared_expert_intermediate_size": 40,
-        "mlp_only_layers": [1],
-        "attention_bias": True,
-    },
-    "qwen3_5": {"model_type": "qwen3_5", "text_config": {**COMMON, **HYBRID}},
-    "qwen3_5_text": {"model_type": "qwen3_5_text", **COMMON, **HYBRID, "full_attention_interval": 2},
-    "qwen3_5_moe": {
-        "model_type": "qwen3_5_moe",
-        "text_config": {**WITHOUT_FFN, **MOE, **HYBRID, "shared_expert_intermediate_size": 40},
-    },
-    "deepseek_v2": {"model_type": "deepseek_v2", **LATENT},
-    "deepseek_v2-lite": {"model_type": "deepseek_v2", **LATENT, "q_lora_rank": None, "attention_bias": True},
-    "deepseek_v3": {"model_type": "deepseek_v3", **LATENT, "attention_bias": True, "num_nextn_predict_layers": 1},
-    "gpt_oss": {"model_type": "gpt_oss", **COMMON, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
-    "gpt_oss-without-bias": {
-        "model_type": "gpt_oss",
-        **COMMON,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "attention_bias": False,
-    },
-    "gemma2": {"model_type": "gemma2", **COMMON, "head_dim": 16},
-    "gemma3_text": {"model_type": "gemma3_text", **COMMON, "head_dim": 16, "sliding_window_pattern": 2},
-    "gemma3": {"model_type": "gemma3", "text_config": {**COMMON, "num_hidden_layers": 7}},
-    "gpt_neox": {
-        **{key: value for key, value in COMMON.items() if key != "num_key_value_heads"},
-        "model_type": "gpt_neox",
-        "rotary_pct": 0.25,
-    },
 }
 CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
 
@@ -249,12 +145,6 @@ def _transformers_count(config: dict[str, Any]) -> int:
     with torch.device("meta"):
         built = transformers.AutoModelForCausalLM.from_config(decoder)
     return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())
-
-
-def _faults(config: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError) as caught:
-        ModelSpec.from_hf_config(config)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", CARDS)
@@ -386,104 +276,12 @@ def test_kinds_that_do_not_fit_the_model_are_refused() -> None:
         replace(spec, layer_kinds=(SLIDING,) * 32)
 
 
-HUGE = 10**6
-WRONG: list[tuple[str, dict[str, Any], str, list[str]]] = [
-    ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok", ["5", "num_local_experts", "4 or less"]),
-    ("mixtral", {"num_local_experts": 0}, "num_local_experts", ["0", "from 1"]),
-    ("mixtral", {"num_hidden_layers": HUGE}, "num_hidden_layers", ["1000000", "to 100000"]),
-    ("mixtral", {"kv_lora_rank": 4}, "kv_lora_rank", ["latent attention", "deepseek_v2"]),
-    ("mixtral", {"layer_types": ["linear_attention"]}, "layer_types", ["'linear_attention'", "qwen3_5"]),
-    ("qwen3", {"layer_types": "all"}, "layer_types", ["not a list", "full_attention, sliding_attention"]),
-    ("qwen3", {"layer_types": ["full_atention"] * 5}, "layer_types[0]", ["did you mean 'full_attention'"]),
-    ("qwen3", {"layer_types": ["linear_attention"] * 5}, "layer_types[0]", ["'linear_attention'", "sliding_attention"]),
-    ("qwen3", {"layer_types": ["sliding_attention"] * 5}, "layer_types", ["no window", "use_sliding_window"]),
-    ("qwen3", {"layer_types": [[]] * 5}, "layer_types[0]", ["[]"]),
-    ("qwen3_moe", {"mlp_only_layers": [5]}, "mlp_only_layers", ["5", "from 0 to 4"]),
-    ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers", ["not a list"]),
-    ("qwen3_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step", ["0", "from 1"]),
-    ("qwen3_next", {"linear_num_value_heads": 3}, "linear_num_value_heads", ["linear_num_key_heads", "2 or 4"]),
-    ("qwen3_next", {"partial_rotary_factor": 0}, "partial_rotary_factor", ["0", "above 0"]),
-    (
-        "qwen3_next",
-        {"rope_parameters": {"partial_rotary_factor": "x"}},
-        "rope_parameters.partial_rotary_factor",
-        ["'x'"],
-    ),
-    ("qwen3_next", {"partial_rotary_factor": 0.2}, "partial_rotary_factor", ["3 of a head's 16", "even"]),
-    ("qwen3_5", {"text_config": 3}, "text_config", ["3", "mapping"]),
-    ("qwen3_5", {"hidden_size": 3}, "hidden_size", ["beside text_config", "put it into text_config"]),
-    ("qwen3_5", {"quantization_config": {"bits": 4}}, "quantization_config", ["quantised"]),
-    ("qwen3_5", {"text_config": {**COMMON, **HYBRID, "hidden_size": 0}}, "text_config.hidden_size", ["0", "range"]),
-    ("qwen3_5", {"text_config": {"model_type": "llama"}}, "text_config.model_type", ["'llama'", "qwen3_5"]),
-    ("mistral", {"text_config": {}}, "text_config", ["gemma3", "top level"]),
-    ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads", ["3", "set 6"]),
-    ("deepseek_v3", {"qk_rope_head_dim": 3}, "qk_rope_head_dim", ["3", "even"]),
-    ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq", ["not modelled yet", "set it to 1"]),
-    ("gemma2", {"attn_logit_softcapping": "hot"}, "attn_logit_softcapping", ["'hot'", "null"]),
-    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention", ["later tokens", "false"]),
-    ("gemma2", {"hidden_activation": "relu"}, "hidden_activation", ["'relu'", "not modelled yet"]),
-    ("gpt_neox", {"rotary_pct": True}, "rotary_pct", ["true", "share"]),
-    ("phi3", {"is_encoder_decoder": True}, "is_encoder_decoder", ["decoder-only"]),
-    ("phi3", {"mlp_bias": True}, "mlp_bias", ["not part of phi3", "llama"]),
-    ("phi3", {"mamba_d_state": 16}, "mamba_d_state", ["state-space"]),
-    ("phi3", {"image_size": 224}, "image_size", ["vision"]),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "path", "fragments"), WRONG, ids=[f"{n}-{w[2]}" for n, w in enumerate(WRONG)]
-)
-def test_a_wrong_value_is_told_with_its_place_and_fix(
-    name: str, changes: dict[str, Any], path: str, fragments: list[str]
-) -> None:
-    told = [line for line in _faults({**TINY[name], **changes}).splitlines() if f"model: {path}: " in line]
-    assert any(all(fragment in line for fragment in fragments) for line in told), _faults({**TINY[name], **changes})
-
-
-@pytest.mark.parametrize(
-    ("model_type", "fragments"),
-    [
-        ("qwen4", ["did you mean 'qwen3"]),
-        ("mamba2", ["state-space layers would be needed"]),
-        ("t5", ["an encoder with a decoder would be needed"]),
-        ("phi", ["an output head with a bias", "did you mean 'phi3'"]),
-    ],
-)
-def test_an_unknown_architecture_is_told_with_the_nearest_and_what_is_missing(
-    model_type: str, fragments: list[str]
-) -> None:
-    told = _faults({"model_type": model_type, "num_experts": 3, "add_cross_attention": True})
-    assert all(fragment in told for fragment in (*fragments, "add_cross_attention: true"))
-    assert "num_experts: " not in told
-
-
-JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 1.5, float("nan"), 10**30)
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
-    config = TINY[name]
-    for key in {*config, "layer_types", "mlp_only_layers", "rope_parameters", "sliding_window", "text_config", 3}:
-        for value in JUNK:
-            given = {**config, key: value}
-            override(given, "num_layers", 3)
-            try:
-                assert ModelSpec.from_hf_config(given).parameters > 0
-            except ConfigError as told:
-                assert str(told)
-
-
-def test_faults_of_sizes_and_of_layers_are_told_at_once() -> None:
-    told = _faults({**TINY["qwen3"], "hidden_size": 0, "layer_types": ["linear_attention"]})
-    assert [line.split(": ")[1] for line in told.splitlines()] == ["hidden_size", "layer_types[0]"]
-
-
 def test_other_names_of_experts_are_read() -> None:
     config = dict(TINY["qwen3_moe"])
     config["num_local_experts"] = config.pop("num_experts")
     config["experts_per_token"] = config.pop("num_experts_per_tok")
     assert ModelSpec.from_hf_config(config) == ModelSpec.from_hf_config(TINY["qwen3_moe"])
-    assert "keep one of the two" in _faults({**TINY["qwen3_moe"], "num_local_experts": 7})
+    assert "keep one of the two" in faults_of({**TINY["qwen3_moe"], "num_local_experts": 7})
 
 
 def test_settings_reach_the_decoder_inside() -> None:
@@ -502,7 +300,7 @@ def test_a_tied_head_is_said_beside_the_decoder_or_inside_it() -> None:
     beside = {**TINY["qwen3_5"], "tie_word_embeddings": True}
     assert ModelSpec.from_hf_config(beside).tied
     inside = {**TINY["qwen3_5"]["text_config"], "tie_word_embeddings": False}
-    assert "tie_word_embeddings: true, but text_config says false" in _faults({**beside, "text_config": inside})
+    assert "tie_word_embeddings: true, but text_config says false" in faults_of({**beside, "text_config": inside})
 
 
 def test_shipped_configs_lie_where_the_readers_look() -> None:

@@ -30,12 +30,14 @@ def prediction_text(prediction: Prediction, *, full_sources: bool = False) -> Re
 
 
 def _head(prediction: Prediction) -> list[str]:
+    from rich.markup import escape
+
     run, step = prediction.run, prediction.step_time
     lines = first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     plan = run.plan
     lines += [
-        f"[bold]{run.name}[/]  {run.model.name}, {_plan(plan)}, {plan.schedule}, "
+        f"[bold]{escape(run.name)}[/]  {escape(run.model.name)}, {_plan(plan)}, {escape(plan.schedule)}, "
         f"{run.microbatches} × {run.batch.micro} sequences of {run.batch.seq_len}, {run.precision}, as {run.execution.framework} runs it",
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from predict.report.units import duration
 from predict.validate.published.comparison import Comparison, summary
 
@@ -61,7 +63,7 @@ def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = Fals
             f"{one.error:+.1%}",
             "yes" if one.covered else "NO",
         ]
-        table.add_row(*cells, *([_reason(one)] if reasons else []))
+        table.add_row(*map(escape, cells), *([escape(_reason(one))] if reasons else []))
     return table
 
 
@@ -90,7 +92,7 @@ def _summary(comparisons: Sequence[Comparison]) -> Table:
     for row in summary(comparisons):
         if row["rows"]:
             table.add_row(
-                " ".join(row["key"]),
+                escape(" ".join(row["key"])),
                 str(row["rows"]),
                 f"{row['mean_error_percent']:.1f} %",
                 f"{row['median_error_percent']:.1f} %",
@@ -113,7 +115,7 @@ def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
     table.add_column("first")
     table.add_column("why")
     for why, rows in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        table.add_row(str(len(rows)), rows[0], why)
+        table.add_row(str(len(rows)), escape(rows[0]), escape(why))
     return [table, ""]
 
 

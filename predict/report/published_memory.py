@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from predict.validate.published.memory import GIB, MemoryComparison, summary
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
         table.add_column(name, justify="right")
     for row in summary(comparisons):
         table.add_row(
-            " ".join(row["key"]),
+            escape(" ".join(row["key"])),
             str(row["rows"]),
             str(row["distinct"]),
             f"{row['mean_error_percent']:.1f} %",
@@ -56,10 +58,10 @@ def _rows(comparisons: Sequence[MemoryComparison]) -> Table:
     for one in comparisons:
         assert one.predicted_bytes is not None
         table.add_row(
-            one.row.row_id,
-            one.row.text("model"),
-            f"{one.row.text('n_gpus')} {one.row.text('gpu')}",
-            one.counter,
+            escape(one.row.row_id),
+            escape(one.row.text("model")),
+            escape(f"{one.row.text('n_gpus')} {one.row.text('gpu')}"),
+            escape(one.counter),
             f"{one.predicted_bytes / GIB:.1f} GiB",
             f"{one.measured_bytes / GIB:.1f} GiB",
             f"{one.error:+.1%}",

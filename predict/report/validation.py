@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from predict.report.provenance_text import noted
 from predict.report.units import duration
 from predict.validate.validation_rows import ValidationRow, summarise
@@ -25,8 +27,8 @@ def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) ->
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
-            row.run,
-            row.plan,
+            escape(row.run),
+            escape(row.plan),
             duration(row.predicted.median_us),
             f"{duration(row.predicted.low_us)} to {duration(row.predicted.high_us)}",
             duration(row.measured_us),

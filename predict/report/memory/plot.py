@@ -45,7 +45,9 @@ def save_memory_plot(courses: Sequence[RankTimeline], memory: MemoryEstimate, pa
 
     suffix = path.suffix.lower()
     content = BytesIO()
-    with rc_context({"svg.hashsalt": "memory", "svg.fonttype": "none", "font.family": ["sans-serif"]}):
+    with rc_context(
+        {"svg.hashsalt": "memory", "svg.fonttype": "none", "text.parse_math": False, "font.family": ["sans-serif"]}
+    ):
         title = f"memory of {memory.run.name} over a step"
         metadata = {"Date": None, "Title": title} if suffix == ".svg" else {"Title": title}
         _figure(courses, memory, title).savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)

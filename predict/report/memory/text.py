@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
@@ -48,7 +50,8 @@ def _head(memory: MemoryEstimate) -> list[str]:
     worst, colour = memory.worst, COLOURS[memory.verdict]
     left = memory.headroom_bytes
     return [
-        f"[bold]{memory.run.name}[/]  {memory.run.model.name} on {memory.run.cluster.gpu.name}, {memory.run.plan.schedule}, "
+        f"[bold]{escape(memory.run.name)}[/]  {escape(memory.run.model.name)} on {escape(memory.run.cluster.gpu.name)}, "
+        f"{escape(memory.run.plan.schedule)}, "
         f"memory profile {memory.memory_profile.name}",
         "",
         f"  verdict   [bold {colour}]{memory.verdict}[/]   {size(memory.point_bytes)} expected, {size(memory.upper_bytes)} at most, "

@@ -61,7 +61,9 @@ def save_plot(timeline: Timeline, path: Path, *, title: str, show: Show = plain)
     suffix = path.suffix.lower()
 
     content = BytesIO()
-    with rc_context({"svg.hashsalt": "schedule", "svg.fonttype": "none", "font.family": ["sans-serif"]}):
+    with rc_context(
+        {"svg.hashsalt": "schedule", "svg.fonttype": "none", "text.parse_math": False, "font.family": ["sans-serif"]}
+    ):
         metadata = {"Date": None, "Title": title} if suffix == ".svg" else {"Title": title}
         _figure(timeline, title, show).savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
     write_atomically(path, content.getvalue())

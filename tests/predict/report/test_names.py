@@ -1,0 +1,26 @@
+"""Names that come from files are shown as text, whatever rich or matplotlib would make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from predict import one_batch
+from predict.report.memory.plot import save_memory_plot
+from predict.report.prediction_text import prediction_text
+from sampling.files.places import CONFIGS
+
+NAME = "[red]a[/b] $x $y"
+
+
+def test_a_name_is_text_in_a_report_and_in_a_plot(tmp_path: Path) -> None:
+    found = one_batch(CONFIGS / "runs" / "demo.yml")
+    named = replace(found, run=replace(found.run, name=NAME, model=replace(found.run.model, name=NAME)))
+    console = Console(width=200, record=True, quiet=True)
+    with console.capture() as shown:
+        console.quiet = False
+        console.print(prediction_text(named))
+    assert shown.get().count(NAME) == 2
+    save_memory_plot(named.memory_timeline, named.memory, tmp_path / "plot.svg")

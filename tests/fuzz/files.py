@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from predict.anchor.benchmark_file import as_json, load_benchmark, load_memory_benchmark
+from predict.anchor.benchmark_file import as_json, load_benchmark
+from predict.anchor.memory_benchmark_file import load_memory_benchmark
 from predict.config.load import load
 from predict.model.spec import ModelSpec
 from predict.prices.calibration import read_calibration

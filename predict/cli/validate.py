@@ -6,20 +6,24 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import add_data, add_json, add_overrides, flag, given, log, print_json, require_positive
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
 
+if TYPE_CHECKING:
+    from predict.validate.validation_rows import ValidationRow
+
+PROFILE_KEY = "cluster.profile="
 WORDS = (OWN, "samples", "published", "memory")
 """What may be validated apart from configs."""
 OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
     "memory": ("truth",),
-    "runs": ("overrides", "keep"),
+    "runs": ("overrides", "keep", "profile"),
 }
 """Options of each kind of validation, except --json and --rounds."""
 
@@ -36,7 +40,9 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "--truth", type=Path, metavar="FILE", help="published, memory: a CSV file of measured runs, one per row"
     )
-    command.add_argument("--profile", default="", metavar="NAME", help="published: the samples to price all rows from")
+    command.add_argument(
+        "--profile", default="", metavar="NAME", help="published, this-machine: the samples to price all from"
+    )
     command.add_argument(
         "--calibrate-on",
         type=Path,
@@ -86,39 +92,59 @@ def _require_known(what: Sequence[str]) -> None:
 def _runs(options: argparse.Namespace) -> None:
     require_positive(options, "rounds")
     here = options.what == [OWN]
-    kept = _kept_file(options, here=here) if options.keep else None
+    overrides = _overrides(options, here=here)
+    kept = _kept_file(overrides, here=here) if options.keep else None
     from predict.report.console import show
     from predict.report.validation import validation_text
     from predict.validate.this_machine import ValidatedRun, notes_on, runs_of_this_machine, validate
     from predict.validate.validation_rows import validation_json
-    from sampling.files.disk import write_atomically
 
     named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
     runs = runs_of_this_machine() if here else list(named)
-    notes = notes_on(runs, options.overrides)
-    rows = validate(runs, overrides=options.overrides, rounds=options.rounds, tell=log)
+    notes = notes_on(runs, overrides)
+    rows = validate(runs, overrides=overrides, rounds=options.rounds, tell=log)
     content = validation_json(rows)
     if kept:
-        write_atomically(kept, json.dumps(content, indent=1).encode())
-        log(f"kept in {kept}")
+        _keep(kept, [row for row in rows if not row.noisy], of=len(rows))
     elif here:
-        log("the figures are not kept; --keep makes them the error of this machine's profile")
+        log("the figures are not kept; --keep makes them the error of the profile")
     if options.json:
         print_json(content | {"notes": notes})
     else:
         show(validation_text(rows, notes))
 
 
-def _kept_file(options: argparse.Namespace, *, here: bool) -> Path:
-    """Where the figures of this machine are kept; UserError where they would be those of other runs or of another machine."""
-    if not here or options.overrides:
+def _overrides(options: argparse.Namespace, *, here: bool) -> list[str]:
+    """The settings, --profile among them, which names the profile that the runs of this machine are predicted from."""
+    if options.profile and not here:
+        raise UserError(f"--profile: goes with {OWN} and published; for a config, give --set {PROFILE_KEY}…")
+    return [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
+
+
+def _kept_file(overrides: Sequence[str], *, here: bool) -> Path:
+    """Where the figures of a profile are kept; UserError where they would be those of other runs or of another machine."""
+    if not here or not all(text.startswith(PROFILE_KEY) for text in overrides):
         raise UserError(
-            f"--keep: keeps the figures of `predict validate {OWN}` as they are; omit --set and other configs"
+            f"--keep: keeps the figures of `predict validate {OWN} [--profile NAME]` as they are; omit other --set and configs"
         )
     from predict.prices.profile_error import validation_path
     from predict.prices.whose_rows import require_rows_of_this_cpu
 
-    return validation_path(require_rows_of_this_cpu())
+    profile = overrides[-1].removeprefix(PROFILE_KEY) if overrides else OWN
+    return validation_path(require_rows_of_this_cpu(profile))
+
+
+def _keep(path: Path, quiet: Sequence[ValidationRow], *, of: int) -> None:
+    """Keep the runs that other processes did not disturb, if they are enough to tell a profile's error."""
+    from predict.prices.profile_error import LEAST_ROWS
+    from predict.validate.validation_rows import validation_json
+    from sampling.files.disk import write_atomically
+
+    if len(quiet) < LEAST_ROWS:
+        log(f"not kept: {of - len(quiet)} of {of} runs are noisy; repeat it on a quiet machine")
+        return
+    write_atomically(path, json.dumps(validation_json(quiet), indent=1).encode())
+    log(f"kept {len(quiet)} of {of} runs, those that are not noisy, in {path}")
 
 
 def _samples(options: argparse.Namespace) -> None:

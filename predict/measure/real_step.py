@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import Measurement, pool
 from predict.measure.requirements import Implementation, require_measurable
 from predict.measure.run_json import dump_run
@@ -57,21 +59,33 @@ def measure_interleaved(
     rounds: int,
     steps_per_round: int,
     progress: Callable[[str], None],
+    kept: KeptRounds | None = None,
 ) -> list[Measurement]:
     """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
 
     Returns one measurement per run, in their order, over the steps of all rounds. `progress` is told each result as it
-    comes. Raises as `measure` does; every run is checked before the first starts.
+    comes, with the time left. `kept` holds the measurements of an interrupted call, and gets the new ones. Raises as `measure` does; every run is checked before the first starts.
     """
     for run, implementation in cases:
         require_measurable(run, implementation)
     measured: list[list[Measurement]] = [[] for _ in cases]
+    start, fresh, total = time.monotonic(), 0, rounds * len(cases)
     for turn in range(rounds):
         for index, (run, implementation) in enumerate(cases):
+            place = turn * len(cases) + index
+            if kept and place in kept.measured:
+                measured[index].append(kept.measured[place])
+                continue
             result = measure(run, steps=steps_per_round, implementation=implementation)
             measured[index].append(result)
-            done = turn * len(cases) + index + 1
-            progress(f"measured {done} of {rounds * len(cases)}: {run.name} {result.median_us / 1e3:.1f} ms")
+            if kept:
+                kept.add(place, result)
+            fresh += 1
+            left_s = (time.monotonic() - start) / fresh * (total - place - 1)
+            noisy = " (noisy)" if result.noisy else ""
+            progress(
+                f"measured {place + 1} of {total}: {run.name} {result.median_us / 1e3:.1f} ms{noisy}, {left_s:.0f} s left"
+            )
     return [pool(results) for results in measured]
 
 

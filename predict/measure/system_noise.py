@@ -54,6 +54,11 @@ def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
     return quiet, False
 
 
+def noise_note(about: str) -> str:
+    """What a reader has to know of a noisy measurement: `about` says which, as "most steps" or "most steps of demo"."""
+    return f"NOISY: other processes disturbed {about}; none could be dropped: repeat it on a quiet machine"
+
+
 def _window(steps: Sequence[StepUsage], index: int, span_s: float) -> Sequence[StepUsage]:
     first, last = index, index + 1
     while sum(step.wall_s for step in steps[first:last]) < span_s and (first > 0 or last < len(steps)):

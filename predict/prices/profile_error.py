@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sampling.errors import SamplesError
 from sampling.files.faults import Fault, shown
 from sampling.files.schema import read
-from sampling.store.profiles import home_of
+from sampling.store.profiles import OWN, home_of
 
 LEAST_ROWS = 5
 """Validation runs below which their quantile says nothing."""
@@ -46,7 +46,7 @@ def profile_error(profile: str) -> float | None:
     path = validation_path(profile)
     if not path.is_file():
         return None
-    fix = "restore the file, or write it anew with `predict validate`"
+    fix = f"restore the file, or write it anew with `predict validate {OWN} --profile {profile} --keep`"
     rows = read(ValidationFile, path, error=SamplesError, fix=fix).rows
     errors = sorted(abs(math.log1p(row["error"])) for row in rows)
     if len(errors) < LEAST_ROWS:

@@ -97,9 +97,12 @@ def how_to_fit(cluster: Cluster) -> str:
     return "run `make train-regressors" + ("`" if cluster.profile == OWN else f" PROFILE={cluster.profile}`")
 
 
-def require_rows_of_this_cpu() -> str:
-    """The profile that runs on this machine are answered from. SamplesError if it was taken on another CPU."""
-    profile = profile_in_use(OWN)
+def require_rows_of_this_cpu(named: str = OWN) -> str:
+    """The profile that runs on this machine are answered from where they name `named`. SamplesError if it was taken on another CPU."""
+    profile = profile_in_use(named)
+    if profile not in known_profiles():
+        near = did_you_mean(profile, known_profiles()) or f" (known: {', '.join(known_profiles())})"
+        raise SamplesError(f"profile {profile}: has no samples{near}")
     sampled_on = read_manifest(samples_directory(profile, home_of(profile))).device.get("name")
     if sampled_on != cpu_name():
         raise SamplesError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.measure.measurement import Measurement
+from predict.measure.system_noise import noise_note
 from predict.report.units import duration
 
 
@@ -16,5 +17,5 @@ def measurement_text(measured: Measurement) -> str:
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
     ]
     if measured.noisy:
-        lines.append("  NOISY: other processes disturbed most steps; none could be dropped")
+        lines.append(f"  {noise_note('most steps')}")
     return "\n".join(lines)

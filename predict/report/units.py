@@ -22,3 +22,8 @@ def duration(time_us: float) -> str:
 def plain(value: float) -> str:
     """A number without a unit, as short as it is still exact to four digits."""
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:.4g}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from predict.measure.system_noise import noise_note
 from predict.report.provenance_text import noted
-from predict.report.units import duration
+from predict.report.units import counted, duration
 from predict.validate.validation_rows import ValidationRow, summarise
 
 if TYPE_CHECKING:
@@ -33,14 +34,16 @@ def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) ->
             f"{duration(row.predicted.low_us)} to {duration(row.predicted.high_us)}",
             duration(row.measured_us),
             f"{duration(row.measured_low_us)} to {duration(row.measured_high_us)}",
-            f"{row.error:+.1%}",
+            f"{row.error:+.1%}{' NOISY' if row.noisy else ''}",
             "yes" if row.covered else "NO",
         )
     summary = summarise(rows)
+    disturbed = ", ".join(escape(row.run) for row in rows if row.noisy)
     return Group(
         *noted(notes),
         table,
         "",
-        f"{summary.runs} runs: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
-        f"intervals cover {summary.coverage:.0%}; {summary.dropped_steps} noisy steps dropped",
+        *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
+        f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
+        f"intervals cover {summary.coverage:.0%}; {counted(summary.dropped_steps, 'noisy step')} dropped",
     )

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predict import one_batch
+from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import Measurement
-from predict.measure.real_step import measure_interleaved
+from predict.measure.real_step import WARMUP, measure_interleaved
 from predict.measure.requirements import Implementation
 from predict.step.prediction import Prediction
 from predict.validate.validation_rows import ValidationRow
 from sampling.files.places import CONFIGS
 
 STEPS_PER_ROUND = 8
+START_S = 8.0
+"""Time that the ranks of a measurement take to start and to end, to tell how long a validation takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +55,21 @@ def validate(
     Raises UserError for a config that is wrong or cannot run here.
     """
     predicted = [one_batch(each.config, overrides) for each in runs]
-    measured = measure_interleaved(
-        [(prediction.run, each.implementation) for each, prediction in zip(runs, predicted, strict=True)],
-        rounds=rounds,
-        steps_per_round=STEPS_PER_ROUND,
-        progress=tell,
-    )
+    cases = [(prediction.run, each.implementation) for each, prediction in zip(runs, predicted, strict=True)]
+    kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=STEPS_PER_ROUND)
+    step_s = sum(prediction.median_us for prediction in predicted) / 1e6
+    about_s = rounds * (len(runs) * START_S + (WARMUP + STEPS_PER_ROUND) * step_s)
+    before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
+    tell(f"{rounds * len(runs)} measurements, about {about_s:.0f} s in all{before}")
+    try:
+        measured = measure_interleaved(cases, rounds=rounds, steps_per_round=STEPS_PER_ROUND, progress=tell, kept=kept)
+    except BaseException:
+        if kept.measured:
+            tell(
+                f"kept so far: {len(kept.measured)} of {rounds * len(runs)} measurements, in {kept.path}; the same command goes on from there"
+            )
+        raise
+    kept.remove()
     return [_row(*each) for each in zip(runs, predicted, measured, strict=True)]
 
 
@@ -80,4 +92,5 @@ def _row(validated: ValidatedRun, prediction: Prediction, measured: Measurement)
         measured_high_us=measured.p90_us,
         steps=len(measured.step_times_us),
         dropped_steps=measured.dropped_steps,
+        noisy=measured.noisy,
     )

@@ -24,6 +24,8 @@ class ValidationRow:
     measured_high_us: float
     steps: int
     dropped_steps: int
+    noisy: bool
+    """Other processes disturbed most steps, so that none could be dropped: the error says little."""
 
     @property
     def error(self) -> float:
@@ -45,6 +47,7 @@ class Summary:
     bias: float
     coverage: float
     dropped_steps: int
+    noisy_runs: int
 
 
 def summarise(rows: Sequence[ValidationRow]) -> Summary:
@@ -57,6 +60,7 @@ def summarise(rows: Sequence[ValidationRow]) -> Summary:
         bias=statistics.fmean(errors),
         coverage=statistics.fmean(row.covered for row in rows),
         dropped_steps=sum(row.dropped_steps for row in rows),
+        noisy_runs=sum(row.noisy for row in rows),
     )
 
 
@@ -78,6 +82,7 @@ def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
                 "measured_p90_us": row.measured_high_us,
                 "steps": row.steps,
                 "dropped_steps": row.dropped_steps,
+                "noisy": row.noisy,
                 "error": row.error,
                 "covered": row.covered,
             }

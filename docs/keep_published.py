@@ -20,6 +20,12 @@ def main() -> None:
         "summary": content["summary"],
         "not_expressible": dict(reasons.most_common()),
     }
+    kept = json.loads(PATH.read_text())["rows"] if PATH.is_file() else 0
+    if summary["rows"] < kept and "--smaller" not in sys.argv[1:]:
+        sys.exit(
+            f"{PATH}: not replaced: it sums up {kept} rows, and these are {summary['rows']}; give all with TRUTH=FILE, or "
+            "pipe into `python docs/keep_published.py --smaller` to replace it all the same"
+        )
     PATH.write_text(json.dumps(summary, indent=1) + "\n")
 
 

@@ -67,8 +67,13 @@ class Artifact:
     pools: Mapping[str, NDArray[Any]]
 
     def operator(self, key: ModelKey) -> FittedOperator:
-        """Rebuild one operator; its arrays are views."""
-        record = self.records[key]
+        """Rebuild one operator; its arrays are views. SamplesError where they are not in the file."""
+        try:
+            return self._rebuilt(key, self.records[key])
+        except DAMAGES as error:
+            raise self.error(f"the model of {key} is damaged ({error!r})") from None
+
+    def _rebuilt(self, key: ModelKey, record: Mapping[str, Any]) -> FittedOperator:
         donor = record["donor"]
         return FittedOperator(
             key=key,

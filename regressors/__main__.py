@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from regressors.accuracy.report import as_text
+from regressors.accuracy.report import as_text, one_line
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
 from sampling.extras import naming_extras
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    _show(trained)
+    _show(trained, brief=options.brief)
     return 0
 
 
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="processes to fit with (default: all cores)",
     )
+    parser.add_argument("--brief", action="store_true", help="print one line; the tables are in report.md")
     return parser
 
 
@@ -82,8 +83,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def _show(trained: Trained) -> None:
+def _show(trained: Trained, *, brief: bool) -> None:
     from rich.console import Console
+
+    if brief:
+        print(f"{one_line(trained.accuracy)} in {trained.path.parent / 'report.md'}")
+        return
 
     # a file or pipe has no width to fit in
     console = Console(width=None if sys.stdout.isatty() else 200)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
 
     from sampling.ranks.world import World
-    from sampling.session.run_tasks import Strategy
+    from sampling.session.run_tasks import Outcome, Strategy
 
 DESCRIPTION = """\
 Time operators and collectives on this machine and keep the rows under data/samples/<profile>/.
@@ -120,9 +120,18 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(
         f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "
-        f"{too_large}{outcome.not_reached} more wanted: run again to go on"
+        f"{too_large}{_left(outcome, named=bool(options.calls))}"
     )
     return 0
+
+
+def _left(outcome: Outcome, *, named: bool) -> str:
+    """What the budget did not reach, in words."""
+    if outcome.named_left:
+        return f"{outcome.named_left:,} timings of named calls left: run again to go on"
+    done = ["named calls done"] if named else []
+    optional = [f"{outcome.optional_left:,} timings of optional shapes left"] if outcome.optional_left else []
+    return "; ".join([*done, *optional]) or "all shapes done"
 
 
 def exit_code_of(work: Callable[[], int]) -> int:

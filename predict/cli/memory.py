@@ -72,7 +72,10 @@ def add(subcommands: Any) -> None:
     command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
     anchored = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
     anchored.add_argument(
-        "--mode", choices=MODES, help="default: benchmark where one is loaded or saved, else simulate"
+        "--mode",
+        choices=MODES,
+        help="simulate: the modelled peak alone; benchmark: the counted peak first, then the modelled one; both: the modelled peak first "
+        "(default: benchmark with --load-benchmark or --save-benchmark, else simulate)",
     )
     anchored.add_argument("--gpus", type=int, default=1, metavar="N", help="devices to reduce the run to (default: 1)")
     anchored.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")

@@ -34,7 +34,7 @@ def add(subcommands: Any) -> None:
         "what",
         metavar="this-machine|samples|published|memory|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine; samples: the time models on rows held out, whose tables "
+        help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; samples: the time models on rows held out, whose tables "
         "are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; or configs",
     )
     command.add_argument(

@@ -22,7 +22,7 @@ from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
 from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, check
-from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.cluster import hardware_beside, hardware_facts
 
 Values = dict[str, Any]
 NAMES: Mapping[str, str] = {section: ", ".join(key.name for key in keys) for section, keys in SECTIONS.items()}
@@ -101,9 +101,14 @@ class Draft:
         return values
 
     def with_known_hardware(self, cluster: Values) -> Values:
-        """The cluster's values, without a hardware that no file describes, or one that is at fault."""
+        """The cluster's values, without a hardware that no file describes, or one that is at fault; its path is relative to the
+        file that gives it."""
         try:
             if "hardware" in cluster:
+                given_in = (
+                    self.path if self.is_set("cluster.hardware") else Path(self.sources.get("cluster", self.path))
+                )
+                cluster = cluster | {"hardware": hardware_beside(cluster["hardware"], given_in)}
                 hardware_facts(cluster["hardware"])
         except ConfigError as error:
             for problem in str(error).splitlines():

@@ -43,9 +43,9 @@ def _head(prediction: Prediction) -> list[str]:
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
-        f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)}",
+        f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
-        f"  needs       {_smallest(prediction)}",
+        f"  one replica {_smallest(prediction)}",
         f"  memory      {summary(prediction.memory)}",
         "",
     ]
@@ -68,8 +68,8 @@ def _smallest(prediction: Prediction) -> str:
     smallest = prediction.smallest_cluster
     gpus = f"{smallest.gpus} GPU{'s' if smallest.gpus > 1 else ''} on {smallest.nodes} node{'s' if smallest.nodes > 1 else ''}"
     if not smallest.folded:
-        return f"{gpus} at least"
-    return f"{gpus} at least, experts folded into them ({smallest.unfolded_gpus} if they are not)"
+        return f"{gpus} (tp · pp · cp), memory aside"
+    return f"{gpus}, experts folded into them ({smallest.unfolded_gpus} if they are not), memory aside"
 
 
 def _sources(prediction: Prediction) -> str:
@@ -116,7 +116,7 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _stages(prediction: Prediction) -> RenderableType:
-    table = _table("pipeline ranks, per microbatch")
+    table = _table("pipeline ranks: forward and backward of a microbatch, gradients and optimizer of a step")
     for name in ("rank", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
     for index, stage in enumerate(prediction.stages):

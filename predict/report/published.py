@@ -46,7 +46,7 @@ def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = Fals
     table = _table(title)
     for name in ("row", "model", "GPUs"):
         table.add_column(name)
-    for name in ("predicted", "90 % interval", "measured", "error", "in"):
+    for name in ("predicted", "90 % interval", "measured", "error", "inside"):
         table.add_column(name, justify="right")
     if reasons:
         table.add_column("why it may be")

@@ -24,7 +24,7 @@ def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) ->
     table = Table(box=None, pad_edge=True)
     table.add_column("run")
     table.add_column("plan")
-    for name in ("predicted", "90 % interval", "measured", "p10 to p90", "error", "in"):
+    for name in ("predicted", "90 % interval", "measured", "p10 to p90", "error", "inside"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(

@@ -6,7 +6,7 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class StageEstimate:
     step_us: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction:
     """One predicted step of `run`, whose schedule is a named one. Times are µs, sizes bytes.
 
@@ -54,14 +54,18 @@ class Prediction:
 
     run: TrainingRun
     median_us: float
-    calls: tuple[RankCalls, ...] = field(repr=False)
-    ranks: tuple[PricedRank, ...] = field(repr=False)
-    timeline: Timeline = field(repr=False)
-    prices: Prices = field(repr=False)
-    unrestored_prices: Prices = field(repr=False)
+    calls: tuple[RankCalls, ...]
+    ranks: tuple[PricedRank, ...]
+    timeline: Timeline
+    prices: Prices
+    unrestored_prices: Prices
     """The prices before the benchmark's times replaced some; without a benchmark, `prices`."""
-    benchmark: Benchmark | None = field(repr=False)
+    benchmark: Benchmark | None
     """The times of whole layers that the step was restored from."""
+
+    def __repr__(self) -> str:
+        """One line: a run holds every key of its model, which would bury the answer."""
+        return f"<Prediction {self.run.name}: {self.median_us / 1e3:,.1f} ms a step, .step_time, .memory, .breakdown_us, .sources>"
 
     @cached_property
     def step_time(self) -> Interval:

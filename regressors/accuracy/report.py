@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VERSION = 2
 NOTE = """\
 Errors in percent on held-out rows: their mean, median and 90th percentile; *cover* is the share of rows inside the 90 %
-interval. *random*: a fifth of the rows; *shape*: shapes, or in published tables widths, head counts, rank counts and models,
+interval, *low* below 85 % (intervals too narrow), *wide* above 95 % (wider than they need be). *random*: a fifth of the rows; *shape*: shapes, or in published tables widths, head counts, rank counts and models,
 that the fit never saw; *extrapolation*: the largest shapes. *raw*: a random forest and XGBoost on raw time, the common
 practice, on the same rows. *by time*: the mean in which a table weighs as much as its rows take, since long calls make a step.
 A table with few held-out rows says nothing: it is in no mean."""
@@ -124,6 +124,14 @@ def as_text(content: Row) -> RenderableType:
             table.add_row(*row)
         tables.append(table)
     return Group(*tables, _notes(content).replace("*", ""))
+
+
+def one_line(content: Row) -> str:
+    """How many time models there are, and the mean of their errors on shapes that they have not seen."""
+    count = len({row["operator"] for row in content["operators"]})
+    unseen = [row["mape"] for row in content["summary"] if row["split"] == "shape"]
+    error = f", mean error {np.mean(unseen):.1f} % on unseen shapes" if unseen else ""
+    return f"{count} time models fitted{error}: tables"
 
 
 def as_markdown(content: Row) -> str:

@@ -153,8 +153,8 @@ def unknown_keys(
         return [Fault(path=section, problem=problem)]
     faults = []
     for name in unknown[:MOST_UNKNOWN]:
-        advice = did_you_mean(name, candidates) or f"; allowed: {', '.join(known)}"
-        faults.append(Fault(path=join(section, key_name(name)), problem=f"unknown key, remove it{advice}"))
+        advice = did_you_mean(name, candidates) or f", remove it; allowed: {', '.join(known)}"
+        faults.append(Fault(path=join(section, key_name(name)), problem=f"unknown key{advice}"))
     if len(unknown) > MOST_UNKNOWN:
         faults.append(Fault(path=section, problem=f"{len(unknown) - MOST_UNKNOWN} more unknown keys; remove them"))
     return faults

@@ -187,6 +187,11 @@ def hardware_facts(hardware: str) -> Hardware:
     return _facts_of_entry(hardware_entry(hardware))
 
 
+def hardware_beside(hardware: str, file: Path) -> str:
+    """The hardware that `file` names: where it is a path, the one relative to the file."""
+    return os.path.normpath(file.parent / hardware) if _is_path(hardware) else hardware
+
+
 def _is_path(hardware: str) -> bool:
     return re.fullmatch(r"(?is).+\.ya?ml", hardware) is not None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from sampling.files.keys import Key, Text
 from sampling.files.schema import read
-from sampling.hardware.cluster import known_hardware
+from sampling.hardware.cluster import hardware_beside, known_hardware
 from sampling.hardware.hardware_file import GbPerS, LatencyUs
 from sampling.hardware.machine import Machine
 
@@ -18,7 +18,7 @@ class ClusterFile:
     """The machines. Predictions alone use `cores` and the links' figures: a session measures what is there."""
 
     hardware: Annotated[str, Key(choices=known_hardware, pattern=".+")]
-    """Entry of configs/hardware, an alias such as H100, or the path of a .yml file like those, relative to the working directory."""
+    """Entry of configs/hardware, an alias such as H100, or the path of a .yml file like those."""
     nodes: int
     """Machines."""
     gpus_per_node: int
@@ -43,4 +43,5 @@ class ClusterFile:
 
 def read_cluster_file(path: Path) -> ClusterFile:
     """Read a cluster's file; ConfigError lists every fault."""
-    return read(ClusterFile, path, fix="see configs/clusters/this-machine.yml")
+    cluster = read(ClusterFile, path, fix="see configs/clusters/this-machine.yml")
+    return replace(cluster, hardware=hardware_beside(cluster.hardware, path))

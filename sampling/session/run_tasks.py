@@ -23,11 +23,14 @@ from sampling.timing.timer import TimerSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Rows kept in this session, how many of them are quarantined, and phases that the budget did not reach."""
+    """Rows kept in this session, how many of them are quarantined, and timings that the budget did not reach."""
 
     kept: int
     quarantined: int
-    not_reached: int
+    named_left: int
+    """Timings of the calls of named runs."""
+    optional_left: int
+    """Timings of shapes that fill the space."""
 
 
 class Strategy(Protocol):
@@ -46,14 +49,14 @@ def run_tasks(
     Each task runs as one job. Time that it leaves goes to the next one; tasks that fill the space share it evenly.
     """
     end = time.monotonic() + budget_s
-    not_reached = 0
+    left = {False: 0, True: 0}  # by whether the task fills the space
     for index, task in enumerate(tasks):
         rows = iterate_samples(read_samples(directory))
         lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
         phases = sum(len(request.phases) for request in lacking)
         left_s = end - time.monotonic()
         if not lacking or left_s <= 0:
-            not_reached += phases
+            left[task.fills_space] += phases
             continue
         share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s
         job = _job(directory, manifest, task, lacking, share_s)
@@ -63,12 +66,17 @@ def run_tasks(
         finally:
             # rows stay in the journal until they are in the tables, so that a full disk loses none
             with naming_the_disk(directory):
-                not_reached += phases - fold_journal(directory)
+                left[task.fills_space] += phases - fold_journal(directory)
             for message in take_messages(directory):
                 print(message, file=sys.stderr)
     session = len(manifest.sessions) - 1
     own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
-    return Outcome(kept=len(own), quarantined=sum(bool(row.quarantine) for row in own), not_reached=max(0, not_reached))
+    return Outcome(
+        kept=len(own),
+        quarantined=sum(bool(row.quarantine) for row in own),
+        named_left=max(0, left[False]),
+        optional_left=max(0, left[True]),
+    )
 
 
 def _job(directory: Path, manifest: Manifest, task: SamplingTask, requests: Sequence[Request], budget_s: float) -> Job:

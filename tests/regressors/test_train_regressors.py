@@ -79,6 +79,14 @@ def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.Captu
     assert sampled.median_us < unseen.median_us
 
 
+def test_brief_is_one_line_that_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_samples(tmp_path)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1", "--brief"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("1 time models fitted, mean error ")
+    assert line.endswith(str(tmp_path / "regressors" / "toy" / "report.md"))
+
+
 def test_no_samples_is_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", "a100", "--data", str(tmp_path)]) == 3
     output = capsys.readouterr()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.__main__ import main, parser, run
+from sampling.__main__ import _left, main, parser, run
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
@@ -81,7 +81,7 @@ def test_a_session_that_keeps_no_row_leaves_no_trace_in_the_manifest(tmp_path: P
     )
 
     def idle(*_: object, **__: object) -> Outcome:
-        return Outcome(kept=0, quarantined=0, not_reached=0)
+        return Outcome(kept=0, quarantined=0, named_left=0, optional_left=0)
 
     assert run(options, strategy=idle) == 0
     assert read_manifest(tmp_path / "samples" / "test").sessions == []
@@ -199,3 +199,16 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "interrupted session goes on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("named_left", "optional_left", "said"),
+    [
+        (0, 6072, "named calls done; 6,072 timings of optional shapes left"),
+        (3, 6072, "3 timings of named calls left: run again to go on"),
+        (0, 0, "named calls done"),
+    ],
+)
+def test_what_is_left_says_whether_it_was_asked_for(named_left: int, optional_left: int, said: str) -> None:
+    outcome = Outcome(kept=1, quarantined=0, named_left=named_left, optional_left=optional_left)
+    assert _left(outcome, named=True) == said

@@ -63,7 +63,10 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
         parts += [f"  [bold]{escape(first.name)}[/]", timeline_text(first.timeline, width=width, show=show)]
     refused = reasons(outcomes)
     if refused:
-        listed = (f"  [dim]{escape(', '.join(names))}[/]  {escape(why_not)}" for why_not, names in refused.items())
+        listed = (
+            f"  [dim]{escape(', '.join(names))}[/]  {'each ' * (len(names) > 1)}{escape(why_not)}"
+            for why_not, names in refused.items()
+        )
         parts += ["", "  not a choice here", *listed]
     return Group(*parts)
 
@@ -73,8 +76,8 @@ def _footnotes(outcomes: Sequence[Outcome]) -> list[str]:
     lines: list[str] = []
     if any(outcome.copies > 1 for outcome in outcomes):
         lines += [
-            "  * two copies of the model: a chunk is twice as large, so its peak counts double, and its makespan where all",
-            "    schedules were given the same times for a chunk",
+            "  * two copies of the model: a chunk is twice as large; count its peak double, and, if all were given the same",
+            "    time per chunk, its makespan too",
             "",
         ]
     for outcome in outcomes:

@@ -135,9 +135,9 @@ def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
 
 def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the schedules for two chunks per rank, whatever the other counts."""
-    return None if chunks == 2 else f"has two chunks per rank, not {chunks}"
+    return None if chunks == 2 else f"needs two chunks per rank (plan.vpp), not {chunks}"
 
 
 def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the schedules for one chunk per rank, whatever the other counts."""
-    return None if chunks == 1 else f"has one chunk per rank, not {chunks}"
+    return None if chunks == 1 else f"needs one chunk per rank (plan.vpp), not {chunks}"

@@ -65,7 +65,7 @@ def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.Cap
             assert outcome["why_not"] is None
         else:
             assert outcome["makespan"] is None
-            assert outcome["why_not"] == "has one chunk per rank, not 2"
+            assert outcome["why_not"] == "needs one chunk per rank (plan.vpp), not 2"
     valid = [outcome["valid"] for outcome in found]
     assert valid == sorted(valid, reverse=True)
 
@@ -231,7 +231,7 @@ def test_bad_stage_times_are_named(
 
 def test_nothing_that_runs_ends_with_4_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = schedules(capsys, *EVEN, "--schedule", "zbv", code=4)
-    assert found["why_not"] == "has two chunks per rank, not 1"
+    assert found["why_not"] == "needs two chunks per rank (plan.vpp), not 1"
     assert main(["schedule", *EVEN, "--schedule", "1f1b", "--memory-limit", "1"]) == 4
     assert "1f1b holds 4 chunk activations, more than the limit of 1" in capsys.readouterr().err
 
@@ -242,7 +242,8 @@ def test_the_schedule_asked_for_takes_the_place_of_the_config_s(capsys: pytest.C
     assert main(["schedule", DEMO, "--set", "plan.vpp=2"]) == 2
     error = capsys.readouterr().err
     assert (
-        "1f1b has one chunk per rank, not 2; set plan.vpp to 1, or take another schedule: dualpipe, dualpipev" in error
+        "1f1b needs one chunk per rank (plan.vpp), not 2; set plan.vpp to 1, or take another schedule: dualpipe, dualpipev"
+        in error
     )
 
 

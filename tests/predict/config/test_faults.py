@@ -63,8 +63,16 @@ ROWS: list[tuple[str, str, list[str]]] = [
     (config(plan="{cp: 2}"), "plan.cp", ["2", "not modelled with execution.framework torch"]),
     (config(plan="{pp: 2, ep: 2}"), "plan.ep", ["spreads experts", "set both to 1"]),
     (config(plan="{pp: 2, etp: 2}"), "plan.ep", ["plan.etp 2", "set both to 1"]),
-    (config(plan="{pp: 2, vpp: 2}"), "plan.schedule", ["1f1b has one chunk per rank, not 2", "set plan.vpp to 1"]),
-    (config(plan="{pp: 2, schedule: zbv}"), "plan.schedule", ["has two chunks per rank, not 1", "set plan.vpp to 2"]),
+    (
+        config(plan="{pp: 2, vpp: 2}"),
+        "plan.schedule",
+        ["1f1b needs one chunk per rank (plan.vpp), not 2", "set plan.vpp to 1"],
+    ),
+    (
+        config(plan="{pp: 2, schedule: zbv}"),
+        "plan.schedule",
+        ["needs two chunks per rank (plan.vpp), not 1", "set plan.vpp to 2"],
+    ),
     (config(plan="{pp: 2, schedule: none.csv}"), "plan.schedule", ["none.csv", "cannot be read"]),
     (config(plan="{pp: 2, schedule: zb-h1, recompute: full}"), "plan.recompute", ["recompute the forward"]),
     (config(plan="{pp: 2, memory_limit: -1}"), "plan.memory_limit", ["-1", "whole number from 0"]),

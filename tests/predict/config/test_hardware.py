@@ -29,19 +29,17 @@ def refusal(path: Path) -> list[str]:
     return str(error.value).splitlines()
 
 
-def test_a_run_may_name_a_file_of_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_may_name_a_file_of_hardware_beside_it(tmp_path: Path) -> None:
     facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | {"name": "my GPU"}
     (tmp_path / "mine.yml").write_text(yaml.safe_dump(facts))
-    monkeypatch.chdir(tmp_path)
-    assert config.load(run(tmp_path, "./mine.yml")).cluster.gpu.name == "my GPU"
+    path = run(tmp_path, "./mine.yml")
+    assert config.load(path).cluster.gpu.name == "my GPU"
+    assert config.load(path, ["cluster.hardware=mine.yml"]).cluster.gpu.name == "my GPU"
 
 
-def test_faults_of_a_hardware_file_are_reported_with_those_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_a_hardware_file_are_reported_with_those_of_the_run(tmp_path: Path) -> None:
     facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | {"memory_gib": -1, "cache_mib": "big"}
     (tmp_path / "mine.yml").write_text(yaml.safe_dump(facts))
-    monkeypatch.chdir(tmp_path)
     reported = refusal(run(tmp_path, "mine.yml", plan="{pp: 3}"))
     assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: memory_gib: -1" in line]
     assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: cache_mib: 'big'" in line]

@@ -231,7 +231,7 @@ def test_many_microbatches_repeat_the_steady_state(name: str, p: int) -> None:
         ("dualpipe", 4, 2, 9, "needs an even number of microbatches, not 9"),
         ("dualpipe", 4, 2, 6, "needs at least 2 × ranks = 8 microbatches, not 6"),
         ("dualpipev", 4, 2, 7, "needs at least 2 × ranks = 8 microbatches, not 7"),
-        ("zbv", 4, 1, 7, "has two chunks per rank, not 1"),
+        ("zbv", 4, 1, 7, "needs two chunks per rank (plan.vpp), not 1"),
         ("1f1b", 1, 1, 20_000_000, "is timed up to 131,072 microbatches, not 20,000,000"),
     ],
 )
@@ -311,7 +311,9 @@ def test_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_counts_a_schedule_cannot_run_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"1f1b has one chunk per rank, not 2 \(ranks=4, chunks=2, microbatches=8\)"):
+    with pytest.raises(
+        ConfigError, match=r"1f1b needs one chunk per rank \(plan\.vpp\), not 2 \(ranks=4, chunks=2, microbatches=8\)"
+    ):
         registry.order("1f1b", ranks=4, chunks=2, microbatches=8)
     with pytest.raises(ConfigError, match=r"needs at least one of each, not ranks=0, microbatches=-1"):
         registry.order("afab", ranks=0, chunks=1, microbatches=-1)

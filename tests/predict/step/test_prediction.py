@@ -360,3 +360,9 @@ def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:
     subject = run(pp=2, dp=2, model={"tied": True})
     prices = PriceList([Gain(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     assert estimate(subject, prices=prices).breakdown_us["dp_exposed"] == pytest.approx(7.0)
+
+
+def test_a_printed_prediction_is_one_line() -> None:
+    shown = str(predicted(run()))
+    assert len(shown) < 160
+    assert "ms a step" in shown

@@ -89,7 +89,7 @@ def test_named_calls_come_first_then_some_of_each_kind_then_batches(tmp_path: Pa
     ]
     assert all(len(job) <= guided_sampling.LEAST_BATCH for job in ranks.jobs[2:])
     assert len(ranks.jobs) > 3
-    assert outcome.not_reached == 0
+    assert outcome.named_left == 0
     assert outcome.kept == len(list(iterate_samples(read_samples(tmp_path)))) == 82
 
 
@@ -114,7 +114,7 @@ def test_a_budget_that_is_over_times_nothing(tmp_path: Path) -> None:
     ]
     outcome = guided(tmp_path, MANIFEST, tasks, budget_s=0, run_job=ranks)
     assert not ranks.jobs
-    assert outcome.not_reached == 10
+    assert outcome.named_left == 10
 
 
 def test_a_kind_on_which_all_agree_gets_fewer_of_a_batch() -> None:

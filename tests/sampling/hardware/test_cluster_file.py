@@ -25,10 +25,16 @@ def test_every_cluster_file_names_hardware_of_the_catalogue(path: Path) -> None:
     assert cluster.machine == Machine(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
 
 
+def test_a_file_of_hardware_is_relative_to_the_cluster_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(GOOD.replace("cpu", "devices/mine.yml"))
+    assert read_cluster_file(path).hardware == str(tmp_path / "devices" / "mine.yml")
+
+
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (GOOD.replace("nodes", "node"), "node: unknown key, remove it; did you mean 'nodes'"),
+        (GOOD.replace("nodes", "node"), "node: unknown key; did you mean 'nodes'"),
         (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is out of range; give a whole number from 1"),
         (GOOD.replace("nodes: 1", "nodes: true"), "nodes: true is not a whole number"),
         ("{hardware: cpu}", "gpus_per_node: missing"),

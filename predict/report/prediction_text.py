@@ -116,7 +116,7 @@ def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _stages(prediction: Prediction) -> RenderableType:
-    table = _table("pipeline ranks: forward and backward of a microbatch, gradients and optimizer of a step")
+    table = _table("pipeline ranks, per microbatch; gradients, optimizer per step")
     for name in ("rank", "layers", "forward", "backward", "gradients", "optimizer"):
         table.add_column(name, justify="right")
     for index, stage in enumerate(prediction.stages):

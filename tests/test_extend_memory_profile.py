@@ -17,7 +17,7 @@ def test_a_framework_that_names_the_profile_keeps_its_activations_that_way(proje
         own_test("tests/predict/memory/test_liger.py"),
     )
     plain, liger = (json.loads(output) for output in outputs)
-    assert (plain["profile"], liger["profile"]) == ("fsdp2-compile", "liger")
+    assert (plain["memory_profile"], liger["memory_profile"]) == ("fsdp2-compile", "liger")
     of_plain, of_liger = (
         unit["activations"] for memory in (plain, liger) for unit in memory["layers"] if unit["unit"] == "head"
     )

@@ -12,7 +12,7 @@ from tests.project_copy import EXAMPLES, ROOT, own_test, python_files, run_modul
 
 ARITHMETIC = "sampling/operators/soft_cap.py"
 TORCH_WORK = "sampling/torch_work/operators/soft_cap.py"
-OPTIONAL = ("FUSIBLE", "BANDWIDTH", '"""As GELU')
+OPTIONAL = ("FUSIBLE", "BANDWIDTH", '"""The shares of GELU')
 
 
 def add_operator_without_optional_properties(project: Path) -> None:

@@ -23,7 +23,7 @@ class SoftCap(Operator):
     # the rest is optional: without it the operator has the defaults of `Operator`
     FUSIBLE: ClassVar[bool] = True
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.88, width=ONE_STACK)
-    """Counted like GELU."""
+    """The shares of GELU."""
 
     tokens: int
     width: int

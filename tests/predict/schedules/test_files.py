@@ -110,7 +110,11 @@ def test_json_without_placement_is_a_loop() -> None:
             '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "placement": {"stages": [[1]], "chains": [0]}}',
             "once a chain. Give each of the stages 0 to 0 of a chain to one chunk of one rank",
         ),
-        ("a.json", '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}', "rank: unknown key, remove it"),
+        (
+            "a.json",
+            '{"per_rank": [[["F", 0, 0], ["BW", 0, 0]]], "rank": 1}',
+            "rank: unknown key; did you mean 'per_rank'",
+        ),
         ("a.csv", "0B0,0F0\n", "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs F of microbatch 0"),
         ("a.csv", "0" * 200_000, "not valid CSV"),
         (

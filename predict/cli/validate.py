@@ -122,7 +122,7 @@ def _overrides(options: argparse.Namespace, *, here: bool) -> list[str]:
 
 
 def _kept_file(overrides: Sequence[str], *, here: bool) -> Path:
-    """Where the figures of a profile are kept; UserError where they would be those of other runs or of another machine."""
+    """The file that keeps the figures of a profile; UserError where they would be those of other runs or of another machine."""
     if not here or not all(text.startswith(PROFILE_KEY) for text in overrides):
         raise UserError(
             f"--keep: keeps the figures of `predict validate {OWN} [--profile NAME]` as they are; omit other --set and configs"

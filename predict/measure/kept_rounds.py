@@ -29,7 +29,7 @@ class KeptRounds:
     def of(
         cls, cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int
     ) -> KeptRounds:
-        """What is kept of the validation of these runs on this machine: nothing where any of them, or a count, differs."""
+        """The rounds kept of a validation of these runs on this machine; none if any run or count differs."""
         asked = [[dump_run(run), implementation] for run, implementation in cases]
         key = json.dumps([asked, rounds, steps_per_round, cpu_name()])
         name = f"validation-{hashlib.sha256(key.encode()).hexdigest()[:12]}.partial.jsonl"

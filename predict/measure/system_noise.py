@@ -55,7 +55,7 @@ def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
 
 
 def noise_note(about: str) -> str:
-    """What a reader has to know of a noisy measurement: `about` says which, as "most steps" or "most steps of demo"."""
+    """The note on a noisy measurement; `about` names it, for example "most steps" or "most steps of demo"."""
     return f"NOISY: other processes disturbed {about}; none could be dropped: repeat it on a quiet machine"
 
 

@@ -44,7 +44,7 @@ def is_another_cpu(cluster: Cluster, sampled_on: str) -> bool:
 
 
 def notes_on_rows(cluster: Cluster, sampled_on: str) -> list[str]:
-    """What a reader has to know before the first figure: rows that stand in for this machine's, and rows of another CPU."""
+    """Notes on rows that stand in for this machine's, and on rows of another CPU."""
     used = profile_in_use(cluster.profile)
     another = is_another_cpu(cluster, sampled_on)
     if used == cluster.profile and not another:
@@ -55,7 +55,7 @@ def notes_on_rows(cluster: Cluster, sampled_on: str) -> list[str]:
 
 
 def note_on_no_rows(cluster: Cluster) -> str:
-    """What a reader has to know where a run's profile has no time models: the profile that may be meant, and how to get rows."""
+    """The note on a profile without time models: which profile may be meant, and how to get rows."""
     known = known_profiles()
     near = did_you_mean(cluster.profile, {*known, OWN} - {cluster.profile}) or f" (known: {', '.join(known)});"
     published = "" if cluster.gpu.kind == "cpu" else ", or bring published rows in with `make import SYSTEM=…`"
@@ -63,7 +63,7 @@ def note_on_no_rows(cluster: Cluster) -> str:
 
 
 def notes_on_age(cluster: Cluster, profile: str, facts: Mapping[str, Any]) -> list[str]:
-    """What a reader has to know of rows that the profile's models have not learnt from."""
+    """Notes on rows that are newer than the profile's models."""
     newer = sessions_since(facts, home_of(profile) / "samples" / profile)
     if not newer:
         return []
@@ -72,7 +72,7 @@ def notes_on_age(cluster: Cluster, profile: str, facts: Mapping[str, Any]) -> li
 
 
 def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, Any] | None) -> list[str]:
-    """What a reader has to know of timed layers beside work that was not timed: another CPU under one of the two."""
+    """Notes on timed layers, or the samples of the other work, that are of another CPU."""
     if not this_cpu(cluster):
         return []
     notes = []

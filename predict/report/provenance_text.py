@@ -1,4 +1,4 @@
-"""What a prediction rests on, for a reader in a terminal: what has to be known before the first figure, and the sources after the last."""
+"""The provenance of a prediction in a terminal: notes before the first figure, and sources after the last."""
 
 from __future__ import annotations
 

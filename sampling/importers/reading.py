@@ -15,6 +15,12 @@ from sampling.store.tables import parquet_table
 if TYPE_CHECKING:
     import pandas as pd
 
+
+
+class AnotherKindError(SamplesError):
+    """A sound file that is not one of its publisher's tables of times."""
+
+
 NOT_AS_PUBLISHED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 
@@ -49,11 +55,11 @@ def unreadable(shown: str, form: str, error: object) -> SamplesError:
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:
-    """SamplesError for a table of another kind, or of another version of its publisher."""
+    """AnotherKindError for a table of another kind, or of another version of its publisher."""
     missing = [column for column in columns if column not in table.columns]
     if missing:
         has = ", ".join(map(str, table.columns[:12]))
-        raise SamplesError(
+        raise AnotherKindError(
             f"{shown}: lacks the columns {', '.join(missing)} (it has {has}); it is not the table that its name says"
         )
 

@@ -1,7 +1,8 @@
 """estimate-train-time (github.com/DebarghaG/estimate-train-time, MIT): operators and collectives on A100 and GH200.
 
 Reads the CSV files as that project publishes them (data/regressors/<cluster>/{operator,nccl}/*.csv) or tidied into
-operators.parquet and collectives.parquet. One table per published file and direction.
+operators.parquet and collectives.parquet. One table per published file and direction. Files of a clone that are no such
+table, as its summaries by device, are passed over and named in a remark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.importers.estimate_train_time.calls import COLLECTIVES, OPERATORS, Shape
 from sampling.importers.reading import (
+    AnotherKindError,
     numbers_or_nan,
     read_csv,
     read_parquet,
@@ -41,37 +43,54 @@ def read(request: ImportRequest) -> list[Table]:
     """All tables of the files at `request.path`; SamplesError if there are none, or one is damaged."""
     if request.path is None:
         raise SamplesError(f"import {SOURCE}: needs a path; {FETCH}")
-    tables = list(_tidied(request.path) or _published(request.path))
+    tables, passed_over = _tidied(request.path), list[str]()
     if not tables:
-        raise SamplesError(f"{request.path}: holds no table of {SOURCE}; {FETCH}")
+        tables, passed_over = _published(request.path)
+    if not tables:
+        others = "".join(f"\n  passed over: {why}" for why in passed_over)
+        raise SamplesError(f"{request.path}: holds no table of {SOURCE}; {FETCH}{others}")
     wanted = DEVICES.get(request.system, request.system)
     chosen = [table for table in tables if wanted in ("", table.hardware)]
     if not chosen:
         known = ", ".join(sorted({table.hardware for table in tables}))
         raise SamplesError(f"{request.path}: no table of --system {request.system}; it has those of {known}")
-    return chosen
+    return [*chosen, *_other_tables(chosen, passed_over)]
 
 
-def _published(path: Path) -> list[Table]:
+def _published(path: Path) -> tuple[list[Table], list[str]]:
+    """The tables of a file or a clone, and why each file of another kind was passed over."""
     files = [path] if path.suffix == ".csv" else sorted(path.glob("**/*.csv"))
     tables: list[Table] = []
+    passed_over: list[str] = []
     for file in files:
         if file.parent.name not in ("operator", "nccl"):
             continue
-        device, name = _device_and_name(file)
-        kind = _collective_tables if file.parent.name == "nccl" else _operator_tables
-        content = read_csv(file)
-        tables += kind(content, device, name, file)
-    return tables
+        try:
+            tables += _tables_of(file)
+        except AnotherKindError as another:
+            passed_over.append(str(another))
+    return tables, passed_over
+
+
+def _other_tables(tables: Sequence[Table], passed_over: Sequence[str]) -> list[Table]:
+    """A table without rows for the first device, whose remarks say what was passed over."""
+    if not passed_over:
+        return []
+    remarks = (f"{len(passed_over)} files passed over, since they are no such tables:", *passed_over)
+    return [Table(source=SOURCE, name="other files", hardware=tables[0].hardware, rows=(), remarks=remarks)]
+
+
+def _tables_of(file: Path) -> list[Table]:
+    device, name = _device_and_name(file)
+    kind = _collective_tables if file.parent.name == "nccl" else _operator_tables
+    return list(kind(read_csv(file), device, name, file))
 
 
 def _device_and_name(file: Path) -> tuple[str, str]:
     for device in DEVICES:
         if file.stem.startswith(device + "_"):
             return device, file.stem.removeprefix(device + "_").split("_fp16")[0]
-    raise SamplesError(
-        f"{file}: its name starts with none of the devices {', '.join(DEVICES)}; is it a file of {SOURCE}?"
-    )
+    raise AnotherKindError(f"{file}: its name is not DEVICE_OPERATION.csv with one of the devices {', '.join(DEVICES)}")
 
 
 def _operator_tables(content: pd.DataFrame, device: str, name: str, file: Path) -> Iterator[Table]:

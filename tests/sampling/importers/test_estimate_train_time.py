@@ -49,6 +49,20 @@ def test_a_direction_that_is_no_call_of_ours_is_noted(tmp_path: Path) -> None:
     assert "no operator of ours is its dropout" in tables["dropout forward"].remarks[0]
 
 
+def test_files_of_another_kind_are_told_and_passed_over(tmp_path: Path) -> None:
+    operator = write(tmp_path, "res_add_fp16", "b,l,dim,F_dur(us)\n2,1024,2048,20.0\n").parent
+    write(tmp_path, "optimizer_fp16", "name,mean,worst\nadam,2.0,3.0\n")
+    (operator / "NVIDIAA100-SXM4-80GB.csv").write_text("operator,mape\ngelu,3.0\n")
+    (operator / "notes.csv").write_text("")
+    table, others = read(ImportRequest(path=tmp_path, system="a100-80gb"))
+    assert (table.name, others.rows, others.hardware) == ("res_add forward", (), "a100-80gb")
+    assert "3 files passed over" in others.remarks[0]
+    said = "\n".join(others.remarks)
+    assert "NVIDIAA100-SXM4-80GB.csv: its name is not DEVICE_OPERATION.csv" in said
+    assert "optimizer_fp16.csv: lacks the columns dur(us) (it has name, mean, worst)" in said
+    assert "notes.csv" in said
+
+
 def test_a_whole_models_optimizer_counts_as_its_table_states() -> None:
     def whole_model(parameters: int, tensors: int) -> Call:
         return OPERATORS["optimizer"][0](Shape(1, 0, 0, 0, 256, 2, parameters, tensors))

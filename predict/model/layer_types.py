@@ -53,33 +53,43 @@ def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int)
 def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window: int) -> tuple[list[str], list[Fault]]:
     """The mixer of each layer where their types are named, else none."""
     types = given.get(LAYER_TYPES)
-    if types is None or not family.pattern.typed:
+    if types is None:
         return [], []
-    own = family.pattern.mixer
-    allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
-    if own not in MIXERS.values():
-        # transformers calls every mixer with a recurrence so
-        allowed["linear_attention"] = own
-    either = f"one of {', '.join(allowed)}"
-    if not isinstance(types, list):
-        return [], [
-            Fault(path=LAYER_TYPES, problem=f"{shown(types)} is not a list; give {either} for each layer, or null")
-        ]
-    for index, name in enumerate(types):
-        if not (isinstance(name, str) and name in allowed):
-            problem = f"{shown(name)} is not modelled here; give {either}{did_you_mean(name, allowed)}"
-            return [], [Fault(path=f"{LAYER_TYPES}[{index}]", problem=problem)]
-    if len(types) != layers:
-        problem = (
-            f"{len(types)} types for the {layers} layers ({family.keys['layers'].name}); give one for each, or null"
-        )
-        return [], [Fault(path=LAYER_TYPES, problem=f"{problem} for the architecture's own pattern")]
+    allowed = _mixers_by_type(family)
+    if fault := _fault_of_types(family, layers, types, allowed):
+        return [], [fault]
+    if not family.pattern.typed:
+        return [], []  # other types are refused with the features that the family lacks
     mixers = [allowed[name] for name in types]
     if "sliding" in mixers and not window:
         switch = " and use_sliding_window to true" if "pattern.windowed" in family.keys else ""
         problem = f"names sliding_attention, but no window is set; set sliding_window{switch}, or name {FULL_ATTENTION}"
         return [], [Fault(path=LAYER_TYPES, problem=problem)]
     return mixers, []
+
+
+def _mixers_by_type(family: Family) -> Mapping[str, str]:
+    own = family.pattern.mixer
+    allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
+    if own not in MIXERS.values():
+        # transformers calls every mixer with a recurrence so
+        allowed["linear_attention"] = own
+    return allowed
+
+
+def _fault_of_types(family: Family, layers: int, types: Any, allowed: Mapping[str, str]) -> Fault | None:
+    either = f"one of {', '.join(allowed)}" if len(allowed) > 1 else FULL_ATTENTION
+    if not isinstance(types, list):
+        return Fault(path=LAYER_TYPES, problem=f"{shown(types)} is not a list; give {either} for each layer, or null")
+    for index, name in enumerate(types if family.pattern.typed else ()):
+        if not (isinstance(name, str) and name in allowed):
+            problem = f"{shown(name)} is not modelled here; give {either}{did_you_mean(name, allowed)}"
+            return Fault(path=f"{LAYER_TYPES}[{index}]", problem=problem)
+    if len(types) != layers:
+        problem = f"{len(types)} types for the {layers} layers ({family.keys['layers'].name})"
+        fix = "give one for each, or null for the architecture's own pattern"
+        return Fault(path=LAYER_TYPES, problem=f"{problem}; {fix}")
+    return None
 
 
 def _dense_layers(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[frozenset[int], list[Fault]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -17,6 +18,10 @@ KINDS = {
     stat.S_IFBLK: "a device",
 }
 GZIP = b"\x1f\x8b"
+MOST_ARCHIVE_BYTES = 1_000_000_000
+"""Largest zip archive whose members are read, each by itself."""
+BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Compressions that `zipfile` unpacks no further than it is asked for."""
 
 
 class NotReadError(Exception):
@@ -79,6 +84,32 @@ def read_unzipped(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
         raise NotReadError(f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file")
     if not unpacker.eof:
         raise NotReadError("is cut short; fetch the file again")
+    return content
+
+
+def zip_members(path: Path) -> list[str]:
+    """The sorted names in a zip archive; NotReadError for anything else."""
+    require_regular(path, most_bytes=MOST_ARCHIVE_BYTES)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sorted(archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise NotReadError(str(error)) from None
+
+
+def read_zip_member(path: Path, name: str, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of one member of a zip archive; NotReadError where it is damaged or unpacks to more than `most_bytes`."""
+    require_regular(path, most_bytes=MOST_ARCHIVE_BYTES)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(name).compress_type not in BOUNDED:
+                raise NotReadError("is packed neither plainly nor by deflate; fetch the file again")
+            with archive.open(name) as member:
+                content = member.read(most_bytes + 1)
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise NotReadError(str(error)) from None
+    if len(content) > most_bytes:
+        raise NotReadError(f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file")
     return content
 
 

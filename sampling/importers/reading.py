@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-
 class AnotherKindError(SamplesError):
     """A sound file that is not one of its publisher's tables of times."""
 

@@ -95,7 +95,21 @@ def _set_aside(directory: Path) -> None:
     contents = sorted(
         (path for path in directory.iterdir() if path.name != LOCK), key=lambda path: path.name == "manifest.json"
     )
-    aside = directory.with_name(f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
+    if not contents:
+        return
+    aside = _new_folder_beside(directory, f"{directory.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}")
     for path in contents:
-        aside.mkdir(exist_ok=True)
         path.rename(aside / path.name)
+
+
+def _new_folder_beside(directory: Path, name: str) -> Path:
+    """A folder made under `name`, with a number added where a session within the same second made one."""
+    number = 1
+    while True:
+        folder = directory.with_name(name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder

@@ -155,6 +155,17 @@ def test_rows_of_an_interrupted_session_are_folded_in_by_the_next(tmp_path: Path
     assert list(iterate_samples(read_samples(aside))) == [replace(sample)]
 
 
+def test_rows_set_aside_within_one_second_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sampling.session.profile.time.strftime", lambda form: "now")
+    directory = tmp_path / "samples" / "test"
+    for sessions in range(3):
+        manifest = open_profile(directory, profile="test", hardware="cpu", fresh=True)
+        write_manifest(directory, replace(manifest, sessions=[{"id": sessions}]))
+    asides = sorted((tmp_path / "samples").glob("test.aside-*"))
+    assert [path.name for path in asides] == ["test.aside-now", "test.aside-now-2"]
+    assert [read_manifest(path).sessions for path in asides] == [[{"id": 0}], [{"id": 1}]]
+
+
 def test_rows_that_cannot_be_set_aside_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

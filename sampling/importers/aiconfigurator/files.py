@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from sampling.errors import SamplesError
+from sampling.files.regular import NotReadError, read_zip_member, zip_members
 from sampling.importers.reading import read_parquet, unreadable
 
 if TYPE_CHECKING:
@@ -85,18 +84,16 @@ def _folder(folder: Path) -> list[File | None]:
 
 def _wheel(path: Path) -> list[File | None]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if name.endswith(".parquet"))
-    except (OSError, zipfile.BadZipFile) as error:
+        names = [name for name in zip_members(path) if name.endswith(".parquet")]
+    except NotReadError as error:
         raise unreadable(str(path), "a wheel", error) from None
     return [_file(name, partial(_member, path, name), f"{path}:{PurePosixPath(name).name}") for name in names]
 
 
 def _member(path: Path, name: str) -> IO[bytes]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return io.BytesIO(archive.read(name))
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        return io.BytesIO(read_zip_member(path, name))
+    except NotReadError as error:
         raise unreadable(f"{path}:{name}", "a part of a wheel", error) from None
 
 

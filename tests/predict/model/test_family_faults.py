@@ -18,6 +18,18 @@ WRONG: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("mixtral", {"num_hidden_layers": HUGE}, "num_hidden_layers", ["1000000", "to 100000"]),
     ("mixtral", {"kv_lora_rank": 4}, "kv_lora_rank", ["latent attention", "deepseek_v2"]),
     ("mixtral", {"layer_types": ["linear_attention"]}, "layer_types", ["'linear_attention'", "qwen3_5"]),
+    (
+        "mistral",
+        {"model_type": "llama", "layer_types": ["full_attention"] * 9},
+        "layer_types",
+        ["9 types for the 5 layers", "null"],
+    ),
+    (
+        "mistral",
+        {"model_type": "llama", "layer_types": "all"},
+        "layer_types",
+        ["'all' is not a list", "full_attention"],
+    ),
     ("qwen3", {"layer_types": "all"}, "layer_types", ["not a list", "full_attention, sliding_attention"]),
     ("qwen3", {"layer_types": ["full_atention"] * 5}, "layer_types[0]", ["did you mean 'full_attention'"]),
     ("qwen3", {"layer_types": ["linear_attention"] * 5}, "layer_types[0]", ["'linear_attention'", "sliding_attention"]),

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import socket
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 
 from sampling.errors import LONGEST_LINE, ConfigError
 from sampling.files.documents import parse_yaml, read_json, read_yaml
-from sampling.files.regular import NotReadError, read_bytes, read_unzipped
+from sampling.files.regular import NotReadError, read_bytes, read_unzipped, read_zip_member, zip_members
 from sampling.hardware.cluster_file import read_cluster_file
 
 
@@ -38,6 +39,19 @@ def test_a_gzip_file_is_unpacked_up_to_a_bound(tmp_path: Path) -> None:
     assert read_unzipped(path) == bytes(1_000_000)
     with pytest.raises(NotReadError, match="unpacks to more than"):
         read_unzipped(path, most_bytes=100_000)
+
+
+def test_a_member_of_an_archive_is_unpacked_up_to_a_bound(tmp_path: Path) -> None:
+    path = tmp_path / "tables.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("deflated", bytes(1_000_000), zipfile.ZIP_DEFLATED)
+        archive.writestr("bzip2", bytes(1_000), zipfile.ZIP_BZIP2)
+    assert zip_members(path) == ["bzip2", "deflated"]
+    assert read_zip_member(path, "deflated") == bytes(1_000_000)
+    with pytest.raises(NotReadError, match="unpacks to more than the 0 MB"):
+        read_zip_member(path, "deflated", most_bytes=100_000)
+    with pytest.raises(NotReadError, match="neither plainly nor by deflate"):
+        read_zip_member(path, "bzip2")
 
 
 BOMBS = {

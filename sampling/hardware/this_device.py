@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import subprocess
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.code_version import code_version
 from sampling.files.faults import did_you_mean
-from sampling.files.places import INSTALLED, SHIPPED
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
 from sampling.hardware.cpu_name import cpu_name
+
+DRIVERS_SHARE = 0.03
+"""Largest share of a device's memory by which two drivers may report it differently: each keeps about 1 % to itself. Kinds
+of device that share a name differ by far more."""
 
 
 def detect_hardware() -> str:
@@ -69,6 +72,13 @@ def identify(hardware: str) -> dict[str, Any]:
     }
 
 
+def same_device(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two results of `identify` are of the same kind of device, whatever part of its memory the driver keeps."""
+    gib, other_gib = one.get("memory_gib", 0.0), other.get("memory_gib", 0.0)
+    alike = abs(gib - other_gib) <= DRIVERS_SHARE * max(gib, other_gib)
+    return alike and {**one, "memory_gib": gib} == {**other, "memory_gib": gib}
+
+
 def provenance() -> dict[str, Any]:
     """Versions of software and of this code in a sampling session."""
     import torch
@@ -77,21 +87,4 @@ def provenance() -> dict[str, Any]:
     versions |= {"python": platform.python_version(), "torch": torch.__version__}
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda or torch.version.hip)
-    return {"versions": versions, "kernel": platform.release(), "commit": _commit()}
-
-
-def _commit() -> str:
-    """The commit of this clone, with a + where files differ from it; '' for an installation, whatever clone it lies in."""
-    if SHIPPED == INSTALLED:
-        return ""
-    here = Path(__file__).resolve().parent
-
-    def git(*arguments: str) -> str:
-        result = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
-        return result.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if commit and git("status", "--porcelain", "--untracked-files=no") else "")
-    except FileNotFoundError:
-        return ""
+    return {"versions": versions, "kernel": platform.release(), "commit": code_version()}

@@ -27,6 +27,8 @@ POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
 AGENT = ("-m", "sampling.ranks.agent")
+LOCAL_ADDRESS = "127.0.0.1"
+"""Where ranks of one machine meet. Without it torchrun asks for the address of the host name, which need not resolve."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAUNCHER = "STEPTIME_LAUNCHER"
 """Environment variable: id of the process that an agent, or a rank of an agent of ours, must not outlive."""
@@ -55,7 +57,7 @@ def launch(
     require_library("torch")
     with scratch_folder("ranks") as logs, _sigterm_interrupts():
         command = [
-            *(sys.executable, *AGENT, "--standalone"),
+            *(sys.executable, *AGENT, "--standalone", "--local-addr", LOCAL_ADDRESS),
             *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
             *worker,
         ]

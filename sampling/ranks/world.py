@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sampling.errors import ConfigError, UserError
+from sampling.hardware.this_device import same_device
 from sampling.ranks.job import Job
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
@@ -53,7 +54,7 @@ class World:
         """The nodes of the session, with their hosts; ConfigError if their devices differ."""
         nodes = [json.loads(self._store.get(f"node/{node}")) for node in range(self.machine.nodes)]
         for node in nodes:
-            if node["device"] != nodes[0]["device"]:
+            if not same_device(node["device"], nodes[0]["device"]):
                 raise ConfigError(
                     f"the nodes differ: {nodes[0]['host']} has {nodes[0]['device']}, {node['host']} has {node['device']}; "
                     "sample on nodes of the same kind"

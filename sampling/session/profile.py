@@ -13,7 +13,7 @@ from typing import Any
 
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import naming_the_disk
-from sampling.hardware.this_device import identify, provenance
+from sampling.hardware.this_device import identify, provenance, same_device
 from sampling.store.journal import fold_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.timing.timer import TimerSettings
@@ -61,7 +61,7 @@ def open_profile(
             _set_aside(directory)
     if (directory / "manifest.json").exists():
         manifest = read_manifest(directory)
-        if (manifest.hardware, manifest.device) != (hardware, device):
+        if manifest.hardware != hardware or not same_device(manifest.device, device):
             raise SamplesError(
                 f"{directory}: its rows are from {manifest.hardware}, {manifest.device}; this session is on {hardware}, "
                 f"{device}; sample under another name (PROFILE=…), or start the profile anew with FRESH=1 or --fresh (the "

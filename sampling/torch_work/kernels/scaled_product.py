@@ -39,8 +39,10 @@ def _copy(device: torch.device, m: int, n: int, k: int) -> dict[Phase, Callable[
     x, weight, gradient = (_random(device, *shape) for shape in ((m, k), (n, k), (m, n)))
     one = torch.ones((), device=device)
     product = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    # only the forward product adds up in less than fp32, as in fp8 training (defaults of torchao's Float8LinearConfig and of
+    # Transformer Engine)
     # the right-hand matrix is column-major; a training step keeps the transposed copies that this needs
-    forward = partial(product, x, weight.t())
+    forward = partial(product, x, weight.t(), use_fast_accum=True)
     backward_input = partial(product, gradient, _by_columns(weight))
     backward_weight = partial(product, gradient.t().contiguous(), _by_columns(x))
 

@@ -268,6 +268,17 @@ def test_an_unknown_gpu_is_an_error_that_says_how_to_describe_it(monkeypatch: py
         assert word in str(error.value)
 
 
-def test_rows_of_an_installation_name_no_commit_of_the_clone_it_lies_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_device, "SHIPPED", this_device.INSTALLED)
-    assert this_device.provenance()["commit"] == ""
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"memory_gib": 139.8}, True),
+        ({"memory_gib": 139.4}, True),
+        ({"memory_gib": 79.6}, False),
+        ({"count": 4}, False),
+        ({"name": "NVIDIA H20"}, False),
+    ],
+)
+def test_a_gpu_stays_the_same_under_another_driver(change: dict[str, Any], same: bool) -> None:
+    device = {"name": "NVIDIA H200", "count": 8, "memory_gib": 139.8}
+    assert this_device.same_device(device, {**device, **change}) is same
+    assert this_device.same_device({**device, **change}, device) is same

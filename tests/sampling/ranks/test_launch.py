@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,3 +66,27 @@ def test_ranks_get_their_share_of_threads_before_python_starts(monkeypatch: pyte
     assert environment(3)["OMP_NUM_THREADS"] == "3"
     assert rank_environment(3).items() <= environment(3).items()
     assert "OMP_NUM_THREADS" not in rank_environment(0)
+
+
+MEETS = Path(__file__).with_name("meeting_ranks.py")
+NAMELESS = (
+    "unshare",
+    "--map-root-user",
+    "--uts",
+    "--net",
+    "sh",
+    "-c",
+    'ip link set lo up && hostname nowhere.invalid && "$@"',
+    "sh",
+)
+"""Runs a command on a host whose name has no address."""
+
+
+def test_ranks_meet_where_the_host_name_has_no_address() -> None:
+    try:
+        subprocess.run([*NAMELESS, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no namespaces of host names and networks here: {error}")
+    command = [*NAMELESS, sys.executable, str(MEETS)]
+    result = subprocess.run(command, env=environment(1), capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout == "met\n", result.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
 from sampling.hardware.machine import Machine
 from sampling.ranks.rank import rank_from, torchrun_variables
 
@@ -71,3 +74,12 @@ def test_a_missing_scontrol_is_an_error_that_says_what_to_set(tmp_path: Path, mo
 def test_a_lone_world_size_is_refused_with_what_is_missing() -> None:
     with pytest.raises(ConfigError, match="RANK, LOCAL_RANK, LOCAL_WORLD_SIZE is not set"):
         rank_from({"WORLD_SIZE": "2"})
+
+
+def test_the_slurm_job_gives_each_rank_its_cores(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "8"}
+    job = ["bash", str(CONFIGS / "clusters" / "slurm.sbatch")]
+    arguments = subprocess.run(job, env=variables, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "--cpus-per-task=8" in arguments[: arguments.index("-m")]

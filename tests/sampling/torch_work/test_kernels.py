@@ -111,6 +111,15 @@ def test_fp8_products_have_the_shapes_of_a_linear_layers() -> None:
     assert shapes == [(16, 32), (16, 48), (32, 48)]
 
 
+def test_only_the_forward_fp8_product_adds_up_in_less_than_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast: list[bool] = []
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *_, use_fast_accum=False, **__: fast.append(use_fast_accum))
+    workload = fp8_products(CPU, 16, 32, 48)
+    for phase in ("forward", "backward_input", "backward_weight"):
+        workload.run(phase)  # type: ignore[arg-type]
+    assert fast == [True, False, False]
+
+
 def test_an_fp8_product_reads_a_byte_an_element_and_writes_two() -> None:
     call, wide = (Gemm(dtype=dtype, m=16, n=32, k=48) for dtype in ("fp8", "bf16"))
     assert call.bytes_moved("forward") == 16 * 48 + 32 * 48 + 2 * 16 * 32

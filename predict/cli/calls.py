@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_data, add_overrides, print_json, require_writable, write_json
+from predict.cli.options import add_data, add_overrides, log, print_json, require_writable, write_json
 from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
 
 
 def add(subcommands: Any) -> None:
     command = subcommands.add_parser("calls", help="write the calls that runs need, for `python -m sampling --calls`")
-    command.add_argument("configs", nargs="+", metavar="CONFIG", help="run configs (YAML)")
+    command.add_argument(
+        "configs",
+        nargs="+",
+        metavar="CONFIG",
+        help="run configs (YAML); of several, files that are no run config are passed over and named",
+    )
+    command.add_argument(
+        "--hardware",
+        default="",
+        metavar="NAME",
+        help="entry of configs/hardware whose runs are meant; runs on other hardware are passed over and named (default: "
+        "that of the runs, or this machine's where they are on several)",
+    )
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
     add_overrides(command)
     add_data(command)
@@ -25,14 +41,58 @@ def run(options: argparse.Namespace) -> None:
     from predict.workload.decompose import requests_of_runs
     from sampling.choosing.calls_file import calls_file_content
 
-    runs = [load(config, options.overrides) for config in options.configs]
-    hardware = sorted({run.cluster.gpu.name for run in runs})
-    if len(hardware) > 1:
-        raise UserError(
-            f"cluster.hardware: the runs are on {' and '.join(hardware)}; write the calls of each by itself"
-        )
-    content = calls_file_content(requests_of_runs(runs), hardware[0])
+    by_config = {config: load(config, options.overrides) for config in _run_configs(options.configs)}
+    hardware = _hardware(options.hardware, by_config)
+    runs = []
+    for config, run in by_config.items():
+        if run.cluster.gpu.name == hardware:
+            runs.append(run)
+        else:
+            log(
+                f"{config}: passed over: it is on {run.cluster.gpu.name}, and these are the calls of runs on {hardware}"
+            )
+    content = calls_file_content(requests_of_runs(runs), hardware)
     if options.output is None:
         print_json(content)
     else:
         write_json("--output", options.output, content)
+
+
+def _run_configs(configs: Sequence[str]) -> list[str]:
+    """The run configs among several files, once each; UserError where there is none. A single file is taken for one."""
+    from predict.config.draft import is_run_config
+
+    if len(configs) == 1:
+        return [*configs]
+    found = [config for config in dict.fromkeys(configs) if is_run_config(Path(config))]
+    if not found:
+        raise UserError(f"{', '.join(configs)}: none is a run config; `predict schema` describes one")
+    for config in configs:
+        if config not in found:
+            log(f"{config}: passed over: it is not a run config")
+    return found
+
+
+def _hardware(wanted: str, by_config: dict[str, TrainingRun]) -> str:
+    """The name of the Gpu whose runs are meant; UserError where no run is on it, or several are possible."""
+    from sampling.hardware.cluster import hardware_facts
+
+    there = sorted({run.cluster.gpu.name for run in by_config.values()})
+    if not wanted and len(there) == 1:
+        return there[0]
+    here = "" if wanted else _hardware_here()
+    chosen = hardware_facts(wanted or here).name if wanted or here else ""
+    if chosen in there:
+        return chosen
+    whose = f"--hardware {wanted}: {chosen} is none of" if wanted else "cluster.hardware: this machine is none of"
+    raise UserError(f"{whose} {' and '.join(there)}, which the runs are on; name one of them with --hardware")
+
+
+def _hardware_here() -> str:
+    """This machine's hardware, '' where torch is not there to tell it."""
+    from sampling.hardware.this_device import detect_hardware
+
+    try:
+        return detect_hardware()
+    except ModuleNotFoundError:
+        return ""

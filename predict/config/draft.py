@@ -36,6 +36,7 @@ CONTENTS: Mapping[str, str] = {
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
+SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""
 
@@ -158,6 +159,14 @@ class Draft:
         return (
             f"; paths in {OPTION} count from the config's folder, {self.path.parent}: write {OPTION} {section}={right}"
         )
+
+
+def is_run_config(path: Path) -> bool:
+    """Whether a YAML or JSON file has a section that every run config has; a file that cannot be read as either may be one."""
+    if path.exists() and path.suffix.lower() not in SUFFIXES:
+        return False
+    document, _ = read_yaml(path)
+    return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)
 
 
 def read_draft(path: Path, overrides: Sequence[str]) -> Draft:

@@ -136,13 +136,53 @@ def test_calls_take_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "calls", DEMO, "--set", "batch.micro=1") != printed(capsys, "calls", DEMO)
 
 
-def test_calls_are_those_of_one_kind_of_hardware(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def on_h100(tmp_path: Path) -> str:
+    """The demo's run on another device."""
     text = Path(DEMO).read_text().replace("../", f"{ROOT}/configs/")
     line = next(line for line in text.splitlines() if line.startswith("cluster:"))
     other = tmp_path / "h100.yml"
     other.write_text(text.replace(line, "cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 2, profile: none}"))
-    assert main(["calls", DEMO, str(other)]) == 2
-    assert "CPU core and NVIDIA H100" in capsys.readouterr().err
+    return str(other)
+
+
+def test_calls_are_those_of_one_hardware_and_other_runs_are_named(
+    on_h100: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = json.loads(printed(capsys, "calls", DEMO))
+    monkeypatch.setattr("sampling.hardware.this_device.detect_hardware", lambda: "cpu")
+    assert main(["calls", on_h100, DEMO]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == alone
+    assert captured.err == (
+        f"{on_h100}: passed over: it is on NVIDIA H100-SXM5-80GB, and these are the calls of runs on CPU core\n"
+    )
+    assert json.loads(printed(capsys, "calls", on_h100, DEMO, "--hardware", "H100"))["hardware"].startswith(
+        "NVIDIA H100"
+    )
+    monkeypatch.setattr("sampling.hardware.this_device.detect_hardware", lambda: "a100-80gb")
+    assert main(["calls", on_h100, DEMO]) == 2
+    assert (
+        "this machine is none of CPU core and NVIDIA H100-SXM5-80GB, which the runs are on" in capsys.readouterr().err
+    )
+
+
+def test_calls_of_a_glob_pass_over_what_is_no_run_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages = str(ROOT / "docs" / "examples" / "stages.json")
+    assert main(["calls", DEMO, stages, str(ROOT / "README.md"), str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["hardware"] == "CPU core"
+    assert [line.partition(": passed over")[0] for line in captured.err.splitlines()] == [
+        stages,
+        str(ROOT / "README.md"),
+        str(tmp_path),
+    ]
+    assert main(["calls", stages, str(ROOT / "README.md")]) == 2
+    assert "none is a run config" in capsys.readouterr().err
+    broken = tmp_path / "broken.yml"
+    broken.write_text(Path(DEMO).read_text().replace("batch:", "bach:"))
+    assert main(["calls", DEMO, str(broken)]) == 2
+    assert "did you mean 'batch'?" in capsys.readouterr().err
 
 
 def test_the_schema_is_one(capsys: pytest.CaptureFixture[str]) -> None:

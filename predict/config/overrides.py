@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from predict.config.aliases import alias_of
 from sampling.files.documents import parse_yaml
 from sampling.files.faults import Fault, join, shown
+from sampling.files.plain_yaml import NotYamlError
 
 OPTION = "--set"
 """The option that gives them, named in errors as the source of their values."""
@@ -41,7 +40,7 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
             continue
         try:
             value, duplicates = parse_yaml(written)
-        except yaml.YAMLError:
+        except NotYamlError:
             problem = f"{shown(text)} has a value that is not YAML; quote it, for example 'plan.schedule=\"1f1b\"'"
             faults.append(Fault(path=OPTION, problem=problem))
             continue

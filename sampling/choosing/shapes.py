@@ -44,22 +44,27 @@ class DrawnModel:
 
 def draw_models(ranges: ShapeRanges, count: int) -> list[DrawnModel]:
     """`count` models from a scrambled Sobol sequence (Owen 1997), so that any prefix fills the space evenly."""
-    from scipy.stats import qmc
-
-    power = max(1, (count - 1).bit_length())
-    points = qmc.Sobol(d=9, scramble=True, seed=MODELS_SEED).random_base2(power)
-    models = [_model_at(point.tolist(), ranges) for point in points[:count]]
+    models = [_model_at(point, ranges) for point in _points(9, count, MODELS_SEED)]
     if not ranges.variants:
         return models
     every = ranges.variants.every
     # a sequence of its own, so that a new dimension leaves the models as they are
-    others = qmc.Sobol(d=DIMENSIONS, scramble=True, seed=VARIANTS_SEED).random_base2(power)
+    others = _points(DIMENSIONS, count, VARIANTS_SEED)
     return [
         model
         if (index + 1) % every
-        else replace(model, variants=variant_calls(model.layer, other.tolist(), index // every, ranges.variants))
-        for index, (model, other) in enumerate(zip(models, others[:count], strict=True))
+        else replace(model, variants=variant_calls(model.layer, other, index // every, ranges.variants))
+        for index, (model, other) in enumerate(zip(models, others, strict=True))
     ]
+
+
+def _points(dimensions: int, count: int, seed: int) -> list[list[float]]:
+    """`count` points of the unit cube; torch's sequence, since a machine that samples has torch and may lack scipy."""
+    import torch
+
+    engine = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+    points: list[list[float]] = engine.draw(max(1, count), dtype=torch.float64)[:count].tolist()
+    return points
 
 
 def _model_at(point: list[float], ranges: ShapeRanges) -> DrawnModel:

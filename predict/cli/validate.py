@@ -176,7 +176,7 @@ def _published(options: argparse.Namespace) -> None:
         tell=log,
     )
     if options.json:
-        from predict.validate.published.comparison import as_json
+        from predict.validate.published.summary import as_json
 
         print_json(as_json(verdicts) | ({"calibration": calibration} if calibration else {}))
         return

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.units import duration
-from predict.validate.published.comparison import Comparison, summary
+from predict.report.units import counted, duration
+from predict.validate.published.comparison import Comparison
+from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
+from predict.validate.published.repeats import configurations
+from predict.validate.published.summary import classes, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+TITLE = "errors: predicted over measured, less 1; repeats of one configuration count once, by their median"
 WORST = 10
 MOST_ROWS = 60
 """Rows above which only the summary and the worst are printed; `--json` has all of them."""
@@ -23,16 +28,18 @@ def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, 
     from rich.console import Group
 
     predicted = [one for one in comparisons if one.predicted]
+    once = configurations(comparisons)
     parts: list[RenderableType] = []
     if len(predicted) <= MOST_ROWS:
         parts += [_rows("predicted beside measured", predicted), ""]
-    parts += [_summary(predicted), ""]
-    if len(predicted) > WORST:
-        worst = sorted(predicted, key=lambda one: -abs(one.error))[:WORST]
+    parts += [_figures(TITLE, list(summary(once))), "", *_beside_constant_mfu(once), ""]
+    if len(once) > WORST:
+        worst = sorted(once, key=lambda one: -abs(one.error))[:WORST]
         parts += [_rows(f"the {WORST} furthest off, and what is not known of them", worst, reasons=True), ""]
     parts += [*_left_out(comparisons)]
     if calibration:
-        parts.append(_calibration(calibration))
+        parts += [_calibration(calibration), ""]
+    parts.append(_figures("by class: what is modelled, and how much of the run its row states", classes(once)))
     return Group(*parts)
 
 
@@ -84,22 +91,65 @@ def _reason(one: Comparison) -> str:
     return "; ".join(causes)
 
 
-def _summary(comparisons: Sequence[Comparison]) -> Table:
-    table = _table("errors: predicted over measured, less 1")
+def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(title)
     table.add_column("of")
-    for name in ("rows", "mean", "median", "bias", "in 90 % interval"):
+    for name in ("rows", "measured", "mean", "median", "bias", "in 90 % interval", "log half-width"):
         table.add_column(name, justify="right")
-    for row in summary(comparisons):
+    for row in rows:
         if row["rows"]:
             table.add_row(
                 escape(" ".join(row["key"])),
                 str(row["rows"]),
+                str(row["measurements"]),
                 f"{row['mean_error_percent']:.1f} %",
                 f"{row['median_error_percent']:.1f} %",
                 f"{row['bias_percent']:+.1f} %",
                 f"{row['coverage']:.0%}",
+                f"{row['log_half_width']:.2f}",
             )
     return table
+
+
+def _beside_constant_mfu(once: Sequence[Comparison]) -> list[RenderableType]:
+    results = beside_constant_mfu(once)
+    judged = [one for one in results if not math.isnan(one.constant_mfu_error)]
+    table = _table("beside a constant MFU: each run at the median measured MFU of its source's other runs")
+    table.add_column("source")
+    for name in (
+        "rows",
+        "mean error",
+        "constant MFU",
+        "pairs",
+        "in order",
+        "by FLOPs",
+        "same work",
+        "in order",
+        "by FLOPs",
+    ):
+        table.add_column(name, justify="right")
+    for one in judged:
+        table.add_row(
+            escape(one.source),
+            str(one.configurations),
+            f"{one.error:.1%}" + ("" if one.better else " (worse)"),
+            f"{one.constant_mfu_error:.1%}",
+            *_order_cells(one.order),
+            *_order_cells(one.order_of_one_work),
+        )
+    wins = sum(one.better for one in judged)
+    return [
+        table,
+        f"The prediction is nearer than a constant MFU in {wins} of {counted(len(judged), 'source')}. Pairs are more than "
+        "5 % apart; a constant MFU orders them by FLOPs over peak. Pairs of the same work have model, batch and GPUs in "
+        "common and differ in plan or settings.",
+    ]
+
+
+def _order_cells(order: PairOrder) -> tuple[str, str, str]:
+    if not order.pairs:
+        return "0", "", ""
+    return str(order.pairs), f"{order.ours / order.pairs:.0%}", f"{order.constant_mfu / order.pairs:.0%}"
 
 
 def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:

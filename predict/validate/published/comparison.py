@@ -1,41 +1,40 @@
-"""Every published row predicted and compared, with error and signed bias by source, GPU, kind of model and scale."""
+"""Every published row predicted, beside its measurement."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean
 
 from predict import estimate
+from predict.ledger.flops import mfu
 from predict.prices.calibration import calibrated
 from predict.run.calibration import Calibration
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
+from predict.validate.published.completeness import completeness
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError
 from sampling.progress import Progress
 
-VERSION = 1
-PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """A row beside its prediction, or the reason why there is none. `kind` is dense or MoE; `error` is predicted over measured,
-    less 1."""
+    less 1; times are µs."""
 
     row: PublishedRow
     why: str
+    measured_us: float
     kind: str = ""
     predicted: Interval | None = None
     sources: dict[str, float] | None = None
-
-    @property
-    def measured_us(self) -> float:
-        return self.row.measured_us or math.nan
+    at_peak_us: float = math.nan
+    """Time of the model's FLOPs at the peak of all GPUs: over the measured time, the measured MFU."""
+    repeats: tuple[str, ...] = ()
+    """Ids of the rows that the measurement is the median of, if it is of several."""
 
     @property
     def error(self) -> float:
@@ -46,6 +45,17 @@ class Comparison:
     def covered(self) -> bool:
         assert self.predicted is not None
         return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+    @property
+    def log_half_width(self) -> float:
+        """Half of the 90 % interval's width in log time: 0.1 is about ±10 %."""
+        assert self.predicted is not None
+        return math.log(self.predicted.high_us / self.predicted.low_us) / 2
+
+    @property
+    def judged_as(self) -> str:
+        """The class that the row is judged in: its kind, and how much of the run it states."""
+        return f"{self.kind}, {completeness(self.row)}"
 
 
 def compare(
@@ -69,13 +79,15 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | Non
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
         estimates = [estimate(run) for run in runs]
     except (NotExpressibleError, InfeasibleError) as error:
-        return Comparison(row=row, why=str(error))
+        return Comparison(row=row, why=str(error), measured_us=row.measured_us or math.nan)
     return Comparison(
         row=row,
+        measured_us=row.measured_us or math.nan,
         why="; ".join(found.assumed),
         kind="MoE" if runs[0].model.experts else "dense",
         predicted=mixture(estimates),
         sources=_mean_sources(estimates),
+        at_peak_us=mfu(runs[0], 1.0),
     )
 
 
@@ -91,86 +103,3 @@ def mixture(estimates: Sequence[Prediction]) -> Interval:
 
 def _mean_sources(estimates: Sequence[Prediction]) -> dict[str, float]:
     return {name: fmean(one.sources[name] for one in estimates) for name in estimates[0].sources}
-
-
-def _precision(row: PublishedRow) -> str:
-    text = row.text("precision").lower()
-    return "fp8" if "fp8" in text or "float8" in text else "16 bit"
-
-
-def _scale(row: PublishedRow) -> str:
-    gpus = row.number("n_gpus") or 0
-    return next((f"up to {most}" for most in (8, 64, 512) if gpus <= most), "more than 512")
-
-
-def _basis(one: Comparison) -> str:
-    assert one.sources is not None
-    return max(one.sources, key=lambda name: one.sources[name])  # type: ignore[index]
-
-
-KEYS: dict[str, Callable[[Comparison], str]] = {
-    "source": lambda one: one.row.text("source_id"),
-    "gpu": lambda one: one.row.text("gpu"),
-    "kind": lambda one: one.kind,
-    "precision": lambda one: _precision(one.row),
-    "gpus": lambda one: _scale(one.row),
-    "rests on": _basis,
-}
-
-
-def summary(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
-    """Rows, mean and median error in percent, signed bias, and the share of intervals that contain the measurement."""
-    predicted = [one for one in comparisons if one.predicted]
-    yield _figures(["all"], predicted)
-    for key, of in KEYS.items():
-        for value in sorted(set(map(of, predicted))):
-            yield _figures([key, value], [one for one in predicted if of(one) == value])
-    for source in sorted(set(map(KEYS["source"], predicted))):
-        for kind in ("dense", "MoE"):
-            for precision in ("16 bit", "fp8"):
-                matching = [
-                    one
-                    for one in predicted
-                    if (KEYS["source"](one), KEYS["kind"](one), KEYS["precision"](one)) == (source, kind, precision)
-                ]
-                if matching:
-                    yield _figures([source, kind, precision], matching)
-
-
-def _figures(key: list[str], comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    errors = [one.error for one in comparisons]
-    if not errors:
-        return {"key": key, "rows": 0}
-    return {
-        "key": key,
-        "rows": len(errors),
-        **error_percentages(errors),
-        "coverage": fmean(one.covered for one in comparisons),
-    }
-
-
-def error_percentages(errors: Sequence[float]) -> dict[str, float]:
-    """Mean and median of absolute errors and the mean signed error, all in percent."""
-    return {
-        "mean_error_percent": 100 * fmean(map(abs, errors)),
-        "median_error_percent": 100 * median(map(abs, errors)),
-        "bias_percent": 100 * fmean(errors),
-    }
-
-
-def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    return {"version": VERSION, "rows": [_row_json(one) for one in comparisons], "summary": list(summary(comparisons))}
-
-
-def _row_json(one: Comparison) -> dict[str, Any]:
-    predicted = one.predicted
-    return {
-        "row_id": one.row.row_id,
-        "status": PREDICTED if predicted else NOT_EXPRESSIBLE,
-        "why": one.why,
-        "predicted_us": predicted
-        and {"median": predicted.median_us, "low": predicted.low_us, "high": predicted.high_us},
-        "measured_us": one.row.measured_us,
-        "error": one.error if predicted else None,
-        "sources": one.sources,
-    }

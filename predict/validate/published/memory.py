@@ -12,9 +12,9 @@ from typing import Any
 from predict import estimate
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.rank_memory import RankMemory
-from predict.validate.published.comparison import error_percentages
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
+from predict.validate.published.summary import error_percentages
 from sampling.progress import Progress
 
 VERSION = 1

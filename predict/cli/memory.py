@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
     add_calibration,
+    add_check,
     add_config,
     add_json,
     add_target_nodes,
     cannot_write,
+    check_fit,
     loaded,
     log,
     print_json,
@@ -22,7 +24,7 @@ from predict.cli.options import (
     require_writable,
     write_json,
 )
-from sampling.errors import InfeasibleError, UserError
+from sampling.errors import UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def add(subcommands: Any) -> None:
     add_target_nodes(command)
     add_calibration(command)
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
-    command.add_argument("--check", action="store_true", help="exit with 4 where the run does not fit")
+    add_check(command)
     command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
     anchored = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
     anchored.add_argument(
@@ -87,11 +89,14 @@ def run(options: argparse.Namespace) -> None:
     mode = _mode(options)
     _check(options)
     from predict import estimate, memory_advice
+    from predict.report.feasibility import headlines, misfit
 
     prediction = estimate(loaded(options), require_fit=False)
     memory = replace(prediction.memory, safety_margin=options.safety_margin)
     advice = memory_advice(prediction, safety_margin=options.safety_margin)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
+    judged = restored if mode == "benchmark" else None
+    why = misfit(memory, point_bytes=judged.point_bytes if judged else None)
     if options.json:
         from predict.report.memory.report import memory_report_json
 
@@ -103,7 +108,8 @@ def run(options: argparse.Namespace) -> None:
         from predict.report.provenance_text import with_provenance
 
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
-        show(with_provenance(report, prediction.run, prediction.provenance, analytic=prediction.is_analytic))
+        first, analytic = headlines([why]), prediction.is_analytic
+        show(with_provenance(report, prediction.run, prediction.provenance, analytic=analytic, first=first))
     if options.timeline:
         from predict.report.memory.plot import save_memory_plot
 
@@ -112,8 +118,7 @@ def run(options: argparse.Namespace) -> None:
         except OSError as error:
             raise cannot_write("--timeline", options.timeline, error) from None
         log(f"wrote {options.timeline}")
-    if options.check:
-        _require_fit(memory, restored if mode == "benchmark" else None)
+    check_fit(options, [why])
 
 
 def _mode(options: argparse.Namespace) -> str:
@@ -155,18 +160,3 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")
     return restore_memory(asked, benchmark, margin=options.safety_margin, source=source).on_device(memory)
-
-
-def _require_fit(memory: MemoryEstimate, restored: RestoredMemory | None) -> None:
-    """InfeasibleError where the expected peak, the benchmark's where there is one, does not fit."""
-    verdict = restored.verdict(memory.capacity_bytes) if restored else memory.verdict
-    if verdict != "OOM":
-        return
-    from predict.report.memory.text import size
-
-    needs = size(restored.point_bytes if restored else memory.point_bytes)
-    raise InfeasibleError(
-        f"cluster.hardware: {memory.run.name} needs {needs} per GPU on its fullest pipeline rank, and "
-        f"{memory.run.cluster.gpu.name} has {size(memory.capacity_bytes)}; make a change that `predict memory` lists where there "
-        "is one, or take a device with more memory"
-    )

@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_calibration, add_config, add_json, add_target_nodes, loaded, print_json
+from predict.cli.options import (
+    add_calibration,
+    add_check,
+    add_config,
+    add_json,
+    add_target_nodes,
+    check_fit,
+    loaded,
+    print_json,
+)
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +38,7 @@ def add(subcommands: Any) -> None:
         help="layers from the benchmark, from samples and models, or both side by side (default: benchmark where one is "
         "given, else simulate)",
     )
+    add_check(command)
     add_calibration(command)
     command.add_argument("--sources", action="store_true", help="list the source of each of the hardware's figures")
     add_target_nodes(command)
@@ -36,23 +46,32 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from predict.report.feasibility import headlines, misfit
+
     predictions = _predictions(options)
+    misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
         from predict.report.prediction_json import predictions_json
 
         print_json(predictions_json(predictions))
-        return
-    from predict.report.console import show
-    from predict.report.prediction_text import prediction_text
-    from predict.report.provenance_text import with_provenance
-    from predict.report.side_by_side import side_by_side
-
-    if len(predictions) > 1:
-        timed = predictions["benchmark"]
-        report = side_by_side(**predictions)
-        show(with_provenance(report, timed.run, timed.provenance, analytic=timed.is_analytic))
     else:
-        show(prediction_text(*predictions.values(), full_sources=options.sources))
+        from predict.report.console import show
+        from predict.report.prediction_text import prediction_text
+        from predict.report.provenance_text import with_provenance
+        from predict.report.side_by_side import side_by_side
+
+        if len(predictions) > 1:
+            timed = predictions["benchmark"]
+            report = side_by_side(**predictions)
+            first = headlines(misfits)
+            show(with_provenance(report, timed.run, timed.provenance, analytic=timed.is_analytic, first=first))
+        else:
+            from predict import memory_advice
+
+            (prediction,) = predictions.values()
+            advice = () if prediction.feasible else memory_advice(prediction)
+            show(prediction_text(prediction, advice, full_sources=options.sources))
+    check_fit(options, misfits)
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
@@ -72,9 +91,9 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
 
         benchmark = load_benchmark(options.benchmark)
         benchmark.require_same_run(run, options.benchmark)
-        predictions["benchmark"] = estimate(run, benchmark=benchmark)
+        predictions["benchmark"] = estimate(run, benchmark=benchmark, require_fit=False)
     if mode != "benchmark":
-        predictions["simulate"] = estimate(run)
+        predictions["simulate"] = estimate(run, require_fit=False)
     if options.require_measured:
         from predict.prices.open import require_measured
 

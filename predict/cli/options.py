@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.errors import UserError
+from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
@@ -59,6 +59,20 @@ def add_json(command: argparse._ActionsContainer) -> None:
     command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
 
 
+def add_check(command: argparse._ActionsContainer) -> None:
+    command.add_argument("--check", action="store_true", help="exit with 4 where the plan does not fit in memory")
+
+
+def check_fit(options: argparse.Namespace, misfits: Iterable[str]) -> None:
+    """InfeasibleError, with --check, for the first of the plans that does not fit; '' stands for one that does."""
+    told = [why for why in misfits if why]
+    if options.check and told:
+        raise InfeasibleError(
+            f"cluster.hardware: {told[0]}; make a change that `predict memory` lists where there is one, or take a device with "
+            "more memory"
+        )
+
+
 def add_target_nodes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--target-nodes", type=int, metavar="N", help="share the same global batch among the replicas of N nodes"
@@ -91,7 +105,8 @@ def flag(name: str) -> str:
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:
     """The options that were given, as flags."""
-    return [flag(name) for name in names if getattr(options, name) not in (None, [], "")]
+    values = {name: getattr(options, name) for name in names}
+    return [flag(name) for name, value in values.items() if value is not False and value not in (None, [], "")]
 
 
 def require_positive(options: argparse.Namespace, *names: str) -> None:

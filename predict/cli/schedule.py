@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
     add_calibration,
+    add_check,
     add_data,
     add_json,
     add_overrides,
     cannot_write,
+    check_fit,
     flag,
     given,
     loaded,
@@ -65,6 +67,8 @@ class Comparison:
     run: TrainingRun | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """What the times of `run` rest on."""
+    misfit: str = ""
+    """Why none of the schedules fits the device of `run`, which is the only reason why none is a choice."""
 
     @property
     def heading(self) -> str:
@@ -116,6 +120,7 @@ def add(subcommands: Any) -> None:
     choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
     result = command.add_argument_group("results; files are of the best schedule")
     add_json(result)
+    add_check(result)
     result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
     result.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     result.add_argument("--plot", type=Path, metavar="FILE", help="draw it: .svg or .png")
@@ -123,32 +128,37 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.schedules.compare import best
+    from predict.schedules.compare import best, best_or_nearest
 
     _check(options)
     found = _of_config(options) if options.config is not None else _of_stage_times(options)
-    choice = best(found.outcomes) if any(outcome.valid for outcome in found.outcomes) else None
+    choice = best_or_nearest(found.outcomes)
     faults = _write_files(options, choice, found.show) if choice else []
     _print(options, found)
     if choice is None:
         best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
+    check_fit(options, [found.misfit])
 
 
 def _print(options: argparse.Namespace, found: Comparison) -> None:
     from predict.report.schedules.comparison import comparison_json, comparison_text
 
     if options.json:
-        print_json(comparison_json(found.outcomes) | ({"provenance": dict(found.provenance)} if found.run else {}))
+        content = comparison_json(found.outcomes)
+        content |= {"feasible": not found.misfit, "provenance": dict(found.provenance)} if found.run else {}
+        print_json(content)
         return
     from predict.report.console import show, width
 
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
+        from predict.report.feasibility import headlines
         from predict.report.provenance_text import with_provenance
 
-        report = with_provenance(report, found.run, found.provenance, analytic=found.provenance["samples"] is None)
+        analytic, first = found.provenance["samples"] is None, headlines([found.misfit])
+        report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=first)
     show(report)
 
 
@@ -241,8 +251,10 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         )
     from predict import estimate_as_scheduled
     from predict.prices.open import open_prices
+    from predict.report.feasibility import misfit
     from predict.report.units import duration
     from predict.run.plan import BEST
+    from predict.schedules.compare import best_or_nearest
     from predict.step.prediction import provenance_of
     from predict.step.scheduling import compare_schedules
 
@@ -254,10 +266,10 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         run = replace(run, execution=replace(run.execution, overlap_p2p=False))
     prices = open_prices(run.cluster, run.execution)
     of_plan = _names("all") if run.plan.schedule == BEST else [run.plan.schedule]
-    outcomes, _ = compare_schedules(
+    outcomes, predictions = compare_schedules(
         run, _names(options.schedule) if options.schedule else of_plan, partial(estimate_as_scheduled, prices=prices)
     )
-    provenance = provenance_of(run, prices)
+    nearest, provenance = best_or_nearest(outcomes), provenance_of(run, prices)
     samples = provenance["samples"]
     source = f"times of {samples['profile']}" if samples else "analytic times"
     return Comparison(
@@ -270,6 +282,7 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         show=duration,
         run=run,
         provenance=provenance,
+        misfit=misfit(predictions[nearest.name].memory) if nearest and nearest.exceeds_device else "",
     )
 
 

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_data, add_json, add_overrides, flag, given, log, print_json, require_positive
+from predict.cli.options import (
+    add_check,
+    add_data,
+    add_json,
+    add_overrides,
+    check_fit,
+    flag,
+    given,
+    log,
+    print_json,
+    require_positive,
+)
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
@@ -23,7 +34,7 @@ OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
     "memory": ("truth",),
-    "runs": ("overrides", "keep", "profile"),
+    "runs": ("overrides", "keep", "profile", "check"),
 }
 """Options of each kind of validation, except --json and --rounds."""
 
@@ -65,6 +76,7 @@ def add(subcommands: Any) -> None:
         default=None,
         help="this-machine: keep the figures as the error of its profile, in data/published",
     )
+    add_check(command)
     add_json(command)
     command.set_defaults(run=run)
 
@@ -95,14 +107,17 @@ def _runs(options: argparse.Namespace) -> None:
     overrides = _overrides(options, here=here)
     kept = _kept_file(overrides, here=here) if options.keep else None
     from predict.report.console import show
+    from predict.report.feasibility import misfit
     from predict.report.validation import validation_text
-    from predict.validate.this_machine import ValidatedRun, notes_on, runs_of_this_machine, validate
+    from predict.validate.this_machine import ValidatedRun, notes_on, predictions_of, runs_of_this_machine, validate
     from predict.validate.validation_rows import validation_json
 
     named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
     runs = runs_of_this_machine() if here else list(named)
-    notes = notes_on(runs, overrides)
-    rows = validate(runs, overrides=overrides, rounds=options.rounds, tell=log)
+    predicted = predictions_of(runs, overrides)
+    notes, misfits = notes_on(predicted), [misfit(each.memory) for each in predicted]
+    check_fit(options, misfits)
+    rows = validate(runs, predicted, rounds=options.rounds, tell=log)
     content = validation_json(rows)
     if kept:
         _keep(kept, [row for row in rows if not row.noisy], of=len(rows))
@@ -111,7 +126,7 @@ def _runs(options: argparse.Namespace) -> None:
     if options.json:
         print_json(content | {"notes": notes})
     else:
-        show(validation_text(rows, notes))
+        show(validation_text(rows, notes, misfits))
 
 
 def _overrides(options: argparse.Namespace, *, here: bool) -> list[str]:

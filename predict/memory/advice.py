@@ -5,18 +5,17 @@ Each kind of change is tried in growing steps up to the first that fits; what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from predict.config.rules import broken_rules
+from predict.memory.changed_run import Settings, changed
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.profiles import memory_profile_of
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import InfeasibleError, UserError
-from sampling.files.faults import config_error
 
 FACTORS = (2, 4, 8, 16)
 SCHEDULE = "schedule"
@@ -38,10 +37,6 @@ class Advice:
     def cost(self) -> float:
         """Relative change of the step time: 0.1 where the step is 10 % longer, negative where it is shorter."""
         return self.step_us / self.step_us_before - 1
-
-
-Settings = Mapping[str, Any]
-"""Values by config key, for example `plan.tp`."""
 
 
 StepTime = Callable[[TrainingRun], float]
@@ -111,27 +106,6 @@ def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> A
 
 def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with other values of `plan` and `batch`. ConfigError where they break a rule of the config."""
-    plan = {key.removeprefix("plan."): value for key, value in settings.items() if key.startswith("plan.")}
-    batch = {key.removeprefix("batch."): value for key, value in settings.items() if key.startswith("batch.")}
-    made = replace(run, plan=replace(run.plan, **plan), batch=replace(run.batch, **batch))
-    faults = list(broken_rules(_values(made)))
-    if faults:
-        raise config_error(faults, {"": run.name})
-    return made
-
-
-def _values(run: TrainingRun) -> dict[str, Any]:
-    """The values of a run by the names that the rules of a config use."""
-    found: dict[str, Any] = {"model": run.model, "precision": run.precision}
-    for section in (run.model, run.plan, run.execution):
-        found |= {field.name: getattr(section, field.name) for field in fields(section)}
-    batch, cluster = run.batch, run.cluster
-    found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
-    return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}
 
 
 def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:

@@ -78,6 +78,11 @@ class MemoryEstimate:
     def verdict(self) -> Verdict:
         return verdict_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
 
+    @property
+    def feasible(self) -> bool:
+        """Whether the expected peak fits, be it at risk."""
+        return self.verdict != "OOM"
+
 
 def verdict_of(point_bytes: float, upper_bytes: float, capacity_bytes: float) -> Verdict:
     """OOM if the expected peak does not fit, AT RISK if only the upper bound does not."""

@@ -10,7 +10,7 @@ from predict.report.memory.json import verdict_json
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 
-VERSION = 1
+VERSION = 2
 
 
 def interval_json(interval: Interval) -> dict[str, float]:
@@ -19,9 +19,11 @@ def interval_json(interval: Interval) -> dict[str, float]:
 
 def prediction_json(prediction: Prediction) -> dict[str, Any]:
     """The prediction in plain values: times in µs, sizes in bytes, shares as fractions."""
+    smallest = prediction.smallest_cluster
     return {
         "version": VERSION,
         "run": prediction.run.name,
+        "feasible": prediction.feasible,
         "schedule": prediction.run.plan.schedule,
         "step_time_us": interval_json(prediction.step_time),
         "tokens_per_second": prediction.tokens_per_second,
@@ -31,7 +33,8 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "breakdown_us": prediction.breakdown_us,
         "sources": prediction.sources,
         "stages": [asdict(stage) for stage in prediction.stages],
-        "smallest_cluster": asdict(prediction.smallest_cluster),
+        "one_replica": asdict(prediction.one_replica),
+        "smallest_cluster": smallest and asdict(smallest),
         "memory": verdict_json(prediction.memory),
         "execution": asdict(prediction.run.execution),
         "provenance": dict(prediction.provenance),

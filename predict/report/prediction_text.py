@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.report.memory.text import summary
+from predict.memory.advice import Advice
+from predict.report.feasibility import headlines, misfit, smallest_in_words
+from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.units import duration
 from predict.run.plan import Plan
@@ -20,20 +23,24 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def prediction_text(prediction: Prediction, *, full_sources: bool = False) -> RenderableType:
-    """Step time first, then what it rests on, where it goes, each stage, and the sources."""
+def prediction_text(
+    prediction: Prediction, advice: Sequence[Advice] = (), *, full_sources: bool = False
+) -> RenderableType:
+    """Step time first, then what it rests on, where it goes, each stage, and the sources; before all that, that the plan does
+    not fit. `advice` are changes that would make it fit."""
     from rich.console import Group
     from rich.markup import escape
 
     sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
-    return Group(*_head(prediction), _ledger(prediction), "", _stages(prediction), "", *map(escape, sources))
+    return Group(*_head(prediction, advice), _ledger(prediction), "", _stages(prediction), "", *map(escape, sources))
 
 
-def _head(prediction: Prediction) -> list[str]:
+def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
     from rich.markup import escape
 
     run, step = prediction.run, prediction.step_time
-    lines = first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
+    lines = headlines([misfit(prediction.memory)])
+    lines += first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     plan = run.plan
     lines += [
@@ -45,8 +52,9 @@ def _head(prediction: Prediction) -> list[str]:
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
         f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
-        f"  one replica {_smallest(prediction)}",
         f"  memory      {summary(prediction.memory)}",
+        *([] if prediction.feasible else [f"  fits with   {advice_line(advice[0]) if advice else NO_CHANGE}"]),
+        f"  smallest    {smallest_in_words(prediction.smallest_cluster, prediction.one_replica)}",
         "",
     ]
     return lines
@@ -62,14 +70,6 @@ def _plan(plan: Plan) -> str:
     if plan.recompute != "none":
         parts.append(f"{plan.recompute} recompute")
     return " · ".join(parts)
-
-
-def _smallest(prediction: Prediction) -> str:
-    smallest = prediction.smallest_cluster
-    gpus = f"{smallest.gpus} GPU{'s' if smallest.gpus > 1 else ''} on {smallest.nodes} node{'s' if smallest.nodes > 1 else ''}"
-    if not smallest.folded:
-        return f"{gpus} (tp · pp · cp), memory aside"
-    return f"{gpus}, experts folded into them ({smallest.unfolded_gpus} if they are not), memory aside"
 
 
 def _sources(prediction: Prediction) -> str:

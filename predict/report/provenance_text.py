@@ -53,14 +53,14 @@ def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) ->
 
 
 def with_provenance(
-    report: RenderableType, run: TrainingRun, provenance: Provenance, *, analytic: bool
+    report: RenderableType, run: TrainingRun, provenance: Provenance, *, analytic: bool, first: Sequence[str] = ()
 ) -> RenderableType:
-    """A report between the first and the last lines."""
+    """A report between the first and the last lines; `first` are lines before them."""
     from rich.console import Group
     from rich.markup import escape
 
     sources = map(escape, last_lines(provenance, analytic=analytic))
-    return Group(*first_lines(run, provenance, analytic=analytic), report, "", *sources)
+    return Group(*first, *first_lines(run, provenance, analytic=analytic), report, "", *sources)
 
 
 def _samples_line(samples: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.measure.system_noise import noise_note
+from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
 from predict.report.units import counted, duration
 from predict.validate.validation_rows import ValidationRow, summarise
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) -> RenderableType:
-    """The rows and their summary, after `notes` on what the predictions rest on."""
+def validation_text(
+    rows: Sequence[ValidationRow], notes: Sequence[str] = (), misfits: Sequence[str] = ()
+) -> RenderableType:
+    """The rows and their summary, after `misfits`, why runs do not fit, and `notes` on what the predictions rest on."""
     from rich.console import Group
     from rich.table import Table
 
@@ -40,6 +43,7 @@ def validation_text(rows: Sequence[ValidationRow], notes: Sequence[str] = ()) ->
     summary = summarise(rows)
     disturbed = ", ".join(escape(row.run) for row in rows if row.noisy)
     return Group(
+        *headlines(misfits),
         *noted(notes),
         table,
         "",

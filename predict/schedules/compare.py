@@ -152,6 +152,12 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
     raise InfeasibleError(f"no schedule can run this: {_nearest(ranked)}{listed}")
 
 
+def best_or_nearest(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The best schedule; where the device's memory alone rules out all that could be, that with the smallest peak; else None."""
+    valid = [each for each in outcomes if each.valid]
+    return best(valid) if valid else smallest_peak(each for each in outcomes if each.exceeds_device)
+
+
 def smallest_peak(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The schedule that comes nearest to fitting the device; None where no peak is known."""
     known = [each for each in outcomes if each.device_bytes]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from predict.ledger.flops import mfu, tokens_per_step
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.memory_timeline import RankTimeline, memory_timeline
+from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
 from predict.prices.price_list import Prices
-from predict.run.smallest_cluster import SmallestCluster, smallest_cluster
+from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
 from predict.step.breakdown import step_breakdown
@@ -129,9 +130,19 @@ class Prediction:
         return memory_timeline(self.run, self.timeline, self.median_us)
 
     @property
-    def smallest_cluster(self) -> SmallestCluster:
-        """The fewest GPUs and nodes that the plan can run on."""
-        return smallest_cluster(self.run)
+    def feasible(self) -> bool:
+        """Whether the expected peak of memory fits the device."""
+        return self.memory.feasible
+
+    @property
+    def one_replica(self) -> Replica:
+        """The GPUs of one replica, whether or not they fit in memory."""
+        return one_replica(self.run)
+
+    @cached_property
+    def smallest_cluster(self) -> SmallestCluster | None:
+        """The fewest GPUs and nodes on which the plan fits; None where no number of nodes makes it fit."""
+        return smallest_cluster(self.memory)
 
     @property
     def provenance(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.schedules.compare import Outcome, best, compare, smallest_peak
+from predict.schedules.compare import Outcome, best, best_or_nearest, compare
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import simulate
 from predict.schedules.files.order_files import is_order_file, read_order
@@ -102,7 +102,5 @@ def best_schedule(run: TrainingRun, predict: Predict, *, require_fit: bool) -> P
     the schedule with that peak among those that only the device's memory rules out.
     """
     outcomes, predictions = compare_schedules(run, registry.names(), predict)
-    chosen = (
-        None if require_fit or outcomes[0].valid else smallest_peak(each for each in outcomes if each.exceeds_device)
-    )
+    chosen = None if require_fit else best_or_nearest(outcomes)
     return predictions[(chosen or best(outcomes)).name]

@@ -41,20 +41,23 @@ def runs_of_this_machine() -> list[ValidatedRun]:
     return found
 
 
-def notes_on(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) -> list[str]:
+def predictions_of(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) -> list[Prediction]:
+    """The prediction of each run, before any is measured. ConfigError for a config that is wrong."""
+    return [one_batch(each.config, overrides) for each in runs]
+
+
+def notes_on(predictions: Sequence[Prediction]) -> list[str]:
     """What a reader has to know of the rows that the predictions rest on."""
-    notes = (note for each in runs for note in one_batch(each.config, overrides).provenance["notes"])
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
 
 
 def validate(
-    runs: Sequence[ValidatedRun], *, overrides: Sequence[str] = (), rounds: int, tell: Callable[[str], None]
+    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, tell: Callable[[str], None]
 ) -> list[ValidationRow]:
-    """Predict every run, then measure all of them `rounds` times in turn, so that a slow spell falls on all alike.
+    """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
 
-    Raises UserError for a config that is wrong or cannot run here.
+    Raises UserError for a run that cannot run here.
     """
-    predicted = [one_batch(each.config, overrides) for each in runs]
     cases = [(prediction.run, each.implementation) for each, prediction in zip(runs, predicted, strict=True)]
     kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=STEPS_PER_ROUND)
     step_s = sum(prediction.median_us for prediction in predicted) / 1e6
@@ -93,4 +96,5 @@ def _row(validated: ValidatedRun, prediction: Prediction, measured: Measurement)
         steps=len(measured.step_times_us),
         dropped_steps=measured.dropped_steps,
         noisy=measured.noisy,
+        feasible=prediction.feasible,
     )

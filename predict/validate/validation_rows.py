@@ -26,6 +26,8 @@ class ValidationRow:
     dropped_steps: int
     noisy: bool
     """Other processes disturbed most steps, so that none could be dropped: the error says little."""
+    feasible: bool = True
+    """Whether the expected peak of memory fits the device."""
 
     @property
     def error(self) -> float:
@@ -83,6 +85,7 @@ def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
                 "steps": row.steps,
                 "dropped_steps": row.dropped_steps,
                 "noisy": row.noisy,
+                "feasible": row.feasible,
                 "error": row.error,
                 "covered": row.covered,
             }

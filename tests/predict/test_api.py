@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import predict
+from predict.memory.smallest_cluster import smallest_cluster
 from predict.prices import open as prices_module
-from predict.run.smallest_cluster import smallest_cluster
 from predict.schedules import registry
 from predict.schedules.files import order_files
 from predict.schedules.files.order_files import write_order
@@ -43,7 +43,7 @@ def test_a_prediction_has_what_renderers_show() -> None:
     assert isinstance(prediction, predict.Prediction)
     assert prediction.median_us == prediction.step_time.median_us == predict.one_batch_predict(DEMO)
     assert prediction.memory.point_bytes == predict.one_batch_memory(DEMO).point_bytes
-    assert prediction.smallest_cluster == smallest_cluster(prediction.run)
+    assert prediction.smallest_cluster == smallest_cluster(prediction.memory)
     assert max(rank.total.max() for rank in prediction.memory_timeline) == pytest.approx(prediction.memory.point_bytes)
     assert prediction.provenance["profile"] == prediction.run.cluster.profile
     with pytest.raises(FrozenInstanceError):

@@ -20,6 +20,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
     return {
         "version": VERSION,
         "run": memory.run.name,
+        "feasible": memory.feasible,
         "schedule": memory.run.plan.schedule,
         "memory_profile": memory.memory_profile.name,
         "ranks": [rank_json(rank) for rank in memory.ranks],

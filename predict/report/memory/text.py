@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
 MOST_ADVICE = 4
+NO_CHANGE = "no single change of recomputation, microbatch, tp, ZeRO, pp or schedule"
 
 
 def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> RenderableType:
@@ -127,14 +128,15 @@ def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
     if memory.verdict == "FITS":
         return []
     if not advice:
-        return ["", "No single change of recomputation, microbatch, tp, ZeRO, pp or schedule is enough to make it fit."]
+        return ["", f"It fits with {NO_CHANGE}."]
     lines = ["", "[bold]Single changes that make it fit, cheapest first:[/]"]
-    for each in advice[:MOST_ADVICE]:
-        changes = " ".join(f"--set {setting}" for setting in each.settings)
-        lines.append(
-            f"  {changes}   {each.verdict} at {size(each.point_bytes)}, step {duration(each.step_us)} ({each.cost:+.1%})"
-        )
-    return lines
+    return [*lines, *(f"  {advice_line(each)}" for each in advice[:MOST_ADVICE])]
+
+
+def advice_line(advice: Advice) -> str:
+    """One change as options of a command, with what it brings and costs."""
+    changes = " ".join(f"--set {setting}" for setting in advice.settings)
+    return f"{changes}   {advice.verdict} at {size(advice.point_bytes)}, step {duration(advice.step_us)} ({advice.cost:+.1%})"
 
 
 def primus_lines(memory: PrimusMemory) -> list[str]:

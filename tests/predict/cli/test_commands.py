@@ -26,7 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.usefixtures("on_the_shipped_cpu")
 def test_the_demo_is_answered_from_the_shipped_samples(capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(printed(capsys, "one-batch", DEMO, "--json", "--require-measured"))
-    assert result["version"] == 1
+    assert result["version"] == 2
     assert set(result) >= {
         "step_time_us",
         "tokens_per_second",

@@ -14,6 +14,7 @@ from regressors.bank.times import Source
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu
+from sampling.operators.norm import RMSNorm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,10 @@ SUSTAINED_WIDTH = 0.05
 """Half-width of sustained over burst time: 1.12 ± 0.05 for bf16 products in published H100 runs."""
 EAGER = Factor(value=1.35, half_width=0.25)
 """Eager over fused elementwise kernels in whole published runs: 1.35 ± 0.3."""
+EAGER_RMS_NORM = Factor(value=8.0, half_width=0.4)
+"""An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element: forward 36 of 4 (cast to fp32,
+square, mean, product, cast, weight: Llama's `RMSNorm`, github.com/meta-llama/llama, model.py), backward about 70 of 10. The
+samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
 RECIPES: Mapping[str, Factor] = {
     "rowwise": Factor(value=1.35, half_width=0.1),
     "blockwise": Factor(value=1.15, half_width=0.15),
@@ -48,6 +53,7 @@ class Conditions:
     clocks: str
     gemm_efficiency: float
     elementwise: str
+    fuse_rms_norm: bool
     fp8_recipe: str
     product_time: float
     memory_time: float
@@ -55,7 +61,7 @@ class Conditions:
     def factor(self, call: Call, source: Source) -> Factor:
         """A call's time under these conditions over that of a fused kernel in a short measurement.
 
-        `gemm_efficiency` corrects analytic times only: samples already contain what their stack reaches.
+        `gemm_efficiency` and an unfused norm correct analytic times only: samples already contain what their stack reaches.
         """
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return Factor()
@@ -67,6 +73,8 @@ class Conditions:
                 factor *= Factor(value=self.gpu.sustained.get(call.dtype, 1.0), half_width=SUSTAINED_WIDTH)
             if call.dtype == "fp8":
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
+        elif isinstance(call, RMSNorm) and not self.fuse_rms_norm:
+            factor *= EAGER_RMS_NORM if source == "analytic" else Factor()
         elif call.FUSIBLE and self.elementwise == "eager":
             factor *= EAGER
         return factor
@@ -78,6 +86,7 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
         clocks=execution.clocks,
         gemm_efficiency=execution.gemm_efficiency,
         elementwise=execution.elementwise,
+        fuse_rms_norm=execution.fuse_rms_norm,
         fp8_recipe=execution.fp8_recipe,
         product_time=execution.product_time,
         memory_time=execution.memory_time,

@@ -11,7 +11,7 @@ from typing import Annotated
 from sampling.files.keys import Key, one_of
 
 WHOLE_LAYERS = "torch"
-ATTENTION_KERNELS = ("best", "fa2", "fa3", "cudnn", "triton", "unfused")
+ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
 PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
 MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
 """Bounds of factors on times: beyond them a factor stands for something else than its name says."""
@@ -29,6 +29,10 @@ class Execution:
     """Attention kernel: the device's best, one by name, or `unfused` (two products with softmax between them)."""
     elementwise: Annotated[str, one_of("fused", "eager")] = "fused"
     """`fused` norms, activations and rotary embedding, or one `eager` kernel after the other."""
+    fuse_rms_norm: bool = True
+    """An RMSNorm is one kernel, not torch's operators on fp32 copies."""
+    fuse_softmax: bool = True
+    """The scores of `unfused` attention are scaled, masked and normalised by one kernel, not by one after the other."""
     clocks: Annotated[str, one_of("sustained", "burst")] = "sustained"
     """Clocks of a long run (`sustained`) or of a short measurement (`burst`)."""
     launch_floor_us: Annotated[float, Key(maximum=1e6)] = 0.0

@@ -67,11 +67,11 @@ def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
     rank, item, model = sizes.rank, sizes.item, sizes.model
     batch, repeat = rank.run.batch, heads.heads // heads.kv_heads
     scores = float(batch.micro * heads.heads * batch.seq_len**2) / rank.plan.cp
-    upcast = not sizes.profile.fused_softmax and model.rope
+    upcast = not sizes.fused_softmax and model.rope
     softmax = FP32 if upcast else item
     dropped = item + 1 if rank.execution.dropout else (item if upcast and item != FP32 else 0)
     cap = item if model.attention_cap else 0
-    mask = 0.0 if sizes.profile.fused_softmax or model.rope else float(batch.seq_len**2)
+    mask = 0.0 if sizes.fused_softmax or model.rope else float(batch.seq_len**2)
     return SavedTensors(
         component=CORE,
         kept=(repeat - 1) * (heads.keys + heads.values) + scores * (softmax + dropped + cap) + mask,

@@ -15,7 +15,7 @@ def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
     """
     if sizes.model.norm == "layer":
         return rows * (sizes.item * width + 2 * FP32)
-    if sizes.profile.fused_norm:
+    if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)
     if _zero_centred(sizes):
         return rows * (2 * FP32 * width + FP32) + FP32 * width
@@ -30,7 +30,7 @@ def _zero_centred(sizes: Sizes) -> bool:
 
 def keeps_its_input(sizes: Sizes) -> bool:
     """Whether a norm keeps its input tensor itself, rather than an fp32 copy of it."""
-    return sizes.model.norm == "layer" or sizes.profile.fused_norm or sizes.item == FP32
+    return sizes.model.norm == "layer" or sizes.fused_norm or sizes.item == FP32
 
 
 def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) -> SavedTensors:
@@ -43,7 +43,7 @@ def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) ->
     stream = 0.0 if shares_input else sizes.stream
     if shares_input and keeps_its_input(sizes):
         kept -= sizes.stream
-    in_torch = sizes.model.norm == "rms" and not sizes.profile.fused_norm
+    in_torch = sizes.model.norm == "rms" and not sizes.fused_norm
     copies = FP32 * sizes.rows * sizes.hidden
     return SavedTensors(
         component="norm",

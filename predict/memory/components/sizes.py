@@ -39,6 +39,14 @@ class Sizes:
         return self.profile.fp8_inputs and self.rank.run.precision == "fp8"
 
     @property
+    def fused_norm(self) -> bool:
+        return self.profile.fused_norm and self.rank.execution.fuse_rms_norm
+
+    @property
+    def fused_softmax(self) -> bool:
+        return self.profile.fused_softmax and self.rank.execution.fuse_softmax
+
+    @property
     def tokens(self) -> int:
         """Tokens that pass through the products of a rank."""
         return self.rank.tokens

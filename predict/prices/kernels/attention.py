@@ -49,6 +49,8 @@ SLOWDOWN = {
 """Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
 Blackwell figures are Hopper's by analogy: FlashAttention-2 uses neither generation's tensor-core instructions."""
 SLOWDOWN_ELSEWHERE = {"triton": 1.5}
+FLASH_1 = 2.0
+"""FlashAttention 1's time over FlashAttention-2's: 1.7 to 3.0 on an A100 (Dao, arXiv 2307.08691, section 4.1)."""
 FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
 """Names of kernels of FlashAttention-2's generation: torch's flash and efficient backends, and the package flash_attn."""
 
@@ -115,6 +117,8 @@ def slowdown_of(kernel: str, architecture: str) -> float:
     slower = SLOWDOWN.get(architecture, SLOWDOWN_ELSEWHERE)
     if kernel == "math":
         return MATH_SLOWDOWN
+    if kernel == "fa1":
+        return FLASH_1 * slower.get("fa2", 1.0)
     if kernel in FLASH_2:
         return slower.get("fa2", 1.0)
     return slower["triton"] if "triton" in kernel else 1.0

@@ -25,6 +25,7 @@ OTHER_NAMES = {
     "attention": "attn",
     "zero": "zero_fsdp",
     "act_ckpt": "recompute",
+    "activation_checkpointing": "recompute",
     "tokens_s_gpu": "tokens_per_s_per_gpu",
     "tflops_gpu": "tflops_per_gpu",
 }

@@ -15,6 +15,7 @@ from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.published.software import framework_of, precision_of, settings_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 
@@ -35,14 +36,14 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     _refuse_other_work(row, timed=timed)
     model = model_of(row)
     hardware = _hardware(row)
-    precision, recipe = _precision(row)
-    framework = _framework(row)
+    precision, recipe = precision_of(row)
+    framework = framework_of(row)
     plan = _plan(row, model)
     assumed = []
     recomputes = _recomputes(row, plan["pp"] * plan["vpp"])
     if len(recomputes) > 1:
         assumed.append("recomputation was not published")
-    execution: dict[str, Any] = {"framework": framework} | _execution(row, model, precision)
+    execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
     runs = []
@@ -66,6 +67,10 @@ def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
         raise NotExpressibleError("task: adapters on frozen weights are not modelled")
     if row.text("offload"):
         raise NotExpressibleError(f"offload: {row.text('offload')} is not modelled")
+    if timed and row.text("status") not in ("", "ok"):
+        raise NotExpressibleError(
+            f"status: {row.text('status')}, so there is no time; `validate ranking` judges such rows"
+        )
     if timed and row.measured_us is None:
         raise NotExpressibleError("step_time_s: neither a time nor a throughput was published")
 
@@ -125,71 +130,6 @@ def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
     return float(found[1]) / 8 / (1 if of_gpu else per_node)
 
 
-def _precision(row: PublishedRow) -> tuple[str, str]:
-    """The dtype of products, and the way fp8 is scaled."""
-    text = row.text("precision").lower()
-    if "fp4" in text:
-        raise NotExpressibleError(f"precision: {row.text('precision')} products are not modelled")
-    if "fp8" in text or "float8" in text:
-        if "mx" in text:
-            return "fp8", "mxfp8"
-        return "fp8", next((recipe for recipe in ("rowwise", "blockwise") if recipe in text), "tensorwise")
-    if "bf16" in text:
-        return "bf16", ""
-    if "fp16" in text:
-        return "fp16", ""
-    raise NotExpressibleError(f"precision: {row.text('precision') or 'not published'}")
-
-
-FRAMEWORKS: tuple[tuple[str, str], ...] = (
-    ("nemo automodel", "fsdp-compile"),
-    ("nemo", "nemo"),
-    ("megatron-bridge", "nemo"),
-    ("torchtitan", "torchtitan"),
-    ("maxtext", "fsdp-compile"),
-    ("fsdp.*compile", "fsdp-compile"),
-    ("fsdp", "fsdp"),
-    ("neox", "gpt-neox"),
-    ("megatron|primus", "megatron-core"),
-    ("^$", "megatron-core"),
-)
-"""Patterns of a framework's name, of which the first match counts, and its entry in configs/frameworks; an empty name is
-taken for the Megatron family."""
-
-
-def _framework(row: PublishedRow) -> str:
-    """The entry of configs/frameworks that a name stands for; Megatron's by its age, which its attention tells."""
-    text, attention = row.text("framework").lower(), row.text("attn").lower()
-    if not text and row.text("dp_bucket_elems"):
-        return "gpt-neox"  # its setting
-    found = next((name for words, name in FRAMEWORKS if re.search(words, text)), None)
-    if found is None:
-        raise NotExpressibleError(f"framework: {row.text('framework')} is not in configs/frameworks")
-    if found != "megatron-core" or not ("no flash" in attention or "unfused" in attention):
-        return found
-    return "megatron-2021" if re.search("megatron-lm|/lm", text) else "megatron-deepspeed"
-
-
-def _execution(row: PublishedRow, model: ModelSpec, precision: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    if _framework(row) == "gpt-neox" and "unfused" not in row.text("attn"):
-        settings["attention"] = "best"  # a fused kernel, which one is not published
-    flags = row.text("overlap_flags").lower()
-    if "synchronous p2p" in row.text("pp_schedule"):
-        settings["overlap_p2p"] = False
-    if "asynctp" in flags:
-        settings["overlap_tp"] = "pipelined"
-    if "moe_a2a_overlap=true" in flags:
-        settings["overlap_ep"] = "microbatch"
-    if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
-        settings["elementwise"] = "eager"
-    if "fp32 grad" in row.text("precision"):
-        settings["gradient_dtype"] = "fp32"
-    elif "PURE" in row.text("zero_fsdp"):
-        settings["gradient_dtype"] = "bf16"
-    return settings
-
-
 def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     degree = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "etp")}
     ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
@@ -212,15 +152,15 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
 
 
 def _sequence_parallel(row: PublishedRow, tp: int) -> bool:
-    """The published setting; without one, frameworks of 2023 and later use it wherever tp is above 1."""
+    """The published setting; without one, Megatron's descendants of 2023 and later use it wherever tp is above 1."""
     if tp == 1:
         return False
     stated = row.number("seq_parallel")
-    return _framework(row) not in UNFUSED if stated is None else bool(stated)
+    return framework_of(row) not in ONLY_IF_STATED if stated is None else bool(stated)
 
 
-UNFUSED = ("megatron-2021", "megatron-deepspeed", "gpt-neox")
-"""Frameworks from before sequence parallelism."""
+ONLY_IF_STATED = ("megatron-2021", "megatron-deepspeed", "gpt-neox", "aa-scaling")
+"""Frameworks from before sequence parallelism, or whose default is off."""
 STAGES: tuple[tuple[str, int], ...] = (
     ("SHARD_GRAD_OP", 2),
     ("(?i)[fh]sdp", 3),
@@ -236,12 +176,12 @@ def _zero(row: PublishedRow) -> int:
     """The published ZeRO stage; without one, Megatron's recipes of 2023 and later shard the optimizer."""
     text = row.text("zero_fsdp")
     if not text:
-        return 1 if _framework(row) in ("nemo", "megatron-core") else 0
+        return 1 if framework_of(row) in ("nemo", "megatron-core") else 0
     return next(stage for words, stage in STAGES if re.search(words, text))
 
 
 def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
-    framework = _framework(row)
+    framework = framework_of(row)
     if layout := re.search(r"layout=(\S+)", row.text("pp_schedule")):
         return {"layout": layout[1]}
     if framework == "gpt-neox":
@@ -255,7 +195,7 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
 
 def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
     """The recomputation settings; where they were not published, none and attention's core are equally likely."""
-    of_torch = _framework(row) in ("fsdp", "fsdp-compile", "torchtitan")
+    of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "torchtitan")
     text, modules = row.text("recompute").lower(), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
     if text == "full":
         return [{"recompute": "full"}]

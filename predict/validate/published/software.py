@@ -1,0 +1,101 @@
+"""The software of a published run: its framework, its precision, and the settings of the framework that its row states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from predict.validate.published.row import NotExpressibleError, PublishedRow
+
+
+def precision_of(row: PublishedRow) -> tuple[str, str]:
+    """The dtype of products, and the way fp8 is scaled."""
+    text = row.text("precision").lower()
+    if "fp4" in text:
+        raise NotExpressibleError(f"precision: {row.text('precision')} products are not modelled")
+    if "fp8" in text or "float8" in text:
+        if "mx" in text:
+            return "fp8", "mxfp8"
+        return "fp8", next((recipe for recipe in ("rowwise", "blockwise") if recipe in text), "tensorwise")
+    if "bf16" in text:
+        return "bf16", ""
+    if "fp16" in text:
+        return "fp16", ""
+    raise NotExpressibleError(f"precision: {row.text('precision') or 'not published'}")
+
+
+FRAMEWORKS: tuple[tuple[str, str], ...] = (
+    ("nemo automodel", "fsdp-compile"),
+    ("nemo", "nemo"),
+    ("megatron-bridge", "nemo"),
+    ("torchtitan", "torchtitan"),
+    ("maxtext", "fsdp-compile"),
+    ("fsdp.*compile", "fsdp-compile"),
+    ("fsdp", "fsdp"),
+    ("neox", "gpt-neox"),
+    ("megatron|primus", "megatron-core"),
+    ("^$", "megatron-core"),
+)
+"""Patterns of a framework's name, of which the first match counts, and its entry in configs/frameworks; an empty name is
+taken for the Megatron family."""
+
+
+OWN_COLUMNS = {"dp_bucket_elems": "gpt-neox", "attn_kernel": "aa-scaling"}
+"""Columns that name a setting of one framework, which a table with it was made with if it names none."""
+
+
+def framework_of(row: PublishedRow) -> str:
+    """The entry of configs/frameworks that a name stands for; Megatron's by its age, which its attention tells."""
+    text, attention = row.text("framework").lower(), row.text("attn").lower()
+    if not text:
+        own = next((name for column, name in OWN_COLUMNS.items() if row.text(column)), None)
+        if own:
+            return own
+    found = next((name for words, name in FRAMEWORKS if re.search(words, text)), None)
+    if found is None:
+        raise NotExpressibleError(f"framework: {row.text('framework')} is not in configs/frameworks")
+    if found != "megatron-core" or not ("no flash" in attention or "unfused" in attention):
+        return found
+    return "megatron-2021" if re.search("megatron-lm|/lm", text) else "megatron-deepspeed"
+
+
+def settings_of(row: PublishedRow) -> dict[str, Any]:
+    settings = _kernels(row)
+    if framework_of(row) == "gpt-neox" and "unfused" not in row.text("attn"):
+        settings["attention"] = "best"  # a fused kernel, which one is not published
+    flags = row.text("overlap_flags").lower()
+    if "synchronous p2p" in row.text("pp_schedule"):
+        settings["overlap_p2p"] = False
+    if "asynctp" in flags:
+        settings["overlap_tp"] = "pipelined"
+    if "moe_a2a_overlap=true" in flags:
+        settings["overlap_ep"] = "microbatch"
+    if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
+        settings["elementwise"] = "eager"
+    if "fp32 grad" in row.text("precision"):
+        settings["gradient_dtype"] = "fp32"
+    elif "PURE" in row.text("zero_fsdp"):
+        settings["gradient_dtype"] = "bf16"
+    return settings
+
+
+ATTENTION_KERNELS: Mapping[str, Mapping[str, Any]] = {
+    "flash": {"attention": "fa1"},
+    "flash2": {"attention": "fa2"},
+    "megatron": {"attention": "unfused"},
+    "torch": {"attention": "unfused", "fuse_softmax": False},
+}
+"""Kernels as a column `attn_kernel` names them: FlashAttention 1 and 2, two products with Megatron's fused softmax or torch's own."""
+
+
+def _kernels(row: PublishedRow) -> dict[str, Any]:
+    """The attention and norm kernels, where columns of their own name them."""
+    settings: dict[str, Any] = {}
+    if kernel := row.text("attn_kernel"):
+        if kernel not in ATTENTION_KERNELS:
+            raise NotExpressibleError(f"attn_kernel: {kernel} is none of {', '.join(ATTENTION_KERNELS)}")
+        settings |= ATTENTION_KERNELS[kernel]
+    if row.text("rms_kernel"):
+        settings["fuse_rms_norm"] = bool(row.integer("rms_kernel", least=0, most=1))
+    return settings

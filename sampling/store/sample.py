@@ -58,11 +58,12 @@ class Sample:
     state: State = "burst"
     """`burst`: each repeat on a rested device; `sustained`: after a second of the same work, at the clock that power allows."""
     clock_mhz: float | None = None
-    """Clock of the multiprocessors at the end of the timing; None where the device does not report it."""
+    """Clock of the multiprocessors in MHz at the end of the timing; None where the device does not report it."""
     power_w: float | None = None
+    """Power of the board in W then; None where the device does not report it."""
     launch_us: float | None = None
-    """Time that the host adds to a call that it launches kernel by kernel: its time minus that of a replayed graph; None
-    where no graph could be captured."""
+    """µs that the host's launching adds to the call on an idle device: its time there, minus that of a replayed graph, or `time_us`
+    where no graph could be captured; `time_us` itself leaves launching out. None on a CPU and for calls that span ranks."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

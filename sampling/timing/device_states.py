@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
-from sampling.call import Phase, State
+from sampling.call import State
 from sampling.hardware.cpu_load import load_of_others, read_cpu_clock
 from sampling.hardware.power import Reading
-from sampling.timing.timer import Ranks, TimerSettings, Timing, combined, summary, uncertainty
-from sampling.torch_work.workload_protocols import Workload
+from sampling.timing.launch_time import Captures, time_launching
+from sampling.timing.timed_phase import TimedPhase
+from sampling.timing.timer import Timing, summary, uncertainty
 
 SLICES = 4
 """Slices of the heating; the clock is read after each."""
@@ -27,74 +27,20 @@ ALIKE = 3
 """Consecutive runs that must agree for the warm-up to end."""
 
 
-class DeviceTimer(Protocol):
-    """Times runs on a device."""
-
-    def flush_caches(self, workload: Workload) -> None:
-        """Have the workload's next run find cold caches."""
-
-    def isolated(self, run: Callable[[], None]) -> float:
-        """µs of a run on an idle device, the launching of its kernels included."""
-
-    def queued(self, run: Callable[[], None]) -> Callable[[], float]:
-        """Queue a run behind earlier ones; the function returned gives its µs after the device is done."""
-
-    def replayed(self, workload: Workload, phase: Phase) -> float | None:
-        """µs of the phase without the launching of its kernels; None if it cannot be captured."""
-
-    def synchronize(self) -> None: ...
-
-    def rest(self, seconds: float) -> None: ...
-
-    def now_s(self) -> float: ...
-
-    def reading(self) -> Reading: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedPhase:
-    """A phase of a workload, its timer, and the ranks that time it.
-
-    `as_built` is the workload without protection against failures: a failed capture is not a failure of the call.
-    """
-
-    workload: Workload
-    as_built: Workload
-    phase: Phase
-    timer: DeviceTimer
-    ranks: Ranks
-    together: bool
-    done_per_run: int
-    settings: TimerSettings
-
-    def isolated(self) -> float:
-        self.workload.prepare(self.phase)
-        self.timer.flush_caches(self.workload)
-        self.timer.synchronize()
-        self.ranks.barrier()
-        return self.timer.isolated(self._run)
-
-    def queued(self) -> Callable[[], float]:
-        self.workload.prepare(self.phase)
-        self.timer.flush_caches(self.workload)
-        return self.timer.queued(self._run)
-
-    def _run(self) -> None:
-        self.workload.run(self.phase)
-
-    def combined(self, own_times: list[float]) -> list[float]:
-        return combined(own_times, self.ranks, self.together, self.done_per_run)
-
-
-def time_states(phase: TimedPhase, *, sustained: bool) -> list[Timing]:
+def time_states(phase: TimedPhase, captures: Captures, *, sustained: bool) -> list[Timing]:
     """The burst timing, and on request the sustained one, after a warm-up that ends when its times have settled."""
     typical_us = warm_up(phase)
-    timings = [_with_load(phase, lambda: _burst(phase, typical_us))]
+    launch = time_launching(phase)
+    hiding = replace(phase, wait_us=launch.wait_us)
+    burst = _with_load(phase, lambda: _burst(hiding, typical_us))
     if not phase.together:
-        timings = [_with_launch(phase, timings[0])]
-    if sustained:
-        timings.append(_with_load(phase, lambda: _sustained(phase)))
-    return timings
+        burst = captures.with_launch(burst, phase, launch)
+    if not sustained:
+        return [burst]
+    # back to back, the host runs ahead by itself unless launching takes longer than the work
+    run_us = burst.median_us * phase.done_per_run
+    behind = hiding if launch.host_us > run_us else phase
+    return [burst, _with_load(phase, lambda: _sustained(behind))]
 
 
 def warm_up(phase: TimedPhase) -> float:
@@ -132,13 +78,6 @@ def _burst(phase: TimedPhase, typical_us: float) -> Timing:
         if uncertainty(sorted(times)) <= settings.median_error:
             break
     return _timing(times, phase.timer.reading(), "burst")
-
-
-def _with_launch(phase: TimedPhase, burst: Timing) -> Timing:
-    replayed_us = phase.timer.replayed(phase.as_built, phase.phase)
-    if replayed_us is None:
-        return burst
-    return replace(burst, launch_us=max(0.0, burst.median_us - replayed_us / phase.done_per_run))
 
 
 def _sustained(phase: TimedPhase) -> Timing:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from sampling.call import Phase
 from sampling.hardware.power import Reading, read_device
 from sampling.timing.graph_replay import replayed_us
+from sampling.timing.stopwatch import wall_stopwatch
+from sampling.timing.timed_phase import no_alignment
 from sampling.torch_work.workload_protocols import Rotates, Workload
 
 FLUSH_FACTOR = 2.0
 """Bytes written to flush a cache, as a multiple of its size."""
+SPIN_CYCLES = 1_000_000
+"""Cycles that are timed once, since their length differs between devices: about 0.5 ms on NVIDIA's, 10 ms on AMD's counter."""
 
 
 class GpuTimer:
@@ -24,6 +29,9 @@ class GpuTimer:
         self._cache_bytes = max(cache_bytes, float(torch.cuda.get_device_properties(device).L2_cache_size))
         self._scratch = torch.empty(int(FLUSH_FACTOR * self._cache_bytes), dtype=torch.int8, device=device)
         self._fill = 0
+        spin = partial(torch.cuda._sleep, SPIN_CYCLES)
+        self.isolated(spin)  # loads the kernel
+        self._cycles_per_us = SPIN_CYCLES / self.isolated(spin)
 
     def flush_caches(self, workload: Workload) -> None:
         if not (isinstance(workload, Rotates) and workload.rotates_through(self._cache_bytes)):
@@ -33,8 +41,22 @@ class GpuTimer:
         self._fill = self._fill % 126 + 1
         self._scratch.fill_(self._fill)
 
-    def isolated(self, run: Callable[[], None]) -> float:
+    def launching(self, run: Callable[[], None]) -> tuple[float, float]:
+        host_us = 0.0
+
+        def launch() -> None:
+            nonlocal host_us
+            host_us = wall_stopwatch(run)
+
+        exposed_us = self.isolated(launch)
+        return host_us, exposed_us
+
+    def wait(self, wait_us: float) -> None:
+        torch.cuda._sleep(int(wait_us * self._cycles_per_us))  # type: ignore[no-untyped-call]
+
+    def isolated(self, run: Callable[[], None], *, lead: Callable[[], None] = no_alignment) -> float:
         self.synchronize()
+        lead()
         read = self.queued(run)
         self.synchronize()
         return read()

@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
 from sampling.store.sample import Sample
+from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
+from sampling.timing.launch_time import Captures
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch
+from sampling.timing.timed_phase import TimedPhase, no_alignment
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build
+from sampling.torch_work.collectives.process_groups import align
 from sampling.torch_work.workload_protocols import Noted, SelfTimed, Workload
 
 if TYPE_CHECKING:
@@ -44,7 +48,14 @@ def time_requests(
     """
     skipped = SkippedCalls(say)
     timer = _CallTimer(
-        device=device, cluster=cluster, ranks=ranks, session=session, settings=settings, say=say, skipped=skipped
+        device=device,
+        cluster=cluster,
+        ranks=ranks,
+        session=session,
+        settings=settings,
+        say=say,
+        skipped=skipped,
+        captures=Captures(say),
     )
     for request in requests:
         if ranks.largest(time.monotonic() - deadline_s) > 0:
@@ -65,6 +76,7 @@ class _CallTimer:
     settings: TimerSettings
     say: Callable[[str], None]
     skipped: SkippedCalls
+    captures: Captures
 
     def time(self, request: Request) -> list[Sample]:
         """The rows of a request; if it fails, the rows of the phases before."""
@@ -107,9 +119,8 @@ class _CallTimer:
         # ranks outside the call's group have no such workload, and go the same way
         self_timed = self.ranks.largest(float(isinstance(workload, SelfTimed))) > 0
         if self.device.type != "cpu" and not self_timed:
-            from sampling.timing.device_states import TimedPhase, time_states
-
             timed = TimedPhase(
+                kind=call.NAME,
                 workload=tolerant,
                 as_built=workload,
                 phase=phase,
@@ -118,9 +129,10 @@ class _CallTimer:
                 together=together,
                 done_per_run=call.DONE_PER_RUN,
                 settings=self.settings,
+                align=partial(align, self.device) if together else no_alignment,
             )
             # communication draws little power
-            return time_states(timed, sustained=isinstance(call, Operator))
+            return time_states(timed, self.captures, sustained=isinstance(call, Operator))
         on_cpu = self.device.type == "cpu"
         chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_timer().isolated
         timing = time_phase(

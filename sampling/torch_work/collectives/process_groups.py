@@ -7,8 +7,10 @@ They are state of the process, as torch's own default group is, so that a call c
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
@@ -62,6 +64,16 @@ class ProcessGroups:
 
 def agreement_group(store: Store, rank: int, ranks: int) -> dist.ProcessGroupGloo:
     return dist.ProcessGroupGloo(store, rank, ranks, TIMEOUT)
+
+
+def align(device: torch.device) -> None:
+    """Queue a tiny collective of torch's default group: what follows it starts at the same time on the devices of all ranks."""
+    dist.all_reduce(_tiny(device))
+
+
+@cache
+def _tiny(device: torch.device) -> torch.Tensor:
+    return torch.zeros(1, device=device)
 
 
 _present: ProcessGroups | None = None

@@ -18,6 +18,7 @@ from sampling.files.disk import replacing, write_atomically
 from sampling.operators.gemm import Gemm
 from sampling.store import journal
 from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.launch_times import launch_us_by_call
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.profiles import samples_directory
 from sampling.store.sample import Sample
@@ -278,3 +279,9 @@ def test_fields_that_do_not_match_are_named() -> None:
 def test_a_profile_is_the_name_of_a_folder(name: str) -> None:
     with pytest.raises(ConfigError, match="not the name of a folder"):
         samples_directory(name)
+
+
+def test_launch_times_are_medians_of_good_rows_that_have_one() -> None:
+    rows = [replace(GEMM, launch_us=time) for time in (3.0, 9.0, 4.0)]
+    rows += [GEMM, replace(GEMM, launch_us=99.0, quarantine="noisy"), replace(GEMM, phase="backward", launch_us=7.0)]
+    assert launch_us_by_call(rows) == {(GEMM.call, "forward"): 4.0, (GEMM.call, "backward"): 7.0}

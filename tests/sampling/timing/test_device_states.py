@@ -9,8 +9,11 @@ import pytest
 
 from sampling.call import Phase
 from sampling.hardware.power import Reading
-from sampling.timing.device_states import TimedPhase, time_states, warm_up
-from sampling.timing.timer import TimerSettings
+from sampling.timing.device_states import time_states, warm_up
+from sampling.timing.graph_replay import CaptureError
+from sampling.timing.launch_time import Captures, Launch
+from sampling.timing.timed_phase import TimedPhase
+from sampling.timing.timer import TimerSettings, Timing
 from sampling.torch_work.collectives.agreement import LoneRank
 from sampling.torch_work.workload_protocols import Workload
 
@@ -33,9 +36,24 @@ class Workpiece:
 
 
 class Device:
-    """Runs take RUN_US at its full clock, which falls to HOT_MHZ over 0.3 s of work; 1 ms of rest makes up for 1 ms."""
+    """Runs take RUN_US at its full clock, which falls to HOT_MHZ over 0.3 s of work; 1 ms of rest makes up for 1 ms.
 
-    def __init__(self, *, slow_runs: int = 0, replay_us: float | None = None, says: bool = True) -> None:
+    The host takes `host_us` to launch a run, which shows where the device did not wait for as long.
+    """
+
+    def __init__(
+        self,
+        *,
+        slow_runs: int = 0,
+        replay_us: float | None = None,
+        says: bool = True,
+        host_us: float = 0.0,
+        captures: bool = True,
+    ) -> None:
+        self.host_us = host_us
+        self.captures = captures
+        self.waited_us = 0.0
+        self.captured: list[Phase] = []
         self.now, self.heat_s = 0.0, 0.0
         self.runs_left_slow = slow_runs
         self.replay_us = replay_us
@@ -49,18 +67,29 @@ class Device:
     def flush_caches(self, workload: Workload) -> None:
         self.flushes += 1
 
-    def isolated(self, run: Callable[[], None]) -> float:
+    def launching(self, run: Callable[[], None]) -> tuple[float, float]:
+        return self.host_us, self.queued(run)()
+
+    def wait(self, wait_us: float) -> None:
+        self.waited_us = wait_us
+
+    def isolated(self, run: Callable[[], None], *, lead: Callable[[], None]) -> float:
+        lead()
         return self.queued(run)()
 
     def queued(self, run: Callable[[], None]) -> Callable[[], float]:
         run()
-        time_us = RUN_US * COLD_MHZ / self.clock_mhz * (1 + max(0, self.runs_left_slow))
+        exposed_us, self.waited_us = max(0.0, self.host_us - self.waited_us), 0.0
+        time_us = RUN_US * COLD_MHZ / self.clock_mhz * (1 + max(0, self.runs_left_slow)) + exposed_us
         self.runs_left_slow -= 1
         self.now += time_us / 1e6
         self.heat_s += time_us / 1e6
         return lambda: time_us
 
     def replayed(self, workload: Workload, phase: Phase) -> float | None:
+        self.captured.append(phase)
+        if not self.captures:
+            raise CaptureError("operation not permitted when stream is capturing")
         return self.replay_us
 
     def synchronize(self) -> None:
@@ -79,6 +108,7 @@ class Device:
 
 def phase_on(device: Device, **changes: object) -> TimedPhase:
     values = TimedPhase(
+        kind="workpiece",
         workload=Workpiece(),
         as_built=Workpiece(),
         phase="forward",
@@ -91,8 +121,12 @@ def phase_on(device: Device, **changes: object) -> TimedPhase:
     return replace(values, **changes)  # type: ignore[arg-type]
 
 
+def states(phase: TimedPhase, *, sustained: bool, captures: Captures | None = None) -> list[Timing]:
+    return time_states(phase, captures or Captures(print), sustained=sustained)
+
+
 def test_a_burst_is_at_the_full_clock_and_a_sustained_row_at_the_one_that_power_allows() -> None:
-    burst, sustained = time_states(phase_on(Device()), sustained=True)
+    burst, sustained = states(phase_on(Device()), sustained=True)
     assert (burst.state, sustained.state) == ("burst", "sustained")
     assert burst.median_us == pytest.approx(RUN_US, rel=0.01)
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.01)
@@ -103,7 +137,7 @@ def test_a_burst_is_at_the_full_clock_and_a_sustained_row_at_the_one_that_power_
 
 def test_a_device_that_says_nothing_is_heated_for_the_stated_time_alone() -> None:
     device = Device(says=False)
-    _, sustained = time_states(phase_on(device), sustained=True)
+    _, sustained = states(phase_on(device), sustained=True)
     assert sustained.clock_mhz is sustained.power_w is None
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.01)
     assert device.now < 2 * SETTINGS.sustained_seconds
@@ -111,14 +145,14 @@ def test_a_device_that_says_nothing_is_heated_for_the_stated_time_alone() -> Non
 
 def test_a_clock_that_still_moves_is_waited_for() -> None:
     device = Device()
-    _, sustained = time_states(phase_on(device, settings=replace(SETTINGS, sustained_seconds=0.1)), sustained=True)
+    _, sustained = states(phase_on(device, settings=replace(SETTINGS, sustained_seconds=0.1)), sustained=True)
     assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.03)
 
 
 def test_runs_that_load_kernels_do_not_count() -> None:
     device = Device(slow_runs=8)
     assert warm_up(phase_on(device)) == pytest.approx(RUN_US, rel=0.1)
-    (burst,) = time_states(phase_on(Device(slow_runs=8)), sustained=False)
+    (burst,) = states(phase_on(Device(slow_runs=8)), sustained=False)
     assert burst.high_us == pytest.approx(RUN_US, rel=0.1)
 
 
@@ -130,23 +164,59 @@ def test_a_warm_up_that_never_settles_ends() -> None:
 
 def test_every_timed_run_finds_a_cold_cache_and_every_burst_a_rested_device() -> None:
     device, work = Device(), Workpiece()
-    (burst,) = time_states(phase_on(device, workload=work), sustained=False)
+    (burst,) = states(phase_on(device, workload=work), sustained=False)
     assert device.flushes == work.runs
     assert device.rests == burst.repeats
 
 
-@pytest.mark.parametrize(("replay_us", "launch_us"), [(900.0, 100.0), (1100.0, 0.0), (None, None)])
-def test_what_launching_costs_is_what_a_replay_saves(replay_us: float | None, launch_us: float | None) -> None:
-    burst, sustained = time_states(phase_on(Device(replay_us=replay_us)), sustained=True)
+@pytest.mark.parametrize(("host_us", "wait_us"), [(400.0, 600.0), (5000.0, 7500.0), (1e6, 20_000.0)])
+def test_the_device_waits_while_the_host_launches(host_us: float, wait_us: float) -> None:
+    assert Launch(host_us=host_us, exposed_us=host_us).wait_us == wait_us
+
+
+@pytest.mark.parametrize("host_us", [0.0, 400.0, 5000.0])
+def test_launching_is_not_part_of_the_devices_time(host_us: float) -> None:
+    burst, sustained = states(phase_on(Device(host_us=host_us)), sustained=True)
+    assert burst.median_us == pytest.approx(RUN_US, rel=0.02)
+    if host_us > RUN_US:
+        assert sustained.median_us == pytest.approx(RUN_US * COLD_MHZ / HOT_MHZ, rel=0.05)
+
+
+@pytest.mark.parametrize(("replay_us", "launch_us"), [(900.0, 500.0), (1500.0, 0.0), (None, 400.0)])
+def test_what_launching_adds_is_over_a_replayed_graph_or_over_the_waiting_device(
+    replay_us: float | None, launch_us: float
+) -> None:
+    burst, sustained = states(phase_on(Device(host_us=400.0, replay_us=replay_us)), sustained=True)
     assert sustained.launch_us is None
-    assert burst.launch_us == (None if launch_us is None else pytest.approx(launch_us, abs=20))
+    assert burst.launch_us == pytest.approx(launch_us, abs=25)
+
+
+def test_a_kind_of_call_that_cannot_be_captured_is_told_and_not_tried_again() -> None:
+    notes: list[str] = []
+    captures, device = Captures(notes.append), Device(host_us=400.0, captures=False)
+    for kind in ("grouped_gemm", "grouped_gemm", "moe_layer"):
+        (burst,) = states(phase_on(device, kind=kind), sustained=False, captures=captures)
+        assert burst.launch_us == pytest.approx(400.0, abs=25)
+    assert len(device.captured) == 2
+    assert [note.partition(":")[0] for note in notes] == ["grouped_gemm", "moe_layer"]
+    assert "not permitted when stream is capturing" in notes[0]
+
+
+def test_ranks_of_a_call_start_after_something_that_ends_on_all_of_them_at_once() -> None:
+    starts: list[str] = []
+    device = Device()
+    device.wait = lambda wait_us: starts.append("wait")  # type: ignore[method-assign]
+    phase = phase_on(device, together=True, wait_us=10.0, align=lambda: starts.append("align"))
+    phase.isolated()
+    phase.queued()
+    assert starts == ["wait", "align"] * 2
 
 
 def test_a_call_of_the_group_is_not_captured() -> None:
-    (burst,) = time_states(phase_on(Device(replay_us=900.0), together=True), sustained=False)
+    (burst,) = states(phase_on(Device(replay_us=900.0), together=True), sustained=False)
     assert burst.launch_us is None
 
 
 def test_a_run_that_does_the_call_several_times_is_divided() -> None:
-    for timing in time_states(phase_on(Device(), done_per_run=4), sustained=True):
+    for timing in states(phase_on(Device(), done_per_run=4), sustained=True):
         assert timing.median_us == pytest.approx(RUN_US / 4, rel=0.25)

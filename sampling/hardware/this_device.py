@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
-from sampling.files.code_version import code_version
 from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
+from sampling.hardware.code_version import code_version
 from sampling.hardware.cpu_name import cpu_name
 
 DRIVERS_SHARE = 0.03

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sampling.files import code_version
 from sampling.files.places import INSTALLED, PACKAGE
+from sampling.hardware import code_version
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -111,10 +111,11 @@ def run(options: argparse.Namespace) -> None:
         first, analytic = headlines([why]), prediction.is_analytic
         show(with_provenance(report, prediction.run, prediction.provenance, analytic=analytic, first=first))
     if options.timeline:
-        from predict.report.memory.plot import save_memory_plot
+        from predict.report.pictures.memory_plot import save_memory_plot
 
         try:
-            save_memory_plot(prediction.memory_timeline, memory, options.timeline)
+            bubble_fraction = prediction.bubble_fraction
+            save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
         except OSError as error:
             raise cannot_write("--timeline", options.timeline, error) from None
         log(f"wrote {options.timeline}")
@@ -138,7 +139,7 @@ def _check(options: argparse.Namespace) -> None:
     require_positive(options, "gpus")
     require_writable("--save-benchmark", options.save_benchmark)
     if options.timeline is not None:
-        from predict.report.memory.plot import SUFFIXES
+        from predict.report.pictures.figure_file import SUFFIXES
 
         require_suffix("--timeline", options.timeline, SUFFIXES)
         require_library("matplotlib")

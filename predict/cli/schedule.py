@@ -72,10 +72,20 @@ class Comparison:
 
     @property
     def heading(self) -> str:
-        parts = [f"{self.ranks} pipeline ranks", f"{self.microbatches} microbatches", self.source]
+        of = [self.run.name] if self.run else []
+        parts = [f"{self.ranks} pipeline ranks", f"{self.microbatches:,} microbatches", *of, self.source]
         parts[1:1] = [f"{self.chunks} chunks each"] if self.chunks > 1 else []
         limit = [f"at most {self.memory_limit} chunk activations"] if self.memory_limit else []
         return ", ".join(parts + limit)
+
+    def about(self, best: Outcome) -> str:
+        """What a picture of the schedule `best` is of."""
+        from predict.report.run_text import run_text
+
+        if self.run is None:
+            return self.heading
+        run = replace(self.run, plan=replace(self.run.plan, schedule=best.name))
+        return f"{run.name}: {run_text(run)}; {self.source}"
 
 
 def add(subcommands: Any) -> None:
@@ -133,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
     _check(options)
     found = _of_config(options) if options.config is not None else _of_stage_times(options)
     choice = best_or_nearest(found.outcomes)
-    faults = _write_files(options, choice, found.show) if choice else []
+    faults = _write_files(options, choice, found) if choice else []
     _print(options, found)
     if choice is None:
         best(found.outcomes)  # raises the reasons
@@ -173,7 +183,7 @@ def _names(asked: str) -> list[str]:
 
 def _check(options: argparse.Namespace) -> None:
     """UserError for options that are wrong whatever the schedules are."""
-    from predict.report.schedules.plot import SUFFIXES
+    from predict.report.pictures.figure_file import SUFFIXES
     from predict.schedules.files.order_files import FORMATS
 
     if options.schedule is not None:
@@ -277,7 +287,7 @@ def _of_config(options: argparse.Namespace) -> Comparison:
         ranks=run.plan.pp,
         chunks=run.plan.vpp,
         microbatches=run.microbatches,
-        source=f"{run.name}, {source}",
+        source=source,
         memory_limit=run.plan.memory_limit or None,
         show=duration,
         run=run,
@@ -286,9 +296,9 @@ def _of_config(options: argparse.Namespace) -> Comparison:
     )
 
 
-def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[float], str]) -> list[str]:
+def _write_files(options: argparse.Namespace, best: Outcome, found: Comparison) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
-    from predict.report.schedules.plot import save_plot
+    from predict.report.pictures.schedule_plot import save_plot
     from predict.report.schedules.trace import save_trace
     from predict.schedules.files.order_files import write_order
 
@@ -297,7 +307,7 @@ def _write_files(options: argparse.Namespace, best: Outcome, show: Callable[[flo
     writers: dict[str, Callable[[Path], None]] = {
         "order": lambda path: write_order(timeline.order, path),
         "trace": lambda path: save_trace(timeline, path, name=best.name),
-        "plot": lambda path: save_plot(timeline, path, title=best.name, show=show),
+        "plot": lambda path: save_plot(timeline, path, title=best.name, about=found.about(best), show=found.show),
     }
     faults = []
     for name, write in writers.items():

@@ -9,8 +9,8 @@ from predict.memory.advice import Advice
 from predict.report.feasibility import headlines, misfit, smallest_in_words
 from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
+from predict.report.run_text import run_text
 from predict.report.units import duration
-from predict.run.plan import Plan
 from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 
@@ -42,10 +42,8 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
     lines = headlines([misfit(prediction.memory)])
     lines += first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
-    plan = run.plan
     lines += [
-        f"[bold]{escape(run.name)}[/]  {escape(run.model.name)}, {_plan(plan)}, {escape(plan.schedule)}, "
-        f"{run.microbatches} × {run.batch.micro} sequences of {run.batch.seq_len}, {run.precision}, as {run.execution.framework} runs it",
+        f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
@@ -58,18 +56,6 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
         "",
     ]
     return lines
-
-
-def _plan(plan: Plan) -> str:
-    """The degrees that are above 1; tp, pp and dp always."""
-    chunks = f" × {plan.vpp}" if plan.vpp > 1 else ""
-    parts = [f"tp {plan.tp}{' + sp' if plan.sp else ''}", f"pp {plan.pp}{chunks}", f"dp {plan.dp}"]
-    parts += [f"{name} {getattr(plan, name)}" for name in ("cp", "ep", "etp") if getattr(plan, name) > 1]
-    if plan.zero:
-        parts.append(f"ZeRO-{plan.zero}{f' over {plan.shard}' if plan.shard else ''}")
-    if plan.recompute != "none":
-        parts.append(f"{plan.recompute} recompute")
-    return " · ".join(parts)
 
 
 def _sources(prediction: Prediction) -> str:

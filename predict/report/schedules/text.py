@@ -165,7 +165,7 @@ def _axis(makespan: float, columns: int, show: Show) -> tuple[str, str]:
     line, below = ["─"] * columns, [" "] * columns
     last = next(text for text in (f"makespan {show(makespan)}", show(makespan), "") if len(text) <= columns)
     below[columns - len(last) :] = last
-    step = _round_step(makespan * COLUMNS_A_TICK / columns) if makespan else 1.0
+    step = round_step(makespan * COLUMNS_A_TICK / columns) if makespan else 1.0
     for tick in range(floor(makespan / step) + 1):
         column = round(tick * step / (makespan or 1.0) * columns)
         text = show(tick * step)
@@ -176,7 +176,7 @@ def _axis(makespan: float, columns: int, show: Show) -> tuple[str, str]:
     return "".join(line), "".join(below)
 
 
-def _round_step(least: float) -> float:
+def round_step(least: float) -> float:
     """The next larger of 1, 2 and 5 times a power of ten."""
     power = 10.0 ** floor(log10(least))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= least), 10 * power)

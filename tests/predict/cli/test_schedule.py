@@ -250,7 +250,7 @@ def test_the_schedule_asked_for_takes_the_place_of_the_config_s(capsys: pytest.C
 def test_a_step_of_no_time_has_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     nothing = ["--forward", "0", "--backward-input", "0", "--backward-weight", "0"]
     assert main(["schedule", *EVEN, *nothing, "--schedule", "1f1b", "--plot", str(tmp_path / "none.svg")]) == 0
-    assert "makespan 0<" in (tmp_path / "none.svg").read_text()
+    assert "makespan 0, bubble 0.0%" in (tmp_path / "none.svg").read_text()
 
 
 def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from predict import one_batch
-from predict.report.memory.plot import save_memory_plot
+from predict.report.pictures.memory_plot import save_memory_plot
+from predict.report.pictures.schedule_plot import save_plot
 from predict.report.prediction_text import prediction_text
 from sampling.files.places import CONFIGS
 
@@ -23,4 +24,7 @@ def test_a_name_is_text_in_a_report_and_in_a_plot(tmp_path: Path) -> None:
         console.quiet = False
         console.print(prediction_text(named))
     assert shown.get().count(NAME) == 2
-    save_memory_plot(named.memory_timeline, named.memory, tmp_path / "plot.svg")
+    save_memory_plot(named.memory_timeline, named.memory, tmp_path / "plot.svg", bubble_fraction=0.1)
+    save_plot(named.timeline, tmp_path / "schedule.svg", title=NAME, about=NAME)
+    assert "$x $y" in (tmp_path / "plot.svg").read_text()
+    assert (tmp_path / "schedule.svg").read_text().count("[red]a[/b] $x $y</text>") == 2

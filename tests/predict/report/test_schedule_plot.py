@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from predict.report.schedules import plot as schedule_plot
+from predict.report.pictures import schedule_plot
+from predict.report.pictures.schedule_plot import save_plot
 from predict.report.schedules.palette import fill
-from predict.report.schedules.plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timeline import Timeline
@@ -65,7 +65,7 @@ def test_ranks_numbers_title_and_makespan_are_written(tmp_path: Path) -> None:
     written = Counter(re.findall(r"<text [^>]*>([^<]*)</text>", svg))
     assert [written[f"rank {rank}"] for rank in range(5)] == [1, 1, 1, 1, 0]
     assert written["6"] == 8, "a forward and a backward on each rank"
-    assert written["1F1B &amp; more"] == written["makespan 33"] == written["time"] == 1
+    assert written["1F1B &amp; more"] == written["makespan 33, bubble 27.3%"] == written["time"] == 1
     assert written["F  forward"] == written["BW  backward"] == written["idle"] == 1
 
 
@@ -97,15 +97,44 @@ def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_scheduled_stands_below_the_title_in_lines_that_fit(tmp_path: Path) -> None:
+    about = "a-model, tp 2 · pp 4 · dp 8, " * 5
+    save_plot(one_f_one_b(), tmp_path / "plot.svg", title="1f1b", about=about)
+    written = re.findall(r"<text [^>]*>([^<]*)</text>", (tmp_path / "plot.svg").read_text())
+    lines = written[written.index("1f1b") + 1 : written.index("makespan 33, bubble 27.3%")]
+    assert len(lines) == 2
+    assert " ".join(lines).split() == about.split()
+
+
 def test_numbers_are_left_out_of_boxes_too_small(tmp_path: Path) -> None:
-    svg = picture(one_f_one_b(2, 600), tmp_path)
-    assert boxes(svg) == {"F chunk 0": 1200, "BW chunk 0": 1200}
-    assert ">311</text>" not in svg
+    order = registry.order("afab", ranks=2, chunks=1, microbatches=110)
+    svg = picture(simulate(order, TIMES), tmp_path)
+    assert boxes(svg) == {"F chunk 0": 220, "BW chunk 0": 220}
+    assert svg.count(">77</text>") == 2, "in the backwards alone, which are twice as long"
+    assert ">107</text>" not in svg
 
 
-def test_many_actions_are_drawn_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = boxes(picture(one_f_one_b(), tmp_path))
-    monkeypatch.setattr(schedule_plot, "MOST_BOXES", 10)
-    by_columns = boxes(picture(one_f_one_b(), tmp_path))
-    assert by_columns.keys() == exact.keys()
-    assert by_columns["F chunk 0"] == 32 - 3 - 2 - 1, "neighbours of one colour are one box: the warm-ups of 4, 3 and 2"
+def test_a_long_step_shows_one_period_of_its_steady_state_and_counts_the_others(tmp_path: Path) -> None:
+    svg = picture(one_f_one_b(8, 1024), tmp_path)
+    assert sum(boxes(svg).values()) < 200, "of 16,384 actions"
+    assert "one period of 3, then 1,015 more like it" in svg
+    assert ">1023</text>" in svg, "the cool-down is there"
+    assert "one period" not in picture(one_f_one_b(8, 12), tmp_path), "a step that fits is drawn whole"
+
+
+def test_thin_boxes_are_drawn_in_a_lane_per_kind(tmp_path: Path) -> None:
+    order = registry.order("interleaved-1f1b", ranks=64, chunks=5, microbatches=640)
+    svg = picture(simulate(order, TIMES), tmp_path)
+    assert "one period of 960" in svg
+    assert "a lane per kind" in svg
+    assert sum(boxes(svg).values()) < 64 * 60
+    first = [re.search(r"M [\d.]+ ([\d.]+)", groups(svg)[name]) for name in ("F chunk 0", "BW chunk 0")]
+    assert first[0] and first[1] and float(first[0][1]) < float(first[1][1]), "forwards above backwards in a row"
+
+
+def test_of_many_ranks_evenly_spread_ones_have_a_row(tmp_path: Path) -> None:
+    svg = picture(one_f_one_b(300, 4), tmp_path)
+    rows = [int(rank) for rank in re.findall(r">rank (\d+)</text>", svg)]
+    assert len(rows) == schedule_plot.MOST_ROWS
+    assert (rows[0], rows[-1]) == (0, 299)
+    assert "64 of 300 ranks" in svg

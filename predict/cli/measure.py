@@ -11,7 +11,9 @@ from predict.cli.options import add_config, add_json, loaded, print_json, requir
 def add(subcommands: Any) -> None:
     command = subcommands.add_parser("measure", help="run the step for real on this machine and time it")
     add_config(command)
-    command.add_argument("--steps", type=int, default=10, help="timed steps (default: %(default)s)")
+    command.add_argument(
+        "--steps", type=int, help="timed steps (default: 10 on a CPU, as many as fill 10 s on a GPU, five at least)"
+    )
     command.add_argument(
         "--implementation",
         choices=("torch", "transformers"),

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Any, TypeVar
 
 import numpy as np
 
 from predict.measure.system_noise import quiet_steps
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRecord:
+    """The state of the one GPU that trained, during the timed steps; None for what nothing reported."""
+
+    name: str
+    clock_mhz: float | None
+    """Mean clock of the multiprocessors."""
+    power_w: float | None
+    """Mean power of the board."""
+    peak_allocated_bytes: int | None
+    """torch.cuda.max_memory_allocated: tensors."""
+    peak_reserved_bytes: int | None
+    """torch.cuda.max_memory_reserved: tensors and the allocator's slack."""
+    attention: str
+    """The attention kernel that was pinned, as `execution.attention` names it."""
+    expert_products: str
+    """`grouped` for torch's grouped product, `loop` for one product after the other, empty without experts."""
+    busiest_expert: float | None
+    """Rows of the busiest expert over the mean expert's, after the last step; None without experts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,13 +43,15 @@ class Measurement:
     implementation: str
     step_times_us: tuple[float, ...]
     others_shares: tuple[float, ...]
-    """Share of the machine that other processes took during each step, 0 to 1."""
+    """Share of the CPU that other processes took during each step, 0 to 1; 0 on a GPU, whose steps are not dropped for it."""
     losses: tuple[float, ...]
     tokens_per_step: int
     parameters_per_rank: tuple[int, ...]
     threads: int
     """CPU threads of one rank."""
     versions: dict[str, str]
+    device: DeviceRecord | None = None
+    """The GPU; None for steps on a CPU."""
 
     @property
     def kept_us(self) -> tuple[float, ...]:
@@ -79,6 +105,7 @@ class Measurement:
             "parameters_per_rank": list(self.parameters_per_rank),
             "threads": self.threads,
             "versions": self.versions,
+            **({"device": asdict(self.device)} if self.device else {}),
         }
 
 
@@ -89,4 +116,24 @@ def pool(rounds: Sequence[Measurement]) -> Measurement:
         step_times_us=tuple(time for each in rounds for time in each.step_times_us),
         others_shares=tuple(share for each in rounds for share in each.others_shares),
         losses=tuple(loss for each in rounds for loss in each.losses),
+        device=_pooled([each.device for each in rounds if each.device]),
     )
+
+
+def _pooled(records: Sequence[DeviceRecord]) -> DeviceRecord | None:
+    """The largest peaks of several rounds, and the mean of their clocks and powers."""
+    if not records:
+        return None
+    return replace(
+        records[0],
+        clock_mhz=_over(fmean, [each.clock_mhz for each in records]),
+        power_w=_over(fmean, [each.power_w for each in records]),
+        peak_allocated_bytes=_over(max, [each.peak_allocated_bytes for each in records]),
+        peak_reserved_bytes=_over(max, [each.peak_reserved_bytes for each in records]),
+        busiest_expert=_over(max, [each.busiest_expert for each in records]),
+    )
+
+
+def _over(how: Callable[[list[Number]], Number], values: Sequence[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return how(known) if known else None

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from predict.measure.gpu.at_hand import require_gpu_of
+from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
-from predict.measure.measurement import Measurement, pool
+from predict.measure.measurement import DeviceRecord, Measurement, pool
 from predict.measure.requirements import Implementation, require_measurable
 from predict.measure.run_json import dump_run
 from predict.measure.system_noise import StepUsage, others_shares
@@ -22,6 +24,7 @@ from predict.run.training_run import TrainingRun
 from sampling.files.scratch import scratch_folder
 from sampling.ranks.launch import launch
 
+STEPS = 10
 WARMUP = 3
 """Steps until the allocator has all its memory and torch's lazy set-up is done; measured on CPU, see rank_environment."""
 
@@ -29,16 +32,21 @@ WARMUP = 3
 def measure(
     run: TrainingRun,
     *,
-    steps: int = 10,
+    steps: int | None = None,
     warmup: int = WARMUP,
     implementation: Implementation = "torch",
     timeout_s: float = 600,
 ) -> Measurement:
-    """Train the run for `warmup` + `steps` steps on random tokens and time the latter.
+    """Train the run on random tokens and time `steps` steps after a warm-up: by default STEPS on a CPU, on a GPU as many as
+    fill ten seconds. `warmup` are the steps that a CPU runs first; a GPU warms up for three seconds.
 
     Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
     """
     require_measurable(run, implementation)
+    if run.cluster.gpu.kind != "cpu":
+        require_gpu_of(run)
+        return of_one_gpu(run, train_alone(run, steps=steps, timeout_s=timeout_s))
+    steps = steps or STEPS
     with scratch_folder("real-step") as folder:
         config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(run))
@@ -51,6 +59,22 @@ def measure(
             timeout_s=timeout_s,
         )
         return summarize(run, implementation, json.loads(result.read_text()), warmup=warmup)
+
+
+def of_one_gpu(run: TrainingRun, result: Mapping[str, Any]) -> Measurement:
+    """The measurement in what the worker of a GPU wrote."""
+    return Measurement(
+        run=run.name,
+        implementation="torch",
+        step_times_us=tuple(wall_s * 1e6 for wall_s in result["wall_s"]),
+        others_shares=(0.0,) * len(result["wall_s"]),
+        losses=tuple(result["losses"]),
+        tokens_per_step=run.batch.global_ * run.batch.seq_len,
+        parameters_per_rank=(result["parameters"],),
+        threads=run.cluster.threads,
+        versions=dict(result["versions"]),
+        device=DeviceRecord(**result["device"]),
+    )
 
 
 def measure_interleaved(

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from predict.measure.gpu.requirements import gpu_faults
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.plan import BEST, Plan
 from predict.run.training_run import TrainingRun
@@ -19,9 +20,14 @@ PRECISIONS = ("fp32", "bf16")
 
 def require_measurable(run: TrainingRun, implementation: Implementation) -> None:
     """Raise one UserError that lists everything that keeps the run from being measured."""
-    faults = [*machine_faults(run), *plan_faults(run), *shape_faults(run)]
-    if implementation == "transformers":
-        faults += transformers_faults(run)
+    if run.cluster.gpu.kind == "cpu":
+        faults = [*machine_faults(run), *plan_faults(run), *shape_faults(run)]
+        if implementation == "transformers":
+            faults += transformers_faults(run)
+    else:
+        faults = list(gpu_faults(run))
+        if implementation == "transformers":
+            faults.append("implementation: transformers is measured on a CPU; use torch, or hardware: cpu")
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise UserError(f"{run.name} cannot be measured as a real step:\n{listed}")
@@ -31,8 +37,6 @@ def machine_faults(run: TrainingRun) -> Iterator[str]:
     plan, cluster = run.plan, run.cluster
     if not Path("/proc/stat").exists():
         yield "this machine: there is no /proc/stat to account for other processes; measure on Linux"
-    if cluster.gpu.kind != "cpu":
-        yield f"cluster.hardware: {cluster.gpu.name} is a {cluster.gpu.kind}; real steps run on CPU, use hardware: cpu"
     if cluster.nodes != 1:
         yield f"cluster.nodes: {cluster.nodes}; all ranks start on this machine, use 1"
     ranks = plan.tp * plan.pp * plan.cp * plan.dp
@@ -43,7 +47,7 @@ def machine_faults(run: TrainingRun) -> Iterator[str]:
         )
     if not run.execution.whole_layers:
         yield (
-            f"execution.framework: {run.execution.framework}; a real step is of this project's own plain modules, use "
+            f"execution.framework: {run.execution.framework}; a real step on a CPU is of this project's own plain modules, use "
             f"{WHOLE_LAYERS}"
         )
     if run.precision not in PRECISIONS:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,37 +22,14 @@ from torch.optim import AdamW, Optimizer
 
 from predict.measure.models.real_model import Decoder, next_token_loss
 from predict.measure.models.tensor_parallel import parallelize
+from predict.measure.training_step import DTYPES, SEED, Training, random_batch
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.files import torch_csv
 from sampling.files.scratch import scratch_folder
 
-SEED = 0
 LEARNING_RATE = 1e-3
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PIPELINES = {"afab": ScheduleGPipe, "1f1b": Schedule1F1B}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
-    """`passes` runs forward and backward of the whole batch; it returns this rank's mean loss, None where it has none."""
-
-    module: nn.Module
-    optimizers: Sequence[Optimizer]
-    passes: Callable[[], Tensor | None]
-
-    def step(self) -> Tensor | None:
-        """One whole training step, from clearing the gradients to the updated weights."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        loss = self.passes()
-        for optimizer in self.optimizers:
-            optimizer.step()
-        return loss
-
-    def parameters(self) -> int:
-        """Parameters that this rank holds."""
-        return sum(to_local(parameter).numel() for parameter in self.module.parameters())
 
 
 def build_training(run: TrainingRun) -> Training:
@@ -82,7 +58,12 @@ def build_training(run: TrainingRun) -> Training:
     else:
         passes = accumulation(run, modules[0], tokens, targets, loss_context)
     module = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
-    return Training(module=module, optimizers=make_optimizers(module, mesh, zero=plan.zero), passes=passes)
+    return Training(
+        module=module,
+        optimizers=make_optimizers(module, mesh, zero=plan.zero),
+        passes=passes,
+        parameters=sum(to_local(parameter).numel() for parameter in module.parameters()),
+    )
 
 
 def build_chunks(run: TrainingRun, rank: int) -> list[Decoder]:
@@ -104,18 +85,6 @@ def build_stage(run: TrainingRun, stage: int, stages: int) -> Decoder:
         recompute=run.plan.recompute == "full",
         seed=SEED,
     )
-
-
-def random_batch(run: TrainingRun, *, replica: int) -> tuple[Tensor, Tensor]:
-    """Tokens and next tokens, [global batch / dp, seq] each: this replica's rows of one batch that all plans share.
-
-    The same batch serves every step, so that a loss that falls shows that the step really trains.
-    """
-    batch = run.batch
-    generator = torch.Generator().manual_seed(SEED)
-    sequences = torch.randint(run.model.vocab, (batch.global_, batch.seq_len + 1), generator=generator)
-    mine = sequences.chunk(run.plan.dp)[replica]
-    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
 
 
 def make_optimizers(module: nn.Module, mesh: DeviceMesh | None, *, zero: int) -> list[Optimizer]:

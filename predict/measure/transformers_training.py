@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from predict.measure.models.real_model import NORM_EPS
-from predict.measure.training import DTYPES, SEED, Training, make_optimizers, random_batch
+from predict.measure.training import make_optimizers
+from predict.measure.training_step import DTYPES, SEED, Training, random_batch
 from predict.run.training_run import TrainingRun
 
 
@@ -28,7 +29,12 @@ def build_transformers_training(run: TrainingRun) -> Training:
             total += loss.detach()
         return total
 
-    return Training(module=model, optimizers=make_optimizers(model, None, zero=0), passes=passes)
+    return Training(
+        module=model,
+        optimizers=make_optimizers(model, None, zero=0),
+        passes=passes,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
 
 
 def llama_config(run: TrainingRun) -> LlamaConfig:

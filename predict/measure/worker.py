@@ -21,7 +21,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from predict.measure.requirements import Implementation
 from predict.measure.run_json import load_run
 from predict.measure.system_noise import Usage
-from predict.measure.training import Training, build_training
+from predict.measure.training import build_training
+from predict.measure.training_step import Training
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import die_with_launcher, leave
 
@@ -39,7 +40,7 @@ class RankReport:
 
 def train(training: Training, steps: int) -> RankReport:
     """Run and time `steps` steps; every rank of the process group must call it together."""
-    report = RankReport(parameters=training.parameters())
+    report = RankReport(parameters=training.parameters)
     for _ in range(steps):
         before = Usage.now()
         dist.barrier()

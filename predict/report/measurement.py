@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from predict.measure.measurement import Measurement
+from predict.measure.measurement import DeviceRecord, Measurement
 from predict.measure.system_noise import noise_note
 from predict.report.units import duration
 
 
 def measurement_text(measured: Measurement) -> str:
-    ranks = len(measured.parameters_per_rank)
     lines = [
         f"{measured.run}: {duration(measured.median_us)} a step (median; p10 {duration(measured.p10_us)}, "
         f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
-        f"  {len(measured.step_times_us)} steps on {ranks} rank(s) of {measured.threads} thread(s), "
-        f"{measured.dropped_steps} dropped since other processes took the machine",
+        _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
     ]
     if measured.noisy:
         lines.append(f"  {noise_note('most steps')}")
     return "\n".join(lines)
+
+
+def _on_a_cpu(measured: Measurement) -> str:
+    return (
+        f"  {len(measured.step_times_us)} steps on {len(measured.parameters_per_rank)} rank(s) of {measured.threads} thread(s), "
+        f"{measured.dropped_steps} dropped since other processes took the machine"
+    )
+
+
+def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
+    """The device with what it reported, and the kernels that ran; what nothing reported is left out."""
+    gib = 2**30
+    told = [
+        f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
+        f"{device.power_w:.0f} W" if device.power_w is not None else "",
+        f"{device.peak_allocated_bytes / gib:.2f} GiB allocated at most" if device.peak_allocated_bytes else "",
+        f"{device.peak_reserved_bytes / gib:.2f} GiB reserved" if device.peak_reserved_bytes else "",
+        f"attention {device.attention}",
+        f"experts {device.expert_products}" if device.expert_products else "",
+        f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
+    ]
+    return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, told))}"

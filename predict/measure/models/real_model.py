@@ -1,4 +1,4 @@
-"""A dense decoder in plain torch, the way people write one to train it, whole or as one pipeline stage.
+"""A decoder in plain torch, the way people write one to train it, whole or as one pipeline stage.
 
 It shares no code with the sampled operators: a measured step is to be an independent witness of a predicted one.
 """
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from predict.measure.models.mixture import GroupedExperts, Mixture
 from predict.model.spec import ModelSpec
 
 ROPE_BASE = 10_000.0  # Su et al. 2021, "RoFormer", section 3.3
@@ -29,9 +30,13 @@ class Attention(nn.Module):
         self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
         self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
         self.o = nn.Linear(query, spec.hidden, bias=spec.output_bias)
+        self.q_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
+        self.k_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         query, key, value = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
             query, key = rotate(query, rope), rotate(key, rope)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
@@ -60,14 +65,14 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm layer: norm, attention, residual, norm, MLP, residual."""
+    """One pre-norm layer: norm, attention, residual, norm, MLP or mixture of experts, residual."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, *, sparse: bool = False) -> None:
         super().__init__()
         self.attention_norm = make_norm(spec)
         self.attention = Attention(spec)
         self.mlp_norm = make_norm(spec)
-        self.mlp = Mlp(spec)
+        self.mlp = Mixture(spec.hidden, spec.experts) if sparse and spec.experts else Mlp(spec)
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), rope)
@@ -92,7 +97,9 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(spec.vocab, spec.hidden) if has_embedding else None
         self.positions = nn.Embedding(spec.max_positions, spec.hidden) if has_embedding and not spec.rope else None
         self.apply(initialise)
-        self.layers = nn.ModuleList(seeded_block(spec, seed + 1 + index) for index in range(first, last))
+        self.layers = nn.ModuleList(
+            seeded_block(spec, seed + 1 + index, sparse=spec.kinds()[index].sparse) for index in range(first, last)
+        )
         torch.manual_seed(seed + 1 + spec.layers)
         self.norm = make_norm(spec) if has_head else None
         self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if has_head else None
@@ -133,9 +140,9 @@ def make_norm(spec: ModelSpec) -> nn.Module:
     return norm(spec.hidden, eps=NORM_EPS)
 
 
-def seeded_block(spec: ModelSpec, seed: int) -> nn.Module:
+def seeded_block(spec: ModelSpec, seed: int, *, sparse: bool) -> nn.Module:
     torch.manual_seed(seed)
-    return Block(spec).apply(initialise)
+    return Block(spec, sparse=sparse).apply(initialise)
 
 
 def initialise(module: nn.Module) -> None:
@@ -143,6 +150,9 @@ def initialise(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=INIT_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+    if isinstance(module, GroupedExperts):
+        nn.init.normal_(module.gate_up, std=INIT_STD)
+        nn.init.normal_(module.down, std=INIT_STD)
 
 
 def rope_tables(seq_len: int, head_dim: int, dtype: torch.dtype) -> RopeTables:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from predict.measure.training import build_training, random_batch
+from predict.measure.training import build_training
+from predict.measure.training_step import random_batch
 from predict.run.plan import Plan
 from tests.predict.measure.train_variants import LLAMA, run_of
 
@@ -54,6 +55,6 @@ def test_the_library_trains_as_many_parameters_and_learns(tied: bool) -> None:
     run = run_of(Plan(), replace(LLAMA, tied=tied))
     training = build_transformers_training(run)
     losses = [training.step() for _ in range(3)]
-    assert training.parameters() == build_training(run).parameters()
+    assert training.parameters == build_training(run).parameters
     assert losses[0] is not None and losses[-1] is not None
     assert losses[-1].item() < losses[0].item() - 0.05

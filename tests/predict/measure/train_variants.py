@@ -61,7 +61,7 @@ def trajectory(run: TrainingRun) -> dict[str, Any]:
     return {
         "losses": [None if loss is None else loss.item() for loss in losses],
         "gradient_square": sum(squares),
-        "parameters": training.parameters(),
+        "parameters": training.parameters,
     }
 
 

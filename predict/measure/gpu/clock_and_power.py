@@ -1,0 +1,85 @@
+"""The clock and power of a GPU while steps run, as nvidia-smi prints them, or as torch's management library reads them."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sampling.hardware.power import Reading
+
+PERIOD_MS = 500
+"""A power reading is itself a mean over up to a second (NVML, nvmlDeviceGetPowerUsage)."""
+COMMAND = (
+    "nvidia-smi",
+    "--query-gpu=clocks.sm,power.draw",
+    "--format=csv,noheader,nounits",
+    f"--loop-ms={PERIOD_MS}",
+)
+STOP_S = 5.0
+
+
+@dataclass(slots=True)
+class Readings:
+    """Readings of one span, and their mean; None for what nothing reported."""
+
+    taken: list[Reading] = field(default_factory=list)
+
+    def mean(self) -> Reading:
+        return Reading(
+            clock_mhz=_mean([each.clock_mhz for each in self.taken]),
+            power_w=_mean([each.power_w for each in self.taken]),
+        )
+
+
+@contextmanager
+def watched(uuid: str, read: Callable[[], Reading], command: Sequence[str] = COMMAND) -> Iterator[Readings]:
+    """Collect the readings of the GPU `uuid` while the block runs; they are complete after it.
+
+    nvidia-smi reads in a process of its own. Where it tells nothing, `read` is called once, at the end of the block.
+    """
+    readings = Readings()
+    watcher = _start([*command, f"--id={uuid}"])
+    try:
+        yield readings
+    finally:
+        if watcher is not None:
+            readings.taken += parse(_stop(watcher))
+    if not readings.taken:
+        readings.taken.append(read())
+
+
+def parse(printed: str) -> list[Reading]:
+    """The readings in lines of `clock, power` in MHz and W; what a driver cannot tell ("[N/A]") is None."""
+    lines = [line.split(",") for line in printed.splitlines()]
+    return [Reading(clock_mhz=_number(line[0]), power_w=_number(line[1])) for line in lines if len(line) == 2]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[str] | None:
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return None
+
+
+def _stop(watcher: subprocess.Popen[str]) -> str:
+    watcher.terminate()
+    try:
+        return watcher.communicate(timeout=STOP_S)[0]
+    except subprocess.TimeoutExpired:
+        watcher.kill()
+        return watcher.communicate()[0]

@@ -75,7 +75,7 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
     def blocks(half: str) -> Blocks:
         return tuple(Repeated(block=getattr(of, half), count=many) for of, many in units)
 
-    added = blocks("accumulation") if run.microbatches > 1 else ()
+    added = tuple(repeated for repeated in blocks("accumulation") if repeated.block.calls)
     return ChunkCalls(
         layers=len(stage.kinds),
         forward=blocks("forward"),

@@ -70,7 +70,7 @@ def optimizer(run: TrainingRun, weights: Weights) -> Calls:
         passes += FP32  # the squares are read from the gradients
     if execution.loss_scaling:
         passes += 2 * FP32
-    if execution.master_weights:
+    if execution.master_weights and _item_bytes(run) < FP32:
         passes += FP32 + _item_bytes(run)  # their copy to train with
     if run.microbatches > 1:
         passes += (

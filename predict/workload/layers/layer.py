@@ -135,7 +135,23 @@ def _scatter(rank: RankShare, weights: Weights) -> Calls:
 
 
 def _accumulation(rank: RankShare, weights: Weights) -> Calls:
-    """Memory traffic of adding to the gradients of earlier microbatches, which all microbatches but the first do."""
+    """Memory traffic of adding to the gradients of earlier microbatches, which all microbatches but the first do, and of the first's
+    copy to the dtype of the sum."""
+    return (*_first_copies(rank, weights), *_additions(rank, weights))
+
+
+def _first_copies(rank: RankShare, weights: Weights) -> Calls:
+    """Whole gradients that no product adds to the sum, copied to its wider dtype: each is read and written. Sharded ones are
+    copied as they are sent, at no traffic of their own."""
+    execution, plan = rank.execution, rank.plan
+    sum_bytes = DTYPE_BYTES[execution.gradient_dtype]
+    if execution.fuse_gradients or plan.zero or plan.dp > 1 or sum_bytes <= rank.item_bytes:
+        return ()
+    call = Stream(dtype=rank.dtype, size_bytes=(rank.item_bytes + sum_bytes) * weights.total)
+    return (Counted(call=call, phase="forward", count=1 / rank.run.microbatches),)
+
+
+def _additions(rank: RankShare, weights: Weights) -> Calls:
     microbatches = rank.run.microbatches
     if microbatches == 1:
         return ()

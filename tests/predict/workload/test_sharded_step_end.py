@@ -251,7 +251,10 @@ def test_gradients_of_later_microbatches_are_added_to_the_first() -> None:
 
     held = _updated(ranks(made(DENSE, 2))[0])
     assert moved(batch__global=1) == 0
-    # the fp32 sum is read and written by all microbatches but the first; a pass of its own reads the bf16 gradients too
+    # the fp32 sum is read and written by all microbatches but the first; a pass of its own reads the bf16 gradients too, and
+    # copies the first
     assert moved(batch__global=4) == pytest.approx(8 * held * 3 / 4)
-    assert moved(batch__global=4, execution__fuse_gradients=False) == pytest.approx(10 * held * 3 / 4)
+    assert moved(batch__global=4, execution__fuse_gradients=False) == pytest.approx((10 * 3 + 6) * held / 4)
+    assert moved(batch__global=1, execution__fuse_gradients=False) == pytest.approx(6 * held)
+    assert moved(batch__global=1, execution__fuse_gradients=False, execution__gradient_dtype="bf16") == 0
     assert moved(batch__global=4, execution__gradient_dtype="bf16") == pytest.approx(4 * held * 3 / 4)

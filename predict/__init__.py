@@ -16,6 +16,7 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
+    from predict.config.document import Document
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.prices.price_list import Prices
@@ -28,6 +29,7 @@ __all__ = [
     "Prediction",
     "SamplesError",
     "UserError",
+    "default_config",
     "estimate",
     "estimate_as_scheduled",
     "load",
@@ -38,13 +40,15 @@ __all__ = [
 ]
 
 
-def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measured: bool = False) -> Prediction:
-    """Predict one training step of the config at `path`, with `plan.tp=2`-like `overrides`.
+def one_batch(
+    config: Path | str | Document, overrides: Sequence[str] = (), *, require_measured: bool = False
+) -> Prediction:
+    """Predict one training step of a config, by its path or as `default_config` makes it, with `plan.tp=2`-like `overrides`.
 
     ConfigError lists every fault of the config; SamplesError is for damaged regressors or, with `require_measured`, for work
     that no sample covers; InfeasibleError where no schedule fits the memory.
     """
-    prediction = estimate(load(path, overrides))
+    prediction = estimate(load(config, overrides))
     if require_measured:
         from predict.prices.open import require_measured as require
 
@@ -52,17 +56,17 @@ def one_batch(path: Path | str, overrides: Sequence[str] = (), *, require_measur
     return prediction
 
 
-def one_batch_predict(path: Path | str, overrides: Sequence[str] = ()) -> float:
+def one_batch_predict(config: Path | str | Document, overrides: Sequence[str] = ()) -> float:
     """The median step time in µs."""
-    return one_batch(path, overrides).median_us
+    return one_batch(config, overrides).median_us
 
 
-def one_batch_memory(path: Path | str, overrides: Sequence[str] = ()) -> MemoryEstimate:
+def one_batch_memory(config: Path | str | Document, overrides: Sequence[str] = ()) -> MemoryEstimate:
     """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
 
     For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
     """
-    return estimate(load(path, overrides), require_fit=False).memory
+    return estimate(load(config, overrides), require_fit=False).memory
 
 
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
@@ -84,7 +88,20 @@ def memory_advice(prediction: Prediction, *, safety_margin: float | None = None)
     )
 
 
-def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int | None = None) -> TrainingRun:
+def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
+    """The config of the plan that a framework's user tries first, for a model on GPUs such as `64xh100`; `as_yaml()` writes it.
+
+    `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around: give them to `one_batch` too.
+    UserError for what cannot be; InfeasibleError, with a number of GPUs that would do, where no plan fits.
+    """
+    from predict.search.default_plan import default_config as choose
+
+    return choose(model, gpus, batch=batch, overrides=overrides)
+
+
+def load(
+    config: Path | str | Document, overrides: Sequence[str] = (), *, target_nodes: int | None = None
+) -> TrainingRun:
     """The run of a config; on `target_nodes` nodes, with its global batch shared among as many replicas as they hold.
 
     ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide.
@@ -92,10 +109,10 @@ def load(path: Path | str, overrides: Sequence[str] = (), *, target_nodes: int |
     from predict.config.load import load as load_config
     from predict.run.target_nodes import settings_for_nodes
 
-    run = load_config(path, overrides)
+    run = load_config(config, overrides)
     if target_nodes is None:
         return run
-    return load_config(path, [*overrides, *settings_for_nodes(run, target_nodes)])
+    return load_config(config, [*overrides, *settings_for_nodes(run, target_nodes)])
 
 
 def estimate(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_config,
+    add_config_or_model,
     add_json,
     add_target_nodes,
     cannot_write,
     check_fit,
     loaded,
     log,
+    make_config,
     print_json,
     require_positive,
     require_suffix,
@@ -57,7 +58,7 @@ def add(subcommands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_config(command)
+    add_config_or_model(command)
     add_json(command)
     command.add_argument(
         "--safety-margin",
@@ -79,7 +80,9 @@ def add(subcommands: Any) -> None:
         help="simulate: the modelled peak alone; benchmark: the counted peak first, then the modelled one; both: the modelled peak first "
         "(default: benchmark with --load-benchmark or --save-benchmark, else simulate)",
     )
-    anchored.add_argument("--gpus", type=int, default=1, metavar="N", help="devices to reduce the run to (default: 1)")
+    anchored.add_argument(
+        "--benchmark-gpus", type=int, default=1, metavar="N", help="devices to reduce the run to (default: 1)"
+    )
     anchored.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")
     anchored.add_argument("--load-benchmark", type=Path, metavar="FILE", help="take what was counted from there")
     command.set_defaults(run=run)
@@ -88,6 +91,7 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     mode = _mode(options)
     _check(options)
+    made = make_config(options)
     from predict import estimate, memory_advice
     from predict.report.feasibility import headlines, misfit
 
@@ -101,7 +105,8 @@ def run(options: argparse.Namespace) -> None:
         from predict.report.memory.report import memory_report_json
 
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
-        print_json(content | {"provenance": dict(prediction.provenance)})
+        content["provenance"] = dict(prediction.provenance)
+        print_json(content | ({"config": made.content} if made else {}))
     else:
         from predict.report.console import show
         from predict.report.memory.report import memory_report_text
@@ -136,7 +141,7 @@ def _check(options: argparse.Namespace) -> None:
     """UserError for options that are wrong whatever the run is."""
     if not (math.isfinite(options.safety_margin) and 0 <= options.safety_margin <= 1):
         raise UserError(f"--safety-margin: {options.safety_margin:g} is not a share; give a number from 0 to 1")
-    require_positive(options, "gpus")
+    require_positive(options, "benchmark_gpus")
     require_writable("--save-benchmark", options.save_benchmark)
     if options.timeline is not None:
         from predict.report.pictures.figure_file import SUFFIXES
@@ -156,7 +161,7 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
     if options.load_benchmark:
         benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(asked, options.gpus, tell=log)
+        benchmark = run_memory_benchmark(asked, options.benchmark_gpus, tell=log)
     if options.save_benchmark:
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_config,
+    add_config_or_model,
     add_json,
     add_target_nodes,
     check_fit,
     loaded,
+    make_config,
     print_json,
 )
 from sampling.errors import UserError
@@ -26,7 +27,7 @@ MODES = ("benchmark", "simulate", "both")
 
 def add(subcommands: Any) -> None:
     command = subcommands.add_parser("one-batch", help="how long one training step takes, and why")
-    add_config(command)
+    add_config_or_model(command)
     add_json(command)
     command.add_argument(
         "--require-measured", action="store_true", help="exit with 3 unless samples cover all of the step's work"
@@ -48,12 +49,13 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict.report.feasibility import headlines, misfit
 
+    made = make_config(options)
     predictions = _predictions(options)
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
         from predict.report.prediction_json import predictions_json
 
-        print_json(predictions_json(predictions))
+        print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
     else:
         from predict.report.console import show
         from predict.report.prediction_text import prediction_text
@@ -79,7 +81,7 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
     mode = options.profiling_mode or ("benchmark" if options.benchmark else "simulate")
     if mode != "simulate" and not options.benchmark:
         raise UserError(
-            f"--profiling-mode: {mode} needs timed layers; write them with `predict benchmark {options.config} --gpus N "
+            f"--profiling-mode: {mode} needs timed layers; write them with `predict benchmark CONFIG --gpus N "
             "--output bench.json`, and add --benchmark bench.json"
         )
     from predict import estimate

@@ -6,14 +6,17 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predict.search.rule import RULE
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
+    from predict.config.document import Document
     from predict.run.training_run import TrainingRun
 
 
@@ -21,6 +24,48 @@ def add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
     add_overrides(command)
     add_data(command)
+
+
+def add_config_or_model(command: argparse.ArgumentParser) -> None:
+    """CONFIG, or a model and GPUs for which a config is made."""
+    command.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="run config (YAML); `predict schema` describes it; or give --model"
+    )
+    add_overrides(command)
+    add_data(command)
+    made = command.add_argument_group(
+        "without a CONFIG, a model on some GPUs", textwrap.fill(f"The plan is chosen by a rule: {RULE}.", 100)
+    )
+    made.add_argument("--model", metavar="NAME", help="a shipped model, as llama3-70b, or the path of a config.json")
+    made.add_argument("--gpus", metavar="NxHARDWARE", help="how many of which device, as 64xh100")
+    made.add_argument("--batch", type=int, metavar="N", help="sequences per step (default: about 4 million tokens)")
+    made.add_argument("--save-config", type=Path, metavar="FILE", help="write the config with the chosen plan there")
+
+
+def make_config(options: argparse.Namespace) -> Document | None:
+    """The config made for --model, which takes the place of CONFIG in `options`; None where CONFIG is given."""
+    of_model = given(options, "model", "gpus", "batch", "save_config")
+    if options.config is not None:
+        if of_model:
+            raise UserError(
+                f"{', '.join(of_model)}: goes without CONFIG; omit it, or change {options.config} with --set"
+            )
+        return None
+    if not (options.model and options.gpus):
+        lacking = "CONFIG, or --model with --gpus" if not of_model else "--gpus" if options.model else "--model"
+        raise UserError(f"{lacking}: missing; give for example --model llama3-70b --gpus 64xh100")
+    require_positive(options, "batch")
+    require_writable("--save-config", options.save_config)
+    from predict import default_config
+
+    made = default_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
+    log(
+        "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config)"
+    )
+    if options.save_config:
+        write_file("--save-config", options.save_config, made.with_settings(options.overrides).as_yaml())
+    options.config = made
+    return made
 
 
 def add_data(command: argparse.ArgumentParser) -> None:
@@ -140,10 +185,14 @@ def require_suffix(option: str, path: Path | None, allowed: Any) -> None:
 
 
 def write_json(option: str, path: Path, content: Any) -> None:
+    write_file(option, path, f"{json.dumps(content, indent=1)}\n")
+
+
+def write_file(option: str, path: Path, text: str) -> None:
     from sampling.files.disk import write_atomically
 
     try:
-        write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
+        write_atomically(path, text.encode())
     except OSError as error:
         raise cannot_write(option, path, error) from None
 

@@ -5,6 +5,7 @@ Each method returns the sound values of a section, and adds what is wrong with t
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
+from predict.config.document import Document
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.shipped import as_read, shipped_file
@@ -19,7 +21,7 @@ from predict.model.huggingface import ModelReading, override, own_key, read_mode
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
 from sampling.errors import ConfigError
-from sampling.files.documents import read_json, read_yaml
+from sampling.files.documents import Read, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
 from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, check
 from sampling.hardware.cluster import hardware_beside, hardware_facts
@@ -169,14 +171,19 @@ def is_run_config(path: Path) -> bool:
     return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)
 
 
-def read_draft(path: Path, overrides: Sequence[str]) -> Draft:
+def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     """The draft of a run config; ConfigError if it is not a mapping."""
-    document, faults = read_yaml(path)
+    if isinstance(config, Document):
+        path, sources = Path(f"{config.name}.yml"), dict(config.sources)
+        read: Read = copy.deepcopy(dict(config.content)), []
+    else:
+        path, sources = config, {"": str(config)}
+        read = read_yaml(path)
+    document, faults = read
     if document is None:
-        raise config_error(faults, {"": str(path)})
+        raise config_error(faults, sources)
     document, model_keys, clashes = resolve(document)
     settings, unreadable = parse_overrides(overrides)
-    sources = {"": str(path)}
     for setting in settings:
         sources[setting.path] = OPTION
         if setting.key:

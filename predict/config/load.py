@@ -17,6 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from predict.config.document import Document
 from predict.config.draft import Values, read_draft
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
@@ -33,14 +34,14 @@ from sampling.store.manifest import read_manifest
 from sampling.store.profiles import default_profile, home_of, profile_in_use, samples_directory
 
 
-def load(path: Path | str, overrides: Sequence[str] = ()) -> TrainingRun:
-    """Read a run; `overrides` are settings such as `plan.tp=2`, which replace what the files say.
+def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> TrainingRun:
+    """Read a run from a file, or from a document that was made; `overrides` are settings such as `plan.tp=2`, which replace what the files say.
 
     Paths inside the file, and those in overrides, are relative to the file's directory, except that an order file in an
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for
     each fault, and SamplesError for a damaged manifest of the cluster's profile.
     """
-    draft = read_draft(Path(path), overrides)
+    draft = read_draft(config if isinstance(config, Document) else Path(config), overrides)
     model = draft.model()
     values = {section: draft.section(section) for section in ("cluster", "plan", "batch")}
     values["cluster"] = _with_profile(draft.with_known_hardware(values["cluster"]))

@@ -113,7 +113,7 @@ def test_a_wider_margin_raises_the_upper_bound_alone(capsys: pytest.CaptureFixtu
         (["--safety-margin", "nan"], "--safety-margin: nan is not a share"),
         (["--timeline", "memory.pdf"], "--timeline: "),
         (["--timeline", "nowhere/memory.svg"], "there is no directory nowhere"),
-        (["--gpus", "0"], "--gpus: 0 is not a positive number"),
+        (["--benchmark-gpus", "0"], "--benchmark-gpus: 0 is not a positive number"),
         (["--mode", "simulate", "--load-benchmark", "a.json"], "--mode: simulate uses no benchmark"),
         (["--load-benchmark", "a.json", "--save-benchmark", "b.json"], "--save-benchmark: what is loaded"),
         (["--load-benchmark", "nowhere.json"], "nowhere.json"),

@@ -1,0 +1,192 @@
+"""A run config for a model on some GPUs, where nobody has written one: the plan that a framework's user tries first.
+
+The rule is `predict.search.rule`; `_plans` lists the plans in its order, and the first that fits is taken. A search over all plans may replace it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from predict.config.document import Document
+from predict.config.load import load
+from predict.config.overrides import parse_overrides
+from predict.memory.estimate import MemoryEstimate, memory_of
+from predict.model.spec import ModelSpec
+from predict.run.plan import BEST
+from predict.run.training_run import TrainingRun
+from predict.search.gpus import OPTION, Gpus, parse_gpus
+from predict.search.rule import LONGEST_SEQUENCE, MOST_GPUS, TOKENS_PER_STEP
+from sampling.errors import ConfigError, InfeasibleError
+from sampling.hardware.cluster import hardware_facts
+
+
+def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
+    """The config of the rule for a model, by its name or config.json's path, on GPUs such as `64xh100`.
+
+    `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around. UserError for an unknown model or
+    hardware and for settings that no plan of the rule keeps; InfeasibleError, with the number of GPUs that would do, where
+    none fits.
+    """
+    asked = parse_gpus(gpus)
+    given = ({"batch.global": batch} if batch else {}) | _given(overrides)
+    spec = _spec(model, asked, overrides)
+    found, smallest = _first_fitting(model, spec, asked, given, overrides)
+    if found is not None:
+        return found
+
+    def fits(more: Gpus) -> bool:
+        try:
+            return _first_fitting(model, spec, more, given, overrides)[0] is not None
+        except ConfigError:
+            return False
+
+    enough = _fewest(asked, fits)
+    fix = f"give {enough}" if enough else "take a device with more memory"
+    peak = f"{smallest / 2**30:,.1f} GiB per GPU by the smallest of its plans"
+    raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}, where it needs {peak}; {fix}")
+
+
+def _fewest(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:
+    """The fewest GPUs that fit, by doubling and then by halving the gap in whole nodes; None up to MOST_GPUS."""
+    enough = short.twice()
+    while not fits(enough):
+        if enough.count > MOST_GPUS:
+            return None
+        short, enough = enough, enough.twice()
+    while enough.nodes - short.nodes > 1:
+        middle = replace(short, count=(short.nodes + enough.nodes) // 2 * short.node)
+        short, enough = (short, middle) if fits(middle) else (middle, enough)
+    return enough
+
+
+def _given(overrides: Sequence[str]) -> dict[str, int]:
+    """Key path → value of the settings that are counts; loading tells what is wrong with others."""
+    settings = parse_overrides(overrides)[0]
+    return {setting.path: setting.value for setting in settings if type(setting.value) is int and setting.value > 0}
+
+
+def _spec(model: str, gpus: Gpus, overrides: Sequence[str]) -> ModelSpec:
+    """The model; ConfigError for a name or key of it that is wrong."""
+    of_model = [text for text in overrides if text.startswith("model")]
+    alone = _document(model, replace(gpus, count=1), plan={}, batch={"global": 1, "micro": 1, "seq_len": 1})
+    return load(alone, of_model).model
+
+
+def _first_fitting(
+    model: str, spec: ModelSpec, gpus: Gpus, given: Mapping[str, int], overrides: Sequence[str]
+) -> tuple[Document | None, float]:
+    """The first config that fits, or None; and the smallest peak of those that do not, in bytes, 0 where there is none.
+
+    ConfigError where the settings leave no plan, or the rules of a config refuse every one, with the faults of the first.
+    """
+    refusal: ConfigError | None = None
+    peaks: list[float] = []
+    for plan in _plans(spec, gpus, given):
+        document = _document(model, gpus, plan=plan, batch=_batch(spec, plan, given))
+        try:
+            memory = _memory(load(document, overrides))
+        except ConfigError as error:
+            refusal = refusal or error
+            continue
+        if memory.verdict == "FITS":
+            return document, 0.0
+        peaks.append(memory.upper_bytes)
+    if not peaks:
+        degrees = ", ".join(f"{key}={value}" for key, value in given.items() if key.startswith("plan."))
+        raise refusal or ConfigError(f"{OPTION}: {gpus} do not divide among {degrees}; change either")
+    return None, min(peaks, default=0.0)
+
+
+def _memory(run: TrainingRun) -> MemoryEstimate:
+    """The memory of a run; of one whose schedule time is to choose, under 1F1B."""
+    schedule = "1f1b" if run.plan.schedule == BEST else run.plan.schedule
+    return memory_of(replace(run, plan=replace(run.plan, schedule=schedule)))
+
+
+def _plans(spec: ModelSpec, gpus: Gpus, given: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """The plans of the rule, the first choice first. A degree that is given stays."""
+    cp = given.get("plan.cp", 1)
+    degrees = [
+        (tp, pp, ep)
+        for tp in _tensor(gpus, given)
+        for pp in _pipeline(spec, gpus, given)
+        if gpus.count % (tp * pp * cp) == 0
+        for ep in _experts(spec, gpus.count // pp, gpus.per_node, given)
+    ]
+    degrees.sort(key=lambda each: _preference(*each, in_node=gpus.per_node))
+    for recompute in ("none", "full"):
+        for tp, pp, ep in degrees:
+            dp = gpus.count // (tp * pp * cp)
+            plan = {"tp": tp, "sp": tp > 1, "pp": pp, "dp": dp, "ep": ep, "zero": int(dp * cp > 1)}
+            yield plan | {"schedule": "1f1b", "recompute": recompute}
+
+
+def _preference(tp: int, pp: int, ep: int, *, in_node: int) -> tuple[bool, int, int, int]:
+    """The key that sorts degrees: of equal tp · pp the one with fewer pipeline ranks, which idle less."""
+    return ep > in_node, tp * pp, pp, ep
+
+
+def _tensor(gpus: Gpus, given: Mapping[str, int]) -> list[int]:
+    if "plan.tp" in given:
+        return [given["plan.tp"]]
+    return [2**power for power in range(gpus.per_node.bit_length()) if gpus.per_node % 2**power == 0]
+
+
+def _pipeline(spec: ModelSpec, gpus: Gpus, given: Mapping[str, int]) -> list[int]:
+    if "plan.pp" in given:
+        return [given["plan.pp"]]
+    return [pp for pp in range(1, min(gpus.count, spec.layers) + 1) if gpus.count % pp == 0]
+
+
+def _experts(spec: ModelSpec, ranks: int, in_node: int, given: Mapping[str, int]) -> list[int]:
+    """The widest spread of experts inside a node, and those over more nodes, among the ranks of a pipeline stage."""
+    if "plan.ep" in given or spec.experts is None:
+        return [given.get("plan.ep", 1)]
+    spreads = [ep for ep in range(1, min(ranks, spec.experts.count) + 1) if ranks % ep == 0 == spec.experts.count % ep]
+    inside = max(ep for ep in spreads if ep <= in_node)
+    return [inside, *(ep for ep in spreads if ep > in_node)]
+
+
+def _batch(spec: ModelSpec, plan: Mapping[str, Any], given: Mapping[str, int]) -> dict[str, Any]:
+    micro = given.get("batch.micro", 1)
+    seq_len = given.get("batch.seq_len", min(LONGEST_SEQUENCE, spec.max_positions or LONGEST_SEQUENCE))
+    together = plan["dp"] * micro
+    sequences = max(1, round(TOKENS_PER_STEP / seq_len / together)) * together
+    return {"global": given.get("batch.global", sequences), "micro": micro, "seq_len": seq_len}
+
+
+def _document(model: str, gpus: Gpus, *, plan: Mapping[str, Any], batch: Mapping[str, Any]) -> Document:
+    facts = hardware_facts(gpus.hardware)
+    return Document(
+        name=f"{_stem(model)}-{gpus.count}x{_stem(gpus.hardware)}",
+        content={
+            "model": _from_anywhere(model),
+            "cluster": {
+                "hardware": _from_anywhere(gpus.hardware),
+                "nodes": gpus.nodes,
+                "gpus_per_node": gpus.per_node,
+            },
+            "plan": plan,
+            "batch": batch,
+            "precision": "bf16" if facts.kind != "cpu" else "fp32",
+        },
+        sources={"": f"--model {model} {OPTION} {gpus}", "model": "--model", "cluster": OPTION},
+    )
+
+
+def _is_path(name: str) -> bool:
+    return Path(name).suffix.lower() in (".json", ".yml", ".yaml")
+
+
+def _stem(name: str) -> str:
+    """The last part of a name, whose points are those of a version, or of a path."""
+    return Path(name).stem if _is_path(name) else Path(name).name
+
+
+def _from_anywhere(name: str) -> str:
+    """A name, or a path that means the same from any folder."""
+    return os.path.abspath(name) if _is_path(name) else name  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)

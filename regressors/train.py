@@ -58,6 +58,7 @@ def train(
         "quarantined": profile.quarantined,
         "architecture": profile.architecture,
         "donor": donor.name if donor else "",
+        "sustained": [list(key) for key in profile.sustained],
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),
     }

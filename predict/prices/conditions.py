@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predict.run.execution import Execution
-from regressors.bank.times import Source
+from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu
@@ -58,23 +58,25 @@ class Conditions:
     product_time: float
     memory_time: float
 
-    def factor(self, call: Call, source: Source) -> Factor:
-        """A call's time under these conditions over that of a fused kernel in a short measurement.
+    def factor(self, call: Call, time: Times) -> Factor:
+        """A call's time under these conditions over `time`, which is that of a fused kernel.
 
         `gemm_efficiency` and an unfused norm correct analytic times only: samples already contain what their stack reaches.
+        The clocks of a long run correct times at those of a short measurement only.
         """
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return Factor()
         factor = Factor(value=self.product_time if call.POWER_LIMITED else self.memory_time)
         if call.POWER_LIMITED:
-            if self.gemm_efficiency and source == "analytic" and call.KIND != "attention":
+            if self.gemm_efficiency and time.source == "analytic" and call.KIND != "attention":
                 factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)
-            if self.clocks == "sustained":
-                factor *= Factor(value=self.gpu.sustained.get(call.dtype, 1.0), half_width=SUSTAINED_WIDTH)
+            if self.clocks != time.state:
+                ratio = self.gpu.sustained.get(call.dtype, 1.0)
+                factor *= Factor(value=ratio if self.clocks == "sustained" else 1 / ratio, half_width=SUSTAINED_WIDTH)
             if call.dtype == "fp8":
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
         elif isinstance(call, RMSNorm) and not self.fuse_rms_norm:
-            factor *= EAGER_RMS_NORM if source == "analytic" else Factor()
+            factor *= EAGER_RMS_NORM if time.source == "analytic" else Factor()
         elif call.FUSIBLE and self.elementwise == "eager":
             factor *= EAGER
         return factor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from predict.prices.conditions import Conditions, Factor
@@ -153,16 +153,16 @@ class PriceList:
         }
 
     def _under_conditions(self, call: Call, time: Times) -> Times:
-        factor = self._conditions.factor(call, time.source) if self._conditions else UNCHANGED
+        factor = self._conditions.factor(call, time) if self._conditions else UNCHANGED
         if factor == UNCHANGED:
             return time
         above, below = math.log(time.high_us / time.median_us), math.log(time.median_us / time.low_us)
         median_us = time.median_us * factor.value
-        return Times(
+        return replace(
+            time,
             median_us=median_us,
             low_us=median_us / math.exp(math.hypot(below, factor.half_width)),
             high_us=median_us * math.exp(math.hypot(above, factor.half_width)),
-            source=time.source,
         )
 
 

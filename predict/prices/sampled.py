@@ -69,7 +69,8 @@ def _by_own_kernel(call: Call, time: Times, cluster: Cluster) -> Times:
 
 def _slower(time: Times, slowdown: float) -> Times:
     wider = math.exp(UNLIKE_WIDTH)
-    return Times(
+    return replace(
+        time,
         median_us=time.median_us * slowdown,
         low_us=time.low_us * slowdown / wider,
         high_us=time.high_us * slowdown * wider,

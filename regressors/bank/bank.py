@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,7 +79,7 @@ class Bank:
                 fresh.setdefault(ModelKey(call.NAME, phase, cluster.threads), []).append(asked)
         found: Answers = {}
         for key, group in fresh.items():
-            found |= self._answer(key, group, cluster)
+            found |= self._at_their_clocks(key, self._answer(key, group, cluster))
         # only now, so that no other thread takes a question that is not answered yet for one that has no answer
         answers.update(found)
         return [answers[asked] for asked in calls]
@@ -108,6 +109,12 @@ class Bank:
             return dict(zip(known, predicted, strict=True))
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
         return {asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)}
+
+    def _at_their_clocks(self, key: ModelKey, answers: Answers) -> Answers:
+        """The answers, marked as sustained where the model was fitted to sustained rows."""
+        if list(key) not in self._artifact.facts.get("sustained", ()):
+            return answers
+        return {asked: times and replace(times, state="sustained") for asked, times in answers.items()}
 
     def _elsewhere(self, threads: int, kind: type[Call], cluster: Cluster) -> float:
         """Half-width added on another device than the sampled one; 0 if the peaks that the kind depends on are the same."""

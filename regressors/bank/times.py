@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sampling.call import State
+
 Source = Literal["measured", "extrapolated", "transferred", "analytic"]
 
 
@@ -13,10 +15,12 @@ class Times:
     """One call's time in microseconds: median, a 90 % interval, and the source.
 
     `measured`: inside the domain of the samples; `extrapolated`: a fitted model outside it; `transferred`: learnt on
-    another device; `analytic`: speed of light with stated efficiencies.
+    another device; `analytic`: speed of light with stated efficiencies. `state`: whether the device's clocks are those of a
+    short measurement or of a long run.
     """
 
     median_us: float
     low_us: float
     high_us: float
     source: Source
+    state: State = "burst"

@@ -16,7 +16,7 @@ from regressors.features.arrays import Floats
 from regressors.features.digests import hardware_digest, shape_digest
 from regressors.features.pricing import ModelKey, price
 from regressors.features.schema import Schema, schema_of
-from sampling.call import Call, Phase
+from sampling.call import Call, State
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store.manifest import read_manifest
@@ -66,6 +66,8 @@ class Profile:
     provenance: Mapping[str, Any]
     quarantined: int
     architecture: str
+    sustained: Sequence[ModelKey]
+    """Models of rows at the clocks of a long run; the others are of rows at those of a short measurement."""
 
 
 def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
@@ -93,17 +95,25 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         provenance=asdict(manifest),
         quarantined=sum(bool(sample.quarantine) for sample in samples),
         architecture=good[0][1].gpu.architecture,
+        sustained=sorted({_model_key(sample) for sample in learnt if sample.state == "sustained"}),
     )
 
 
 def in_one_state(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples without bursts of calls that were also timed in the sustained state, in which training keeps a device."""
-    sustained = {_timed(sample) for sample in samples if sample.state == "sustained"}
-    return [sample for sample in samples if sample.state == "sustained" or _timed(sample) not in sustained]
+    """The samples of each model in one state: sustained, in which training keeps a device, where at least half of its calls
+    were timed in it; else burst."""
+    calls: dict[ModelKey, dict[State, set[Call]]] = {}
+    for sample in samples:
+        calls.setdefault(_model_key(sample), {}).setdefault(sample.state, set()).add(sample.call)
+    chosen: dict[ModelKey, State] = {
+        key: "sustained" if 2 * len(of.get("sustained", ())) >= len(set().union(*of.values())) else "burst"
+        for key, of in calls.items()
+    }
+    return [sample for sample in samples if sample.state == chosen[_model_key(sample)]]
 
 
-def _timed(sample: Sample) -> tuple[Call, Phase, int, int]:
-    return sample.call, sample.phase, sample.threads, sample.busy_ranks
+def _model_key(sample: Sample) -> ModelKey:
+    return ModelKey(sample.call.NAME, sample.phase, sample.threads)
 
 
 def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no_donor) -> list[TrainingData]:
@@ -111,7 +121,7 @@ def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no
     groups: dict[ModelKey, list[tuple[Sample, Cluster]]] = {}
     for sample, cluster in samples:
         _reject_impossible(sample)
-        groups.setdefault(ModelKey(sample.call.NAME, sample.phase, sample.threads), []).append((sample, cluster))
+        groups.setdefault(_model_key(sample), []).append((sample, cluster))
     return [_tabulate(key, groups[key], donors(key)) for key in sorted(groups)]
 
 

@@ -8,7 +8,7 @@ than the whole (they run warm inside it), they are scaled down to it, so that he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
@@ -41,12 +41,13 @@ def step_breakdown(
 ) -> dict[str, float]:
     """µs by heading, the mean over the pipeline ranks; idle time that nothing else explains is the pipeline's bubble."""
     per_rank = []
+    ledgers_of = BlockLedgers(prices)
     for of_rank, rank, counts in zip(calls, ranks, action_counts(order), strict=True):
         ledgers = [{DP: rank.exposed_us}, _optimizer_ledger(run, of_rank, rank, prices)]
         for chunk, count in zip(rank.chunks, counts, strict=True):
             for kind, bucket in BUCKETS.items():
                 if count[kind]:
-                    ledger = itemise_bucket(getattr(chunk, bucket), prices)
+                    ledger = ledgers_of.bucket(getattr(chunk, bucket))
                     ledgers.append({name: time_us * count[kind] for name, time_us in ledger.items()})
         per_rank.append(add_up(ledgers))
     mean = {name: time_us / len(ranks) for name, time_us in add_up(per_rank).items()}
@@ -83,12 +84,24 @@ def itemise(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:
     return add_up(_itemise_one(one, prices) for one in counted)
 
 
-def itemise_bucket(bucket: Bucket, prices: Prices) -> dict[str, float]:
-    """µs by heading of priced blocks; the sum equals the bucket's median."""
-    return add_up(
-        {name: repeated.count * time_us for name, time_us in _itemise_block(repeated.priced, prices).items()}
-        for repeated in bucket.blocks
-    )
+@dataclass(frozen=True, slots=True)
+class BlockLedgers:
+    """Itemises priced blocks, each once: the layers of one kind share theirs on all ranks."""
+
+    prices: Prices
+    _known: dict[PricedBlock, dict[str, float]] = field(default_factory=dict)
+
+    def bucket(self, bucket: Bucket) -> dict[str, float]:
+        """µs by heading; the sum equals the bucket's median."""
+        return add_up(
+            {name: repeated.count * time_us for name, time_us in self._block(repeated.priced).items()}
+            for repeated in bucket.blocks
+        )
+
+    def _block(self, priced: PricedBlock) -> dict[str, float]:
+        if priced not in self._known:
+            self._known[priced] = _itemise_block(priced, self.prices)
+        return self._known[priced]
 
 
 def _itemise_block(priced: PricedBlock, prices: Prices) -> dict[str, float]:

@@ -10,6 +10,7 @@ from predict.step.priced_rank import BUCKETS, PricedRank, action_counts
 def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float]:
     """Shares by source, which add up to 1; communication beside compute counts by its exposed time."""
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
+    of_blocks: dict[PricedBlock, dict[str, float]] = {}
     for rank, counts in zip(ranks, action_counts(order), strict=True):
         buckets = [(rank.blocking_reduction, 1.0), (rank.optimizer, 1.0)]
         buckets += [
@@ -25,7 +26,9 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
             buckets.append((chunk.send, 2 * count["F"]))
         for bucket, count_of_bucket in buckets:
             for repeated in bucket.blocks:
-                for source, time_us in _sources_of_block(repeated.priced).items():
+                if repeated.priced not in of_blocks:
+                    of_blocks[repeated.priced] = _sources_of_block(repeated.priced)
+                for source, time_us in of_blocks[repeated.priced].items():
                     by_source[source] += count_of_bucket * repeated.count * time_us
     kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}
     total = sum(kept.values())

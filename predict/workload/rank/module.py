@@ -62,19 +62,25 @@ class Work:
 
 def work_of(modules: Iterable[Module], phase: Phase) -> Work:
     """Operators and exchanges of a phase; the half of the weights exchanges nothing."""
-    modules = tuple(modules)
-    calls = tuple(call for module in modules for call in module.calls(phase))
+    own = [(module, module.calls(phase)) for module in modules]
+    calls = tuple(call for _, of_module in own for call in of_module)
     if phase == "backward_weight":
         return Work(calls=calls, overlapped=())
-    found = (_overlapped(exchange, module, modules, phase) for module in modules for exchange in module.exchanges)
+    found = (_overlapped(exchange, own, of_module, phase) for module, of_module in own for exchange in module.exchanges)
     return Work(calls=calls, overlapped=tuple(one for one in found if one.communication))
 
 
-def _overlapped(exchange: Exchange, own: Module, modules: Sequence[Module], phase: Phase) -> OverlappedCommunication:
+def _overlapped(
+    exchange: Exchange, modules: Sequence[tuple[Module, Calls]], own: Calls, phase: Phase
+) -> OverlappedCommunication:
+    """The exchange of a module whose calls are `own`, beside what hides it among all modules and their calls."""
     forward = phase == "forward"
     share = exchange.forward_share if forward else exchange.backward_share
-    hiding = [module for module in modules if module.name in exchange.hidden_by] if exchange.hidden_by else [own]
-    work = tuple(call for module in hiding for call in module.calls(phase)) if share else ()
+    work: Calls = ()
+    if share and exchange.hidden_by:
+        work = tuple(call for module, calls in modules if module.name in exchange.hidden_by for call in calls)
+    elif share:
+        work = own
     return OverlappedCommunication(
         heading=exchange.heading,
         communication=exchange.forward if forward else exchange.backward,

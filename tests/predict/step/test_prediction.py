@@ -1,4 +1,4 @@
-"""Composition: conservation, closed forms, and every knob turned, under a cost model without noise."""
+"""Composition: conservation and closed forms, under a cost model without noise."""
 
 from __future__ import annotations
 
@@ -11,35 +11,15 @@ import pytest
 
 from predict import estimate
 from predict.prices.analytic import SpeedOfLight
-from predict.prices.price_list import CostModel, PriceList
+from predict.prices.price_list import PriceList
 from predict.run.stage_layout import layers_of_stages
-from predict.run.training_run import TrainingRun
-from predict.step.prediction import Prediction
 from predict.workload.decompose import decompose, requests_of_runs
 from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
-from sampling.hardware.cluster import Cluster, Link, load_cluster
+from sampling.hardware.cluster import Cluster, load_cluster
 from tests.predict.step.ledger_sums import assert_ledger_holds
-from tests.tiny_runs import LLAMA, tiny_run
-
-MODEL = replace(LLAMA, layers=8, hidden=256, heads=8, kv_heads=4, head_dim=32, ffn=768, vocab=4096)
-
-
-def run(*, model: dict[str, Any] | None = None, batch: dict[str, int] | None = None, **plan: Any) -> TrainingRun:
-    sizes = {"global_": 16, "micro": 2, "seq_len": 128, **(batch or {})}
-    batch_sizes = (sizes["global_"], sizes["micro"], sizes["seq_len"])
-    return tiny_run(replace(MODEL, **(model or {})), cores=8, batch=batch_sizes, **plan)
-
-
-def predicted(subject: TrainingRun, model: CostModel | None = None) -> Prediction:
-    prices = PriceList([model or SpeedOfLight()], subject.cluster, profile_error=0.05)
-    return estimate(subject, prices=prices)
-
-
-def step_us(subject: TrainingRun) -> float:
-    return predicted(subject).step_time.median_us
-
+from tests.predict.step.small_runs import MODEL, predicted, run, step_us
 
 PLANS = [
     {},
@@ -158,89 +138,6 @@ def test_a_pipeline_adds_up_the_gradient_of_a_tied_weight_at_its_ends() -> None:
     assert not any(stage.end.shared_weights_reduction for stage in decompose(run(model={"tied": True})))
 
 
-LONGER = {
-    "layers": run(model={"layers": 16}),
-    "hidden": run(model={"hidden": 512}),
-    "heads": run(model={"heads": 16}),
-    "kv_heads": run(model={"kv_heads": 8}),
-    "ffn": run(model={"ffn": 1536}),
-    "vocab": run(model={"vocab": 8192}),
-    "positions": run(model={"rope": False, "max_positions": 4096}),
-    "global batch": run(batch={"global_": 32}),
-    "sequence": run(batch={"seq_len": 256}),
-    "full recompute": run(recompute="full"),
-}
-
-
-@pytest.mark.parametrize("knob", LONGER)
-def test_more_work_takes_longer(knob: str) -> None:
-    if knob == "positions":
-        assert step_us(LONGER[knob]) > step_us(run(model={"rope": False, "max_positions": 128}))
-    else:
-        assert step_us(LONGER[knob]) > step_us(run())
-
-
-SHORTER_MODELS = {"tied": {"tied": True}, "plain MLP": {"gated": False}}
-
-
-@pytest.mark.parametrize("knob", SHORTER_MODELS)
-def test_less_work_takes_less_time(knob: str) -> None:
-    assert step_us(run(model=SHORTER_MODELS[knob])) < step_us(run())
-
-
-@pytest.mark.parametrize("degree", ["tp", "pp", "dp"])
-def test_more_ranks_of_the_same_speed_shorten_the_step(degree: str) -> None:
-    alone, spread = run(), run(**{degree: 2})
-    spread = replace(spread, cluster=replace(spread.cluster, gpu=alone.cluster.gpu))
-    assert step_us(alone) / 2 < step_us(spread) < step_us(alone)
-
-
-def test_layer_norm_takes_longer_than_rms_norm() -> None:
-    rms, layer = run(), run(model={"norm": "layer"})
-    assert step_us(layer) > step_us(rms)
-
-
-def test_sequence_parallelism_shrinks_norms_and_residuals() -> None:
-    plain, sequence = (predicted(run(tp=2, sp=sp)).breakdown_us for sp in (False, True))
-    for name in ("rms_norm", "residual_add"):
-        assert sequence[name] < plain[name]
-
-
-def test_a_smaller_microbatch_shortens_the_bubble() -> None:
-    small, large = (predicted(run(pp=4, batch={"micro": micro})) for micro in (1, 4))
-    assert small.bubble_fraction < large.bubble_fraction
-
-
-def test_zero_shards_the_optimizer() -> None:
-    instant = Link(latency_us=0.0, gb_per_s=1e9)
-    plain, sharded = (
-        predicted(replace(subject, cluster=replace(subject.cluster, intra_node=instant))).stages[0].step_us
-        for subject in (run(dp=4), run(dp=4, zero=1))
-    )
-    assert sharded == pytest.approx(plain / 4, rel=1e-3)
-
-
-def test_afab_takes_no_longer_than_1f1b() -> None:
-    assert step_us(run(pp=4, schedule="afab")) <= step_us(run(pp=4, schedule="1f1b")) * (1 + 1e-9)
-
-
-def test_precision_moves_the_step() -> None:
-    assert step_us(replace(run(), precision="bf16")) < step_us(run())
-
-
-@pytest.mark.parametrize("plan", [{"pp": 2}, {"tp": 2}, {"dp": 2}])
-def test_a_slower_link_lengthens_the_step(plan: dict[str, Any]) -> None:
-    subject = run(**plan)
-    slow = replace(subject, cluster=replace(subject.cluster, intra_node=Link(latency_us=300, gb_per_s=0.1)))
-    assert step_us(slow) > step_us(subject)
-
-
-def test_ranks_on_several_nodes_pay_the_link_between_them() -> None:
-    subject = run(pp=2)
-    apart = replace(subject, cluster=replace(subject.cluster, nodes=2, gpus_per_node=1))
-    assert predicted(apart).breakdown_us["p2p"] > predicted(subject).breakdown_us["p2p"]
-
-
 def test_mfu_and_throughput_follow_from_the_step() -> None:
     result = predicted(run())
     assert result.tokens_per_second == pytest.approx(16 * 128 / result.step_time.median_us * 1e6)
@@ -336,17 +233,6 @@ def test_a_hand_over_is_charged_once_and_by_where_its_ranks_are() -> None:
         return result.breakdown_us["p2p"]
 
     assert 0 < p2p_us(1) < p2p_us(2) < p2p_us(8)
-
-
-@pytest.mark.parametrize(
-    "plan", [{"tp": 8}, {"tp": 8, "sp": True}, {"dp": 8}, {"dp": 8, "zero": 1}, {"tp": 2, "dp": 4}]
-)
-def test_groups_over_nodes_pay_for_the_network(plan: dict[str, Any]) -> None:
-    def on(nodes: int) -> float:
-        machines = load_cluster(hardware="h100-sxm", nodes=nodes, gpus_per_node=8 // nodes, profile="none")
-        return step_us(replace(run(**plan), cluster=machines, precision="bf16"))
-
-    assert on(1) < on(2) <= on(8)
 
 
 def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:

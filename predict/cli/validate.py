@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from predict.validate.validation_rows import ValidationRow
 
 PROFILE_KEY = "cluster.profile="
-WORDS = (OWN, "samples", "published", "memory")
+WORDS = (OWN, "samples", "published", "memory", "ranking")
 """What may be validated apart from configs."""
+APART = WORDS[1:]
 OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
     "memory": ("truth",),
+    "ranking": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
 }
 """Options of each kind of validation, except --json and --rounds."""
@@ -43,13 +45,17 @@ def add(subcommands: Any) -> None:
     command = subcommands.add_parser("validate", help="hold predictions against measured steps")
     command.add_argument(
         "what",
-        metavar="this-machine|samples|published|memory|CONFIG",
+        metavar="this-machine|samples|published|memory|ranking|CONFIG",
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; samples: the time models on rows held out, whose tables "
-        "are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; or configs",
+        "are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; ranking: the order of measured plans, and which "
+        "run out of memory; or configs",
     )
     command.add_argument(
-        "--truth", type=Path, metavar="FILE", help="published, memory: a CSV file of measured runs, one per row"
+        "--truth",
+        type=Path,
+        metavar="FILE",
+        help="published, memory, ranking: a CSV file of measured runs, one per row",
     )
     command.add_argument(
         "--profile", default="", metavar="NAME", help="published, this-machine: the samples to price all from"
@@ -83,7 +89,7 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     _require_known(options.what)
-    what = options.what[0] if options.what in (["samples"], ["published"], ["memory"]) else "runs"
+    what = options.what[0] if options.what in ([name] for name in APART) else "runs"
     known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
     if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
         own = ", ".join(map(flag, OWN_OPTIONS[what]))
@@ -196,7 +202,7 @@ def _published(options: argparse.Namespace) -> None:
         print_json(as_json(verdicts) | ({"calibration": calibration} if calibration else {}))
         return
     from predict.report.console import show
-    from predict.report.published import published_text
+    from predict.report.published.steps import published_text
 
     show(published_text(verdicts, calibration))
 
@@ -215,9 +221,30 @@ def _memory(options: argparse.Namespace) -> None:
         print_json(as_json(verdicts))
         return
     from predict.report.console import show
-    from predict.report.published_memory import published_memory_text
+    from predict.report.published.memory import published_memory_text
 
     show(published_memory_text(verdicts))
 
 
-VALIDATE = {"samples": _samples, "published": _published, "memory": _memory, "runs": _runs}
+def _ranking(options: argparse.Namespace) -> None:
+    if options.truth is None:
+        raise UserError("--truth: missing; give a CSV file of measured plans, those out of memory with status oom")
+    from predict.validate.published.row import read_rows
+    from predict.validate.ranking.judge import as_json, judged
+    from predict.validate.ranking.plans import measured_plans
+    from sampling.progress import progress_display
+
+    rows = list(read_rows(options.truth))
+    with progress_display("predicting") as progress:
+        plans, left_out = measured_plans(rows, progress)
+    groups, small = judged(plans)
+    if options.json:
+        print_json(as_json(groups, small, left_out))
+        return
+    from predict.report.console import show
+    from predict.report.published.ranking import ranking_text
+
+    show(ranking_text(groups, small, left_out))
+
+
+VALIDATE = {"samples": _samples, "published": _published, "memory": _memory, "ranking": _ranking, "runs": _runs}

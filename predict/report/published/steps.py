@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.tables import figures_table
 from predict.report.units import counted, duration
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
@@ -43,18 +44,9 @@ def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, 
     return Group(*parts)
 
 
-def _table(title: str) -> Table:
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=True)
-
-
 def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = False) -> Table:
-    table = _table(title)
-    for name in ("row", "model", "GPUs"):
-        table.add_column(name)
-    for name in ("predicted", "90 % interval", "measured", "error", "inside"):
-        table.add_column(name, justify="right")
+    figures = ("predicted", "90 % interval", "measured", "error", "inside")
+    table = figures_table(title, ("row", "model", "GPUs"), figures)
     if reasons:
         table.add_column("why it may be")
     for one in comparisons:
@@ -92,10 +84,8 @@ def _reason(one: Comparison) -> str:
 
 
 def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table(title)
-    table.add_column("of")
-    for name in ("rows", "measured", "mean", "median", "bias", "in 90 % interval", "log half-width"):
-        table.add_column(name, justify="right")
+    columns = ("rows", "measured", "mean", "median", "bias", "in 90 % interval", "log half-width")
+    table = figures_table(title, ("of",), columns)
     for row in rows:
         if row["rows"]:
             table.add_row(
@@ -114,20 +104,9 @@ def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 def _beside_constant_mfu(once: Sequence[Comparison]) -> list[RenderableType]:
     results = beside_constant_mfu(once)
     judged = [one for one in results if not math.isnan(one.constant_mfu_error)]
-    table = _table("beside a constant MFU: each run at the median measured MFU of its source's other runs")
-    table.add_column("source")
-    for name in (
-        "rows",
-        "mean error",
-        "constant MFU",
-        "pairs",
-        "in order",
-        "by FLOPs",
-        "same work",
-        "in order",
-        "by FLOPs",
-    ):
-        table.add_column(name, justify="right")
+    title = "beside a constant MFU: each run at the median measured MFU of its source's other runs"
+    order = ("pairs", "in order", "by FLOPs", "same work", "in order", "by FLOPs")
+    table = figures_table(title, ("source",), ("rows", "mean error", "constant MFU", *order))
     for one in judged:
         table.add_row(
             escape(one.source),
@@ -160,8 +139,7 @@ def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
             reasons.setdefault(one.why, []).append(one.row.row_id)
     if not reasons:
         return []
-    table = _table("not expressible")
-    table.add_column("rows", justify="right")
+    table = figures_table("not expressible", (), ("rows",))
     table.add_column("first")
     table.add_column("why")
     for why, rows in sorted(reasons.items(), key=lambda item: -len(item[1])):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from predict.report.tables import figures_table
 from predict.validate.published.memory import GIB, MemoryComparison, summary
 
 if TYPE_CHECKING:
@@ -25,17 +26,9 @@ def published_memory_text(comparisons: Sequence[MemoryComparison]) -> Renderable
     return Group(_summary(predicted), "", _rows(worst), *(["", "not expressible", *left_out] if left_out else []))
 
 
-def _table(title: str) -> Table:
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=True)
-
-
 def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
-    table = _table("peaks: predicted over measured, less 1; each counter by itself")
-    table.add_column("of")
-    for name in ("rows", "distinct", "mean", "median", "bias", "wrongly FITS"):
-        table.add_column(name, justify="right")
+    columns = ("rows", "distinct", "mean", "median", "bias", "wrongly FITS")
+    table = figures_table("peaks: predicted over measured, less 1; each counter by itself", ("of",), columns)
     for row in summary(comparisons):
         table.add_row(
             escape(" ".join(row["key"])),
@@ -50,11 +43,8 @@ def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
 
 
 def _rows(comparisons: Sequence[MemoryComparison]) -> Table:
-    table = _table("the furthest off")
-    for name in ("row", "model", "GPUs", "counter"):
-        table.add_column(name)
-    for name in ("predicted", "measured", "error", "verdict"):
-        table.add_column(name, justify="right")
+    names, figures = ("row", "model", "GPUs", "counter"), ("predicted", "measured", "error", "verdict")
+    table = figures_table("the furthest off", names, figures)
     for one in comparisons:
         assert one.predicted_bytes is not None
         table.add_row(

@@ -1,0 +1,1 @@
+"""Published, measured runs beside predictions, as tables for a terminal."""

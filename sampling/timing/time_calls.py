@@ -21,6 +21,7 @@ from sampling.timing.timed_phase import TimedPhase, no_alignment
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives.process_groups import align
+from sampling.torch_work.compiling import forget_compiled
 from sampling.torch_work.workload_protocols import Noted, SelfTimed, Workload
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class _CallTimer:
     def _time_phases(self, request: Request, samples: list[Sample]) -> str:
         """Add the rows to `samples`; the reason if some could not be timed, or ''."""
         call, reason, workload = request.call, "", None
+        forget_compiled()
         try:
             workload = build(call, self.device)
         except Exception as error:

@@ -79,7 +79,7 @@ class Comparison:
         return ", ".join(parts + limit)
 
     def about(self, best: Outcome) -> str:
-        """What a picture of the schedule `best` is of."""
+        """The line below the title of a picture: the run under the schedule `best`, or the counts and times given."""
         from predict.report.run_text import run_text
 
         if self.run is None:

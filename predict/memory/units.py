@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import layer_call
+from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
 from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from sampling.cells.matrices import Shape, products_on_rank
 
@@ -64,22 +63,20 @@ def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) ->
 
 def _layer(run: TrainingRun, kind: LayerKind) -> Weights:
     if run.execution.whole_layers and kind == DENSE and run.model.latent is None:
-        return Weights(dense=sum(math.prod(shape) for shape in layer_call(run).weight_shapes()))
+        return Weights(dense=plain_layer(run).elements)
     return layer_weights(run.model, run.plan, kind)
 
 
 def _embedding(run: TrainingRun) -> Unit:
     if not run.execution.whole_layers:
         return Unit(role="embedding", weights=embedding_weights(run.model, run.plan))
-    rows = run.model.vocab + (0 if run.model.rope else run.model.max_positions)
-    return Unit(role="embedding", weights=Weights(dense=rows * run.model.hidden // run.plan.tp))
+    return Unit(role="embedding", weights=Weights(dense=plain_embedding(run).elements))
 
 
 def _head(run: TrainingRun, *, shares_embedding: bool) -> Unit:
     if not run.execution.whole_layers:
         return Unit(role="head", weights=output_weights(run.model, run.plan, shares_embedding=shares_embedding))
-    matrix = 0 if shares_embedding else run.model.vocab * run.model.hidden // run.plan.tp
-    return Unit(role="head", weights=Weights(dense=run.model.final_norm_parameters + matrix))
+    return Unit(role="head", weights=Weights(dense=plain_head(run, shares_embedding=shares_embedding).elements))
 
 
 def _further_tokens(run: TrainingRun) -> list[Unit]:

@@ -14,7 +14,7 @@ Provenance = Mapping[str, Any]
 
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
-    """What has to be known before the first figure: rows that are missing or of another device, and terms that were fitted."""
+    """Lines that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
     lines = noted(provenance["notes"]) if provenance["samples"] is None or not analytic else []
     if analytic:
         none = (

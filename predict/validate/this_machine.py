@@ -47,7 +47,7 @@ def predictions_of(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) 
 
 
 def notes_on(predictions: Sequence[Prediction]) -> list[str]:
-    """What a reader has to know of the rows that the predictions rest on."""
+    """Remarks on the rows that the predictions rest on, which a reader needs beside them."""
     return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
+from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
 from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Calls
 from sampling.call import Call, Counted, Phase
@@ -19,7 +19,7 @@ from sampling.operators.optimizer import AdamW, GradientScale
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankWeights:
-    """Elements and tensors that one rank updates, and how many of the elements belong to layers."""
+    """The weights that one rank updates, and how many of their elements belong to its layers."""
 
     elements: int
     tensors: int
@@ -28,24 +28,21 @@ class RankWeights:
 
 
 def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
-    model, tp = run.model, run.plan.tp
+    """All that a rank holds."""
     layers = sum(len(stage.kinds) for stage in stages)
-    first, last = any(stage.first for stage in stages), any(stage.last for stage in stages)
-    shapes = layer_call(run).weight_shapes()
-    of_layers = layers * sum(math.prod(shape) for shape in shapes)
-    elements, tensors = of_layers, layers * len(shapes)
-    if first:
-        tables = [model.vocab] if model.rope else [model.vocab, model.max_positions]
-        elements += sum(tables) * model.hidden // tp
-        tensors += len(tables)
-    if last:
-        norms = 1 if model.norm == "rms" else 2
-        elements += norms * model.hidden
-        tensors += norms
-        if not (model.tied and first):
-            elements += model.vocab * model.hidden // tp
-            tensors += 1
-    return RankWeights(elements=elements, tensors=tensors, elements_of_layers=of_layers, layers=layers)
+    of_layers = plain_layer(run) * layers
+    weights = of_layers
+    for stage in stages:
+        if stage.first:
+            weights += plain_embedding(run)
+        if stage.last:
+            weights += plain_head(run, shares_embedding=stage.shared_table)
+    return RankWeights(
+        elements=weights.elements,
+        tensors=weights.tensors,
+        elements_of_layers=of_layers.elements,
+        layers=layers,
+    )
 
 
 def gradient_reduction(run: TrainingRun, weights: RankWeights) -> Calls:

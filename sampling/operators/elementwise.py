@@ -22,42 +22,40 @@ class _Elementwise(Operator):
         return 1.0 * self.item_bytes * self.elements * self.TENSORS[0 if phase == "forward" else 1]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Activation(_Elementwise):
+    """The function between the products of a feed-forward, [tokens, width]."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
+
+    tokens: int
+    width: int
+
+    @property
+    def elements(self) -> int:
+        return self.tokens * self.width
+
+
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SwiGLU(_Elementwise):
+class SwiGLU(_Activation):
     """silu(gate) · up for two tensors [tokens, width] (Shazeer, arXiv 2002.05202)."""
 
     NAME: ClassVar[str] = "swiglu"
-    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (3, 5)
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.75, width=ONE_STACK)
     """The share of GELU, by tensors moved; two kernels where not fused."""
 
-    tokens: int
-    width: int
-
-    @property
-    def elements(self) -> int:
-        return self.tokens * self.width
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gelu(_Elementwise):
+class Gelu(_Activation):
     """x·Φ(x) over [tokens, width]."""
 
     NAME: ClassVar[str] = "gelu"
-    COLUMNS: ClassVar[tuple[str, ...]] = ("tokens", "width")
     TENSORS: ClassVar[tuple[int, int]] = (2, 3)
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.78, backward=0.88, width=MEASURED)
     """A100 722 and 539 GB/s, GH200 1250 and 958; geometric means."""
-
-    tokens: int
-    width: int
-
-    @property
-    def elements(self) -> int:
-        return self.tokens * self.width
 
 
 @register

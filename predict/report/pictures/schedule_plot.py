@@ -65,7 +65,7 @@ def save_plot(timeline: Timeline, path: Path, *, title: str, about: str = "", sh
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Picture:
-    """What is drawn, and the sizes of the part of the figure that has the rows, in inches."""
+    """The timeline as it is drawn, and the sizes of the part of the figure that has the rows, in inches."""
 
     timeline: Timeline
     ranks: Sequence[int]

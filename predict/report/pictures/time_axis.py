@@ -45,7 +45,7 @@ class TimeAxis:
         return np.where(times <= self.leaves, times, np.maximum(times - self.returns, 0.0) + self.leaves + self.gap)
 
     def shown(self, start: Floats, end: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
-        """Where what is shown of actions starts and ends, and the index of each: one that the gap cuts is shown on either
+        """Starts and ends of what is shown of actions, and the index of each: one that the gap cuts is shown on either
         side of it."""
         before = np.flatnonzero(start < self.leaves)
         after = np.flatnonzero(end > self.returns)

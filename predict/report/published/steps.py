@@ -132,7 +132,7 @@ def _order_cells(order: PairOrder) -> tuple[str, str, str]:
 
 
 def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
-    """How many rows could not be expressed, by reason."""
+    """The count of rows that could not be expressed, by reason."""
     reasons: dict[str, list[str]] = {}
     for one in comparisons:
         if not one.predicted:

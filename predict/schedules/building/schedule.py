@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from predict.schedules.engine.costs import TickTimes
 from predict.schedules.engine.order import Order, Placement, Rows
@@ -67,6 +68,7 @@ class Schedule:
 
 
 REGISTRY: dict[str, Schedule] = {}
+Function = TypeVar("Function")
 
 
 def schedule(
@@ -79,23 +81,16 @@ def schedule(
 ) -> Callable[[Builder], Builder]:
     """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
 
-    def register(actions: Builder) -> Builder:
-        add(
-            REGISTRY,
-            name,
-            Schedule(
-                name=name,
-                citation=citation,
-                splits_backward=splits_backward,
-                supports=supports,
-                placement=placement,
-                actions=actions,
-            ),
-            "schedules",
+    return _registered(
+        lambda actions: Schedule(
+            name=name,
+            citation=citation,
+            splits_backward=splits_backward,
+            supports=supports,
+            placement=placement,
+            actions=actions,
         )
-        return actions
-
-    return register
+    )
 
 
 def solved(
@@ -108,22 +103,26 @@ def solved(
 ) -> Callable[[Solver], Solver]:
     """Decorator: register the function that solves for the actions of each rank, B and W apart, as the schedule `name`."""
 
-    def register(solver: Solver) -> Solver:
-        add(
-            REGISTRY,
-            name,
-            Schedule(
-                name=name,
-                citation=citation,
-                splits_backward=True,
-                supports=supports,
-                placement=placement,
-                solver=solver,
-                released_by_b=released_by_b,
-            ),
-            "schedules",
+    return _registered(
+        lambda solver: Schedule(
+            name=name,
+            citation=citation,
+            splits_backward=True,
+            supports=supports,
+            placement=placement,
+            solver=solver,
+            released_by_b=released_by_b,
         )
-        return solver
+    )
+
+
+def _registered(make: Callable[[Function], Schedule]) -> Callable[[Function], Function]:
+    """Decorator: register the schedule that `make` makes of the function."""
+
+    def register(function: Function) -> Function:
+        made = make(function)
+        add(REGISTRY, made.name, made, "schedules")
+        return function
 
     return register
 

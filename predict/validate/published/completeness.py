@@ -1,4 +1,4 @@
-"""How much of a run its row states: the class that its prediction is judged in."""
+"""Completeness of a published row: the class in which its prediction is judged, by how much of the run the row states."""
 
 from __future__ import annotations
 

@@ -148,7 +148,9 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
     if ranked[0].valid:
         return ranked[0]
     by_reason = reasons(ranked)
-    listed = "; ".join(f"{', '.join(names)} {why_not}" for why_not, names in by_reason.items())
+    listed = "; ".join(
+        f"{', '.join(names)}{' each' * (len(names) > 1)} {why_not}" for why_not, names in by_reason.items()
+    )
     raise InfeasibleError(f"no schedule can run this: {_nearest(ranked)}{listed}")
 
 
@@ -165,12 +167,12 @@ def smallest_peak(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 
 def _nearest(outcomes: Iterable[Outcome]) -> str:
-    """The smallest peak and the device's capacity in words; empty where no peak is known."""
+    """The smallest peak and the device's capacity in words; empty unless that peak is what rules a schedule out."""
     nearest = smallest_peak(outcomes)
-    if nearest is None:
+    if nearest is None or not nearest.exceeds_device:
         return ""
     peak, capacity = _gib(nearest.device_bytes or 0.0), _gib(nearest.capacity_bytes or 0.0)
-    return f"the smallest peak is {peak} per device ({nearest.name}), of {capacity}; "
+    return f"the smallest peak is {peak} per device ({nearest.name}), which has {capacity}; "
 
 
 def _gib(size_bytes: float) -> str:

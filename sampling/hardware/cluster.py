@@ -117,7 +117,7 @@ def load_cluster(
         cores = cores or os.cpu_count() or 1
         if cores < gpus_per_node:
             raise ConfigError(
-                f"cluster.gpus_per_node: {gpus_per_node} ranks cannot share {cores} cores of {hardware}, each needs one; "
+                f"cluster.gpus_per_node: {gpus_per_node} ranks need a core each, and {hardware} has {cores}; "
                 f"set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"
             )
         gpu = _share_of_cpu(gpu, cores, gpus_per_node)

@@ -13,7 +13,7 @@ from sampling.hardware.cluster import hardware_facts
 def hardware_has_the_precision(precision: str, hardware: str) -> Problems:
     facts = hardware_facts(hardware)
     if precision not in facts.peak_tflops:
-        yield f"{precision} is not among what {facts.name} computes in; set one of {', '.join(facts.peak_tflops)}"
+        yield f"{facts.name} does not compute in {precision}; set one of {', '.join(facts.peak_tflops)}"
 
 
 @rule("execution.fp8_recipe")
@@ -35,7 +35,7 @@ def cores_are_of_a_cpu(cores: int, hardware: str) -> Problems:
 def every_rank_has_a_core(gpus_per_node: int, cores: int, hardware: str) -> Problems:
     if hardware_facts(hardware).kind == "cpu" and cores < gpus_per_node:
         yield (
-            f"{gpus_per_node} ranks cannot share {cores} cores of a machine, each needs one; set it to {cores} or less, or "
+            f"{gpus_per_node} ranks need a core each, and a machine has {cores}; set it to {cores} or less, or "
             f"cluster.cores to {gpus_per_node} or more"
         )
 

@@ -13,7 +13,7 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
     model_ranks, world = tp * pp * cp, nodes * gpus_per_node
     says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
     if world % model_ranks:
-        yield f"{says}; no dp mends that: choose tp · pp · cp (now {model_ranks}) among {divisors(world)}"
+        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to one of {divisors(world)}"
     elif model_ranks * dp != world:
         yield f"{says}; set plan.dp to {world // model_ranks}"
 

@@ -19,8 +19,8 @@ def schedule_recomputes(recompute: str, schedule: str) -> Problems:
         return
     if reason:
         yield (
-            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule with "
-            "whole backwards"
+            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule that "
+            "does not split the backward"
         )
 
 
@@ -28,8 +28,8 @@ def schedule_recomputes(recompute: str, schedule: str) -> Problems:
 def block_is_full_recomputation(recompute_method: str, recompute: str) -> Problems:
     if recompute_method != "uniform" and recompute != "full":
         yield (
-            f"{recompute_method} is a way of full recomputation, but plan.recompute is {recompute}; remove it, or set that "
-            "to full"
+            f"{recompute_method} is a way of full recomputation, but plan.recompute is {recompute}; remove it, or set "
+            "plan.recompute to full"
         )
 
 
@@ -38,5 +38,5 @@ def layers_are_of_blocks(recompute_layers: int, recompute_method: str) -> Proble
     if recompute_layers != 1 and recompute_method != "block":
         yield (
             f"{recompute_layers} has a meaning only with plan.recompute_method block, but that is {recompute_method}; "
-            "remove it, or set that to block"
+            "remove it, or set plan.recompute_method to block"
         )

@@ -22,7 +22,7 @@ def vpp_needs_pp(vpp: int, pp: int) -> Problems:
 @rule("plan.pp")
 def every_rank_has_a_layer(pp: int, layers: int) -> Problems:
     if layers < pp:
-        yield f"{pp} makes {pp} stages of {layers} layers; set it to {layers} or less"
+        yield f"{pp} stages are more than the {layers} layers; set it to {layers} or less"
 
 
 @rule("plan.vpp")
@@ -31,7 +31,7 @@ def every_stage_has_a_layer(
 ) -> Problems:
     stages = _fewest_stages(schedule, pp, vpp)
     if pp <= layers and layers + count_embedding + count_loss < stages:
-        yield f"{vpp} × plan.pp = {pp} makes {stages} stages of {layers} layers; set pp · vpp to {layers} or less"
+        yield f"{vpp} with plan.pp = {pp} makes {stages} stages, more than the {layers} layers; set plan.pp · plan.vpp to {layers} or less"
 
 
 def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
@@ -78,7 +78,7 @@ def schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp
     microbatches = max(1, global_ // (micro * dp))
     if schedule == BEST:
         if not registry.fitting(pp, vpp, microbatches):
-            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches"
+            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches; change one of them"
         return
     try:
         wanted = registry.get(schedule)

@@ -9,32 +9,34 @@ from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS, Execution
 
 PLAIN = Execution()
-OTHERS = "choose execution.framework: megatron-core, or another that is made of operators"
+OTHERS = "set execution.framework to megatron-core, or to another that is priced operator by operator"
 
 
 @rule("plan.cp")
 def no_context_parallelism(cp: int, framework: str) -> Problems:
-    yield from _refused(framework, cp > 1, f"{cp}: context parallelism")
+    yield from _refused(framework, cp > 1, f"{cp} asks for context parallelism")
 
 
 @rule("plan.zero")
 def only_the_optimizer_is_sharded(zero: int, framework: str) -> Problems:
-    yield from _refused(framework, zero > 1, f"{zero}: sharded gradients and weights")
+    yield from _refused(framework, zero > 1, f"{zero} shards gradients")
 
 
 @rule("plan.recompute")
 def layers_are_recomputed_whole(recompute: str, framework: str) -> Problems:
-    yield from _refused(framework, recompute == "selective", "selective recomputation")
+    yield from _refused(framework, recompute == "selective", "selective asks for selective recomputation")
 
 
 @rule("plan.recompute_method")
 def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: str) -> Problems:
-    yield from _refused(framework, recompute == "full" and recompute_method != "uniform", "block recomputation")
+    yield from _refused(
+        framework, recompute == "full" and recompute_method != "uniform", "block asks for block recomputation"
+    )
 
 
 @rule("precision")
 def layers_have_one_dtype(precision: str, framework: str) -> Problems:
-    yield from _refused(framework, precision in ("fp8", "tf32"), f"{precision} products")
+    yield from _refused(framework, precision in ("fp8", "tf32"), f"{precision} asks for {precision} products")
 
 
 @rule("model.model_type")
@@ -50,12 +52,12 @@ def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
         or model.parallel_residual
         or model.mtp_layers
     )
-    yield from _refused(framework, bool(special), f"{model.name}: layers other than plain dense ones")
+    yield from _refused(framework, bool(special), f"{model.name} has layers other than plain dense ones")
 
 
 def _refused(framework: str, asked: bool, what: str) -> Problems:
     if framework == WHOLE_LAYERS and asked:
-        yield f"{what}: not modelled with execution.framework {WHOLE_LAYERS}; {OTHERS}"
+        yield f"{what}, which execution.framework {WHOLE_LAYERS} does not model; {OTHERS}"
 
 
 @rule("execution.framework", *(field.name for field in fields(Execution)))
@@ -65,6 +67,6 @@ def no_setting_is_changed(*values: object) -> Problems:
     changed = [name for name, value in given.items() if value != getattr(PLAIN, name)]
     if changed and framework == WHOLE_LAYERS:
         yield (
-            f"{WHOLE_LAYERS} runs whole layers as they are, so {', '.join(changed)} would change nothing; remove that, or "
-            f"{OTHERS}"
+            f"{WHOLE_LAYERS} runs whole layers as they are, so {', '.join(changed)} would change nothing; remove "
+            f"{'it' if len(changed) == 1 else 'them'}, or {OTHERS}"
         )

@@ -24,8 +24,8 @@ def whole_rounds(ranks: int, chunks: int, microbatches: int) -> str | None:
         return None
     nearest = [count for count in _neighbours(ranks, microbatches) if count]
     return (
-        f"runs microbatches in equal rounds, and {microbatches} do not divide into microbatches // ranks = {rounds} of "
-        f"them; the nearest that do are {' and '.join(map(str, nearest))}"
+        f"runs microbatches in equal rounds, and {microbatches} microbatches on {ranks} ranks make {rounds} unequal ones; "
+        f"the nearest counts that fit are {' and '.join(map(str, nearest))}"
     )
 
 

@@ -226,9 +226,9 @@ def test_colour_is_left_out_of_pipes() -> None:
     ("settings", "code", "fault"),
     [
         (["cluster.hardware=h100-sxm"], 3, "holds samples of CPU core, not of NVIDIA H100"),
-        (["plan.dp=2", "cluster.gpus_per_node=4"], 2, "4 ranks cannot share 2 cores"),
-        (["cluster.cores=1"], 2, "2 ranks cannot share 1 cores"),
-        (["precision=fp8"], 2, "fp8 products: not modelled with execution.framework torch"),
+        (["plan.dp=2", "cluster.gpus_per_node=4"], 2, "4 ranks need a core each, and a machine has 2;"),
+        (["cluster.cores=1"], 2, "2 ranks need a core each, and a machine has 1;"),
+        (["precision=fp8"], 2, "fp8 asks for fp8 products, which execution.framework torch does not model"),
     ],
 )
 def test_what_the_samples_say_nothing_of_is_refused(

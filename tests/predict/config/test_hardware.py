@@ -55,4 +55,4 @@ def test_an_unknown_device_says_how_to_describe_it(tmp_path: Path) -> None:
 
 def test_a_precision_that_the_hardware_lacks_is_refused(tmp_path: Path) -> None:
     (line,) = refusal(run(tmp_path, "a100-80gb", precision="fp8"))
-    assert "precision: fp8 is not among what NVIDIA A100-SXM4-80GB computes in" in line
+    assert "precision: NVIDIA A100-SXM4-80GB does not compute in fp8" in line

@@ -225,8 +225,8 @@ def test_many_microbatches_repeat_the_steady_state(name: str, p: int) -> None:
 @pytest.mark.parametrize(
     ("name", "ranks", "chunks", "microbatches", "rule"),
     [
-        ("interleaved-1f1b", 4, 2, 11, "11 do not divide into microbatches // ranks = 2 of them; the nearest"),
-        ("interleaved-zb", 4, 2, 14, "do not divide into microbatches // ranks = 3"),
+        ("interleaved-1f1b", 4, 2, 11, "11 microbatches on 4 ranks make 2 unequal ones; the nearest"),
+        ("interleaved-zb", 4, 2, 14, "14 microbatches on 4 ranks make 3 unequal ones"),
         ("dualpipe", 3, 2, 12, "needs an even number of ranks, not 3"),
         ("dualpipe", 4, 2, 9, "needs an even number of microbatches, not 9"),
         ("dualpipe", 4, 2, 6, "needs at least 2 × ranks = 8 microbatches, not 6"),

@@ -210,7 +210,8 @@ def _published(options: argparse.Namespace) -> None:
 def _memory(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of runs with a column peak_mem_gib")
-    from predict.validate.published.memory import as_json, compare_memory
+    from predict.validate.memory.comparison import compare_memory
+    from predict.validate.memory.summary import as_json
     from predict.validate.published.row import read_rows
     from sampling.progress import progress_display
 

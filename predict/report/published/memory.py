@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.validate.published.memory import GIB, MemoryComparison, summary
+from predict.validate.memory.comparison import GIB, MemoryComparison
+from predict.validate.memory.summary import classes, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,16 +24,24 @@ def published_memory_text(comparisons: Sequence[MemoryComparison]) -> Renderable
     predicted = [one for one in comparisons if one.predicted_bytes]
     worst = sorted(predicted, key=lambda one: -abs(one.error))[:WORST]
     left_out = [f"{one.row.row_id}: {one.why}" for one in comparisons if not one.predicted_bytes]
-    return Group(_summary(predicted), "", _rows(worst), *(["", "not expressible", *left_out] if left_out else []))
+    return Group(
+        _figures("memory: predicted over measured, less 1; each counter by itself", list(summary(comparisons))),
+        "",
+        _rows(worst),
+        *(["", "not expressible", *dict.fromkeys(map(escape, left_out))] if left_out else []),
+        "",
+        _figures("by class: figure, counter and size; a family of alike runs counts once", classes(comparisons)),
+    )
 
 
-def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
-    columns = ("rows", "distinct", "mean", "median", "bias", "wrongly FITS")
-    table = figures_table("peaks: predicted over measured, less 1; each counter by itself", ("of",), columns)
-    for row in summary(comparisons):
+def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = ("rows", "families", "distinct", "mean", "median", "bias", "wrongly FITS")
+    table = figures_table(title, ("of",), columns)
+    for row in rows:
         table.add_row(
             escape(" ".join(row["key"])),
             str(row["rows"]),
+            str(row["families"]),
             str(row["distinct"]),
             f"{row['mean_error_percent']:.1f} %",
             f"{row['median_error_percent']:.1f} %",
@@ -43,14 +52,15 @@ def _summary(comparisons: Sequence[MemoryComparison]) -> Table:
 
 
 def _rows(comparisons: Sequence[MemoryComparison]) -> Table:
-    names, figures = ("row", "model", "GPUs", "counter"), ("predicted", "measured", "error", "verdict")
+    names, figures = ("row", "model", "GPUs", "figure", "counter"), ("predicted", "measured", "error", "verdict")
     table = figures_table("the furthest off", names, figures)
     for one in comparisons:
         assert one.predicted_bytes is not None
         table.add_row(
             escape(one.row.row_id),
-            escape(one.row.text("model")),
+            escape(one.row.text("model") or one.row.text("test_case")),
             escape(f"{one.row.text('n_gpus')} {one.row.text('gpu')}"),
+            one.figure,
             escape(one.counter),
             f"{one.predicted_bytes / GIB:.1f} GiB",
             f"{one.measured_bytes / GIB:.1f} GiB",

@@ -74,10 +74,16 @@ def _notes(row: PublishedRow) -> str:
 
 
 def _latent(row: PublishedRow) -> LatentAttention | None:
-    found = LATENT.search(_notes(row))
+    found = latent_of(_notes(row))
+    if found is None and "MLA" in row.text("attn"):
+        raise NotExpressibleError("attn: the ranks of latent attention are not published")
+    return found
+
+
+def latent_of(text: str) -> LatentAttention | None:
+    """Latent attention with the ranks and widths that a text such as `q 1536 kv 512 nope 128 rope 64 v 128` tells."""
+    found = LATENT.search(text)
     if found is None:
-        if "MLA" in row.text("attn"):
-            raise NotExpressibleError("attn: the ranks of latent attention are not published")
         return None
     q_rank, kv_rank, nope_dim, rope_dim, value_dim = map(int, found.groups())
     return LatentAttention(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope_dim, rope_dim=rope_dim, value_dim=value_dim)

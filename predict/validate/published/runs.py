@@ -35,7 +35,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     """
     _refuse_other_work(row, timed=timed)
     model = model_of(row)
-    hardware = _hardware(row)
+    hardware = hardware_of(row)
     precision, recipe = precision_of(row)
     framework = framework_of(row)
     plan = _plan(row, model)
@@ -75,7 +75,7 @@ def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
         raise NotExpressibleError("step_time_s: neither a time nor a throughput was published")
 
 
-def _hardware(row: PublishedRow) -> str:
+def hardware_of(row: PublishedRow) -> str:
     """The catalogue's entry by name, and by memory where there are several."""
     text = row.text("gpu").lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("amd-")
     gpu, in_name = text.split("-")[0], re.search(r"(\d+)gb", text)

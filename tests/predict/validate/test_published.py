@@ -10,9 +10,9 @@ import pytest
 from predict.cli import main
 from predict.prices.calibration import bounds, calibrated, read_calibration
 from predict.run.calibration import Calibration
+from predict.validate.memory.comparison import compare_memory
+from predict.validate.memory.summary import summary as memory_summary
 from predict.validate.published.comparison import compare
-from predict.validate.published.memory import compare_memory
-from predict.validate.published.memory import summary as memory_summary
 from predict.validate.published.row import NotExpressibleError, PublishedRow, read_rows
 from predict.validate.published.runs import candidates
 from predict.validate.published.summary import as_json

@@ -1,24 +1,24 @@
-"""Measured peaks of published runs beside predictions: `predict validate memory`. Each counter is summarised by itself."""
+"""Measured memory of runs beside predictions: each figure of a row by its own counter."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from predict import estimate
-from predict.memory.estimate import MemoryEstimate
+from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.rank_memory import RankMemory
+from predict.validate.memory import megatron_tests
+from predict.validate.memory.megatron_tests import is_megatron_test
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
-from predict.validate.published.summary import error_percentages
 from sampling.progress import Progress
 
-VERSION = 1
 GIB, GB = 2**30, 1e9
+STATE, PEAK = "state", "peak"
 COUNTERS: dict[str, Callable[[RankMemory], float]] = {
     "allocated": lambda rank: rank.allocated,
     "reserved": lambda rank: rank.reserved,
@@ -28,9 +28,11 @@ COUNTERS: dict[str, Callable[[RankMemory], float]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryComparison:
-    """A row's peak beside its prediction by the same counter, or the reason why there is none."""
+    """A figure of a row beside its prediction by the same counter, or the reason why there is none."""
 
     row: PublishedRow
+    figure: str = PEAK
+    """PEAK, or STATE: what stays allocated between steps."""
     counter: str
     measured_bytes: float
     why: str = ""
@@ -44,7 +46,7 @@ class MemoryComparison:
 
     @property
     def wrongly_fits(self) -> bool:
-        """Whether FITS was predicted for a peak that was measured above the device's memory."""
+        """Whether FITS was predicted for a figure that was measured above the device's memory."""
         capacity = self.row.number("gpu_mem_gb")
         return self.verdict == "FITS" and capacity is not None and self.measured_bytes > capacity * GIB
 
@@ -52,11 +54,11 @@ class MemoryComparison:
 def compare_memory(
     rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
 ) -> list[MemoryComparison]:
-    """Predict every row that states a peak."""
-    stated = [row for row in rows if row.text("peak_mem_gib") or row.text("peak_mem_gb")]
-    comparisons = []
+    """Predict every row that states a peak, and those of Megatron-LM's tests, which state two figures."""
+    stated = [row for row in rows if row.text("peak_mem_gib") or row.text("peak_mem_gb") or is_megatron_test(row)]
+    comparisons: list[MemoryComparison] = []
     for done, row in enumerate(stated, 1):
-        comparisons.append(_compare_one(row))
+        comparisons += _compare_test(row) if is_megatron_test(row) else [_compare_one(row)]
         progress(done, len(stated), row.row_id)
     return comparisons
 
@@ -103,37 +105,31 @@ def _compare_one(row: PublishedRow) -> MemoryComparison:
     )
 
 
+def _compare_test(row: PublishedRow) -> list[MemoryComparison]:
+    """Both figures of a test's last global rank, which is of the last pipeline rank."""
+    measured = {STATE: row.number(megatron_tests.STATE), PEAK: row.number(megatron_tests.PEAK)}
+    predicted: dict[str, float | None] = dict.fromkeys(measured)
+    why = verdict = ""
+    try:
+        told = memory_of(megatron_tests.run_of(row))
+        predicted = {STATE: told.ranks[-1].state, PEAK: told.ranks[-1].allocated}
+        verdict = told.verdict
+    except NotExpressibleError as error:
+        why = str(error)
+    return [
+        MemoryComparison(
+            row=row,
+            figure=figure,
+            counter="allocated",
+            measured_bytes=size,
+            why=why,
+            predicted_bytes=predicted[figure],
+            verdict=verdict,
+        )
+        for figure, size in measured.items()
+        if size
+    ]
+
+
 def _peak(estimate: MemoryEstimate, counter: str) -> float:
     return max(COUNTERS[counter](rank) for rank in estimate.ranks)
-
-
-def summary(comparisons: Sequence[MemoryComparison]) -> Iterator[dict[str, Any]]:
-    """One row per source and counter: rows, distinct peaks, mean and median error in percent, bias, and rows wrongly called FITS."""
-    predicted = [one for one in comparisons if one.predicted_bytes]
-    for key in sorted({(one.row.text("source_id"), one.counter) for one in predicted}):
-        of_key = [one for one in predicted if (one.row.text("source_id"), one.counter) == key]
-        errors = [one.error for one in of_key]
-        yield {
-            "key": list(key),
-            "rows": len(errors),
-            "distinct": len({one.measured_bytes for one in of_key}),
-            **error_percentages(errors),
-            "fits_in_vain": sum(one.wrongly_fits for one in of_key),
-        }
-
-
-def as_json(comparisons: Sequence[MemoryComparison]) -> dict[str, Any]:
-    return {"version": VERSION, "rows": [_row_json(one) for one in comparisons], "summary": list(summary(comparisons))}
-
-
-def _row_json(one: MemoryComparison) -> dict[str, Any]:
-    return {
-        "row_id": one.row.row_id,
-        "status": "predicted" if one.predicted_bytes else "not_expressible",
-        "why": one.why,
-        "counter": one.counter,
-        "predicted_bytes": one.predicted_bytes,
-        "measured_bytes": None if math.isnan(one.measured_bytes) else one.measured_bytes,
-        "error": one.error if one.predicted_bytes else None,
-        "verdict": one.verdict or None,
-    }

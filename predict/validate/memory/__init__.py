@@ -1,0 +1,1 @@
+"""Measured memory of runs held against predictions: `predict validate memory`."""

@@ -152,6 +152,7 @@ def _few_plain_layers(model: ModelSpec) -> ModelSpec:
         layer_kinds=() if set(layers) == {DENSE} else layers,
         window=0,
         qk_norm=False,
+        qk_norm_all_heads=False,
         query_gate=False,
         sinks=False,
         norms_a_layer=2,

@@ -62,6 +62,8 @@ class ModelSpec:
     """Keys that a query of a sliding layer sees, its own included; 0 without such layers."""
     qk_norm: bool = False
     """A norm of `head_dim` on each head's queries, and one on its keys."""
+    qk_norm_all_heads: bool = False
+    """These norms span all heads together, as in OLMo 2, rather than each head."""
     query_gate: bool = False
     """The query projection is twice as wide: its other half gates attention's output, as in Qwen3-Next."""
     sinks: bool = False

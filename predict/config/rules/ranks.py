@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
+from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.files.faults import divisors
@@ -43,6 +44,15 @@ def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
     if vocab % tp and framework == WHOLE_LAYERS:
         padded = padded_vocabulary(vocab, tp)
         yield f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
+
+
+@rule("plan.tp")
+def norms_over_all_heads_stay_whole(tp: int, model: ModelSpec) -> Problems:
+    if tp > 1 and model.qk_norm_all_heads:
+        yield (
+            f"{tp} splits the norms that {model.name} puts over all heads of queries and keys, whose exchange of sums is not "
+            "modelled; set plan.tp to 1"
+        )
 
 
 @rule("plan.sp")

@@ -6,7 +6,7 @@ from predict.memory.components.core_attention import Heads, core_attention, proj
 from predict.memory.components.norms import keeps_its_input, norm_bytes, normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import Sizes
-from predict.model.parts.attention import Attention, heads_on_rank
+from predict.model.parts.attention import Attention, heads_on_rank, normed_heads
 
 
 def saved_tensors(sizes: Sizes, attention: Attention) -> Saved:
@@ -32,6 +32,6 @@ def _normed_heads(sizes: Sizes, heads: int, kv_heads: int) -> float:
     model, tokens = sizes.model, sizes.tokens
     if not model.qk_norm:
         return 0.0
-    kept = sum(norm_bytes(sizes, tokens * count, model.head_dim) for count in (heads, kv_heads))
+    kept = sum(norm_bytes(sizes, *normed_heads(model, tokens, count)) for count in (heads, kv_heads))
     with_gate = model.query_gate and keeps_its_input(sizes) and not sizes.profile.megatron
     return kept + (sizes.item * tokens * heads * model.head_dim if with_gate else 0.0)

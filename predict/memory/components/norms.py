@@ -10,15 +10,15 @@ def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
     """Bytes that a norm keeps (torch 2.13's saved tensors; byte-equal for transformers 5.23).
 
     LayerNorm and fused RMSNorm: their input and, per row, fp32 mean and 1/σ or 1/σ alone. Hugging Face's RMSNorm in its own
-    operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. Gemma's and
-    Qwen3-Next's, which scale by 1 + weight in fp32: rows · (8·width + 4) and that sum.
+    operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. OLMo 2's,
+    which scales in fp32: rows · (8·width + 4). Gemma's and Qwen3-Next's, which scale by 1 + weight in fp32: that and the sum.
     """
     if sizes.model.norm == "layer":
         return rows * (sizes.item * width + 2 * FP32)
     if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)
-    if _zero_centred(sizes):
-        return rows * (2 * FP32 * width + FP32) + FP32 * width
+    if _zero_centred(sizes) or sizes.model.qk_norm_all_heads:
+        return rows * (2 * FP32 * width + FP32) + FP32 * width * _zero_centred(sizes)
     return rows * ((FP32 + sizes.item) * width + FP32)
 
 

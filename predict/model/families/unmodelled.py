@@ -28,6 +28,9 @@ UNMODELLED: Mapping[str, str] = {
     "llama4_text": "attention in chunks",
     "gemma3n": "layers that share keys and values",
     "deepseek_v32": "attention over tokens that an indexer picks",
+    "glm_moe_dsa": "attention over tokens that an indexer picks",
+    "kimi_linear": "Kimi delta attention",
+    "olmo": "norms without weights",
     "minimax": "lightning attention",
 }
 """Architectures that are known, and what of them is missing here."""

@@ -31,10 +31,18 @@ class Attention(Mixer):
 
     def other_parameters(self, model: ModelSpec) -> int:
         """The norms of queries and keys, and the sinks."""
-        return 2 * model.head_dim * model.qk_norm + model.heads * model.sinks
+        normed = model.q_width + model.kv_width if model.qk_norm_all_heads else 2 * model.head_dim
+        return normed * model.qk_norm + model.heads * model.sinks
 
     def score_width(self, model: ModelSpec) -> int:
         return model.heads * 2 * model.head_dim
+
+
+def normed_heads(model: ModelSpec, tokens: int, heads: int) -> tuple[int, int]:
+    """Rows and width of the norm of the queries, or keys, of these heads."""
+    if model.qk_norm_all_heads:
+        return tokens, heads * model.head_dim
+    return tokens * heads, model.head_dim
 
 
 def heads_on_rank(model: ModelSpec, tp: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.model.layer_kinds import LayerKind
-from predict.model.parts.attention import Attention, heads_on_rank
+from predict.model.parts.attention import Attention, heads_on_rank, normed_heads
 from predict.workload.layers.core_attention import CORE, core_attention, rotary
 from predict.workload.rank.context_parallel import exchange_of_keys
 from predict.workload.rank.module import Module
@@ -21,7 +21,8 @@ def modules(rank: RankShare, kind: LayerKind, attention: Attention) -> tuple[Mod
     turned: list[tuple[RoPE | RMSNorm, float]] = []
     for own in (heads, kv_heads):
         if model.qk_norm:
-            turned.append((RMSNorm(dtype=rank.dtype, tokens=rank.tokens * own, hidden=model.head_dim), 1))
+            rows, width = normed_heads(model, rank.tokens, own)
+            turned.append((RMSNorm(dtype=rank.dtype, tokens=rows, hidden=width), 1))
         if model.rope:
             turned.append((rotary(rank, own, model.rotary_dim or model.head_dim), 1))
     window = model.window if kind.mixer == "sliding" else 0

@@ -59,6 +59,15 @@ ROWS = [
         mended={"plan__recompute_method": "block"},
     ),
     row(
+        "norms_over_all_heads_stay_whole",
+        {"plan__tp": 2},
+        "plan.tp",
+        "2 splits the norms that olmo2-7b puts over all heads",
+        "set plan.tp to 1",
+        mended={"plan__tp": 1},
+        model="olmo2-7b",
+    ),
+    row(
         "load_is_of_the_experts",
         {"execution__expert_load": "power_law_1.2"},
         "execution.expert_load",

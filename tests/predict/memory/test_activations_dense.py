@@ -62,6 +62,22 @@ def llama_layer(config: Any, dtype: torch.dtype) -> tuple[nn.Module, torch.Tenso
     return layer, x, LlamaRotaryEmbedding(config)(x, torch.arange(SEQ)[None])
 
 
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+def test_olmo_2_keeps_as_much_with_its_norms_after_attention_and_mlp(dtype: torch.dtype) -> None:
+    from transformers import Olmo2Config
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2DecoderLayer
+
+    shape = {"hidden_size": HEADS * HEAD_DIM, "num_attention_heads": HEADS, "num_key_value_heads": 2}
+    shape |= {"intermediate_size": FFN, "num_hidden_layers": 1, "vocab_size": 96}
+    config = Olmo2Config(**shape, attn_implementation="sdpa")
+    layer = Olmo2DecoderLayer(config, 0).to(dtype).train()
+    x = torch.randn(BATCH, SEQ, HEADS * HEAD_DIM, dtype=dtype, requires_grad=True)
+    positions = llama_layer(llama()[0], dtype)[2]
+    counted = saved_bytes(lambda: layer(x, position_embeddings=positions), [layer])
+    spec = ModelSpec.from_hf_config({"architectures": ["Olmo2ForCausalLM"], **config.to_dict()})
+    assert layer_of(spec, dtype, "eager").kept_bytes == counted
+
+
 def causal_mask(dtype: torch.dtype) -> torch.Tensor:
     return torch.full((1, 1, SEQ, SEQ), -1e9, dtype=dtype).triu(1)
 

@@ -16,6 +16,7 @@ from predict.memory.units import chunks_of_ranks, weights_of_chunks
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.files.places import CONFIGS
+from tests.predict.model.family_configs import IN_TRANSFORMERS
 from tests.predict.workload.parallel_runs import made, spec
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
@@ -48,7 +49,7 @@ def torch_count(name: str) -> int:
 
     config = json.loads((CONFIGS / "models" / f"{name}.json").read_text())
     keys = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
-    whole = transformers.AutoConfig.for_model(config["model_type"], **keys)
+    whole = transformers.AutoConfig.for_model(IN_TRANSFORMERS.get(config["model_type"], config["model_type"]), **keys)
     with torch.device("meta"):
         built = transformers.AutoModelForCausalLM.from_config(getattr(whole, "text_config", whole))
     return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())

@@ -107,12 +107,30 @@ TINY: dict[str, dict[str, Any]] = {
     "gemma2": {"model_type": "gemma2", **COMMON, "head_dim": 16},
     "gemma3_text": {"model_type": "gemma3_text", **COMMON, "head_dim": 16, "sliding_window_pattern": 2},
     "gemma3": {"model_type": "gemma3", "text_config": {**COMMON, "num_hidden_layers": 7}},
+    "olmo2": {"model_type": "olmo2", **COMMON, "attention_bias": True},
+    "glm4_moe": {
+        "model_type": "glm4_moe",
+        **COMMON,
+        "head_dim": 16,
+        "attention_bias": True,
+        "use_qk_norm": True,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 20,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 2,
+        "num_nextn_predict_layers": 1,
+    },
+    "kimi_k2": {"model_type": "kimi_k2", **LATENT},
     "gpt_neox": {
         **{key: value for key, value in COMMON.items() if key != "num_key_value_heads"},
         "model_type": "gpt_neox",
         "rotary_pct": 0.25,
     },
 }
+
+IN_TRANSFORMERS = {"kimi_k2": "deepseek_v3"}
+"""Families that transformers runs under another name: Kimi K2's `config.json` names DeepseekV3ForCausalLM."""
 
 
 def faults_of(config: dict[str, Any]) -> str:

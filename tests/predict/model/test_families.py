@@ -17,7 +17,7 @@ from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from sampling.files.places import CONFIGS
-from tests.predict.model.family_configs import TINY, faults_of
+from tests.predict.model.family_configs import IN_TRANSFORMERS, TINY, faults_of
 from tests.tested_names import untested
 
 MODELS = CONFIGS / "models"
@@ -52,6 +52,9 @@ CARDS = {
     "phi3-medium": 13.96e9,
     "mistral-7b": 7.24e9,
     "gpt-neox-20b": 20.55e9,
+    "olmo2-7b": 7.30e9,
+    "olmo2-13b": 13.72e9,
+    "olmo2-32b": 32.23e9,
 }
 ACTIVE = {
     "mixtral-8x7b": 12.9e9,
@@ -89,6 +92,19 @@ PUBLISHED_KEYS: dict[str, dict[str, Any]] = {
         "routed_scaling_factor": 2.5,
         "scoring_func": "sigmoid",
         "seq_aux": True,
+        "topk_method": "noaux_tc",
+    },
+    "glm4_moe": {
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "rope_theta": 1e6,
+    },
+    "kimi_k2": {
+        "aux_loss_alpha": 0.001,
+        "moe_layer_freq": 1,
+        "routed_scaling_factor": 2.827,
         "topk_method": "noaux_tc",
     },
     "gpt_oss": {
@@ -130,7 +146,9 @@ def _transformers_config(config: dict[str, Any]) -> Any:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
     keys = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
     try:
-        whole = transformers.AutoConfig.for_model(config["model_type"], **keys)
+        whole = transformers.AutoConfig.for_model(
+            IN_TRANSFORMERS.get(config["model_type"], config["model_type"]), **keys
+        )
     except ValueError:
         pytest.skip(f"this transformers does not know {config['model_type']}")
     return getattr(whole, "text_config", whole)
@@ -155,6 +173,21 @@ def test_parameters_are_those_of_the_model_card(name: str) -> None:
 @pytest.mark.parametrize("name", ACTIVE)
 def test_active_parameters_are_those_of_the_model_card(name: str) -> None:
     assert ModelSpec.from_hf_config(MODELS / f"{name}.json").active_parameters == pytest.approx(ACTIVE[name], rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "active"),
+    [("glm4.5", 355e9, 32e9), ("glm4.5-air", 106e9, 12e9), ("kimi-k2", 1.04e12, 32.6e9)],
+)
+def test_parameters_are_those_of_reports_that_count_in_their_own_way(
+    name: str, parameters: float, active: float
+) -> None:
+    """GLM-4.5 (arXiv 2508.06471, table 1) counts no embedding and no head; Kimi K2 (arXiv 2507.20534, table 2) counts its one
+    dense layer as a sparse one, as far as its figures show."""
+    spec = ModelSpec.from_hf_config(MODELS / f"{name}.json")
+    ends = spec.embedding_parameters + spec.head_parameters if name.startswith("glm") else 0
+    assert spec.parameters - ends == pytest.approx(parameters, rel=0.014)
+    assert spec.active_parameters - ends == pytest.approx(active, rel=0.016)
 
 
 @pytest.mark.parametrize("name", CONFIGS_READ)
@@ -221,6 +254,7 @@ def test_each_family_says_which_layers_differ() -> None:
     assert kinds["qwen3_5"] == (LINEAR, LINEAR, LINEAR, DENSE, LINEAR)
     assert kinds["qwen3_5_text"] == (LINEAR, DENSE, LINEAR, DENSE, LINEAR)
     assert kinds["deepseek_v3"] == (DENSE, DENSE, SPARSE, SPARSE, SPARSE)
+    assert kinds["glm4_moe"] == kinds["kimi_k2"] == (DENSE, DENSE, SPARSE, SPARSE, SPARSE)
     assert kinds["gemma2"] == (SLIDING, DENSE, SLIDING, DENSE, SLIDING)
     assert kinds["gemma3"] == (SLIDING,) * 5 + (DENSE, SLIDING)
     assert [kind.mixer for kind in kinds["gpt_oss"]] == ["sliding", "full", "sliding", "full", "sliding"]
@@ -253,6 +287,9 @@ def test_parts_are_read_from_their_keys() -> None:
     assert not ModelSpec.from_hf_config(MODELS / "gemma3-27b.json").attention_cap
     oss = ModelSpec.from_hf_config(MODELS / "gpt-oss-20b.json")
     assert oss.sinks and oss.experts == Experts(count=32, topk=4, ffn=2880, bias=True, router_bias=True)
+    glm = ModelSpec.from_hf_config(MODELS / "glm4.5.json")
+    assert glm.experts == Experts(count=160, topk=8, ffn=1536, shared_ffn=1536)
+    assert (glm.qk_norm, glm.qkv_bias_only, glm.rotary_dim, glm.mtp_layers) == (True, True, 64, 1)
     neox = ModelSpec.from_hf_config(MODELS / "gpt-neox-20b.json")
     assert (neox.parallel_residual, neox.rotary_dim, neox.head_dim) == (True, 24, 96)
 

@@ -91,7 +91,7 @@ def test_every_shipped_model_is_done_whole(model: str) -> None:
     """Windows of sliding layers are masked, not left out, where FLOPs are counted as torch does."""
     own = replace(spec(model), mtp_layers=0)
     seq_len = 4096 if own.rope else min(4096, own.max_positions)
-    tp = 2 if own.heads % 2 == 0 else 1
+    tp = 2 if own.heads % 2 == 0 and not own.qk_norm_all_heads else 1
     run = made(own, plan__tp=tp, plan__sp=tp > 1, batch__seq_len=seq_len)
     done = sum(flops(chunk.forward) for rank in ranks(run) for chunk in rank.chunks) * tp * run.microbatches
     padding = 2 * (padded_vocabulary(own.vocab, tp) - own.vocab) * own.hidden

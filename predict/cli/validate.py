@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from predict.validate.validation_rows import ValidationRow
 
 PROFILE_KEY = "cluster.profile="
-WORDS = (OWN, "samples", "published", "memory", "ranking")
+GPU = "this-gpu"
+WORDS = (OWN, GPU, "samples", "published", "memory", "ranking")
 """What may be validated apart from configs."""
-APART = WORDS[1:]
+APART = WORDS[2:]
 OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration"),
@@ -45,11 +46,11 @@ def add(subcommands: Any) -> None:
     command = subcommands.add_parser("validate", help="hold predictions against measured steps")
     command.add_argument(
         "what",
-        metavar="this-machine|samples|published|memory|ranking|CONFIG",
+        metavar="this-machine|this-gpu|samples|published|memory|ranking|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; samples: the time models on rows held out, whose tables "
-        "are kept in benchmarks; published: measured runs that others printed; memory: their measured peaks; ranking: the order of measured plans, and which "
-        "run out of memory; or configs",
+        help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
+        "found; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
+        "measured peaks; ranking: the order of measured plans, and which run out of memory; or configs",
     )
     command.add_argument(
         "--truth",
@@ -58,7 +59,7 @@ def add(subcommands: Any) -> None:
         help="published, memory, ranking: a CSV file of measured runs, one per row",
     )
     command.add_argument(
-        "--profile", default="", metavar="NAME", help="published, this-machine: the samples to price all from"
+        "--profile", default="", metavar="NAME", help="published, this-machine, this-gpu: the samples to price all from"
     )
     command.add_argument(
         "--calibrate-on",
@@ -75,12 +76,14 @@ def add(subcommands: Any) -> None:
     )
     add_overrides(command)
     add_data(command)
-    command.add_argument("--rounds", type=int, default=3, help="interleaved rounds of measuring (default: %(default)s)")
+    command.add_argument(
+        "--rounds", type=int, help="interleaved rounds of measuring (default: 3, on a GPU 1 of ten seconds and more)"
+    )
     command.add_argument(
         "--keep",
         action="store_true",
         default=None,
-        help="this-machine: keep the figures as the error of its profile, in data/published",
+        help="this-machine, this-gpu: keep the figures as the error of its profile, in data/published",
     )
     add_check(command)
     add_json(command)
@@ -109,50 +112,62 @@ def _require_known(what: Sequence[str]) -> None:
 
 def _runs(options: argparse.Namespace) -> None:
     require_positive(options, "rounds")
-    here = options.what == [OWN]
+    here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     overrides = _overrides(options, here=here)
     kept = _kept_file(overrides, here=here) if options.keep else None
     from predict.report.console import show
     from predict.report.feasibility import misfit
     from predict.report.validation import validation_text
-    from predict.validate.this_machine import ValidatedRun, notes_on, predictions_of, runs_of_this_machine, validate
+    from predict.validate.measured_runs import ValidatedRun, notes_on, predictions_of, validate
+    from predict.validate.this_gpu import runs_of_this_gpu, settings_of_this_gpu
+    from predict.validate.this_machine import runs_of_this_machine
     from predict.validate.validation_rows import validation_json
 
     named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
-    runs = runs_of_this_machine() if here else list(named)
+    runs = {OWN: runs_of_this_machine, GPU: runs_of_this_gpu}[here]() if here else list(named)
+    if here == GPU:
+        overrides = [*settings_of_this_gpu(), *overrides]
     predicted = predictions_of(runs, overrides)
     notes, misfits = notes_on(predicted), [misfit(each.memory) for each in predicted]
     check_fit(options, misfits)
-    rows = validate(runs, predicted, rounds=options.rounds, tell=log)
-    content = validation_json(rows)
+    found = validate(runs, predicted, rounds=options.rounds or (1 if here == GPU else 3), tell=log)
+    content = validation_json(found.rows)
     if kept:
-        _keep(kept, [row for row in rows if not row.noisy], of=len(rows))
+        _keep(kept, [row for row in found.rows if not row.noisy], of=len(runs))
     elif here:
         log("the figures are not kept; --keep makes them the error of the profile")
     if options.json:
         print_json(content | {"notes": notes})
     else:
-        show(validation_text(rows, notes, misfits))
+        show(validation_text(found.rows, notes, misfits))
+    if found.failed:
+        raise UserError(
+            f"{len(found.failed)} of {len(runs)} runs failed and have no row: {', '.join(found.failed)}; mend what is told above, "
+            "and the same command measures them alone"
+        )
 
 
-def _overrides(options: argparse.Namespace, *, here: bool) -> list[str]:
+def _overrides(options: argparse.Namespace, *, here: str) -> list[str]:
     """The settings, --profile among them, which names the profile that the runs of this machine are predicted from."""
     if options.profile and not here:
-        raise UserError(f"--profile: goes with {OWN} and published; for a config, give --set {PROFILE_KEY}…")
+        raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set {PROFILE_KEY}…")
     return [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
 
 
-def _kept_file(overrides: Sequence[str], *, here: bool) -> Path:
+def _kept_file(overrides: Sequence[str], *, here: str) -> Path:
     """The file that keeps the figures of a profile; UserError where they would be those of other runs or of another machine."""
     if not here or not all(text.startswith(PROFILE_KEY) for text in overrides):
         raise UserError(
-            f"--keep: keeps the figures of `predict validate {OWN} [--profile NAME]` as they are; omit other --set and configs"
+            f"--keep: keeps the figures of `predict validate {here or OWN} [--profile NAME]` as they are; omit other --set and configs"
         )
     from predict.prices.profile_error import validation_path
     from predict.prices.whose_rows import require_rows_of_this_cpu
+    from predict.validate.this_gpu import profile_of_this_gpu
 
-    profile = overrides[-1].removeprefix(PROFILE_KEY) if overrides else OWN
-    return validation_path(require_rows_of_this_cpu(profile))
+    named = [text.removeprefix(PROFILE_KEY) for text in overrides]
+    if here == GPU:
+        return validation_path(profile_of_this_gpu(named))
+    return validation_path(require_rows_of_this_cpu(named[-1] if named else OWN))
 
 
 def _keep(path: Path, quiet: Sequence[ValidationRow], *, of: int) -> None:
@@ -162,10 +177,10 @@ def _keep(path: Path, quiet: Sequence[ValidationRow], *, of: int) -> None:
     from sampling.files.disk import write_atomically
 
     if len(quiet) < LEAST_ROWS:
-        log(f"not kept: {of - len(quiet)} of {of} runs are noisy; repeat it on a quiet machine")
+        log(f"not kept: {of - len(quiet)} of {of} runs are noisy or failed; repeat it on a quiet machine")
         return
     write_atomically(path, json.dumps(validation_json(quiet), indent=1).encode())
-    log(f"kept {len(quiet)} of {of} runs, those that are not noisy, in {path}")
+    log(f"kept {len(quiet)} of {of} runs, those that are not noisy and did not fail, in {path}")
 
 
 def _samples(options: argparse.Namespace) -> None:

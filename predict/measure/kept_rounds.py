@@ -7,11 +7,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from predict.measure.measurement import Measurement
 from predict.measure.requirements import Implementation
-from predict.measure.run_json import dump_run
+from predict.measure.run_json import dump_run, rebuild
 from predict.run.training_run import TrainingRun
 from sampling.files.disk import naming_the_disk
 from sampling.files.places import own_data
@@ -27,7 +26,7 @@ class KeptRounds:
 
     @classmethod
     def of(
-        cls, cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int
+        cls, cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int | None
     ) -> KeptRounds:
         """The rounds kept of a validation of these runs on this machine; none if any run or count differs."""
         asked = [[dump_run(run), implementation] for run, implementation in cases]
@@ -54,5 +53,4 @@ def _read(line: str) -> tuple[int, Measurement] | None:
         place, fields = json.loads(line)
     except ValueError:
         return None
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    return place, Measurement(**values)
+    return place, rebuild(Measurement, fields)

@@ -21,6 +21,7 @@ from predict.measure.requirements import Implementation, require_measurable
 from predict.measure.run_json import dump_run
 from predict.measure.system_noise import StepUsage, others_shares
 from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
 from sampling.files.scratch import scratch_folder
 from sampling.ranks.launch import launch
 
@@ -42,9 +43,8 @@ def measure(
 
     Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
     """
-    require_measurable(run, implementation)
+    _require(run, implementation)
     if run.cluster.gpu.kind != "cpu":
-        require_gpu_of(run)
         return of_one_gpu(run, train_alone(run, steps=steps, timeout_s=timeout_s))
     steps = steps or STEPS
     with scratch_folder("real-step") as folder:
@@ -59,6 +59,13 @@ def measure(
             timeout_s=timeout_s,
         )
         return summarize(run, implementation, json.loads(result.read_text()), warmup=warmup)
+
+
+def _require(run: TrainingRun, implementation: Implementation) -> None:
+    """UserError for a run that cannot be measured, and for one of a GPU that this machine lacks."""
+    require_measurable(run, implementation)
+    if run.cluster.gpu.kind != "cpu":
+        require_gpu_of(run)
 
 
 def of_one_gpu(run: TrainingRun, result: Mapping[str, Any]) -> Measurement:
@@ -81,18 +88,20 @@ def measure_interleaved(
     cases: Sequence[tuple[TrainingRun, Implementation]],
     *,
     rounds: int,
-    steps_per_round: int,
+    steps_per_round: int | None,
     progress: Callable[[str], None],
     kept: KeptRounds | None = None,
-) -> list[Measurement]:
+) -> list[Measurement | None]:
     """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
 
-    Returns one measurement per run, in their order, over the steps of all rounds. `progress` is told each result as it
-    comes, with the time left. `kept` holds the measurements of an interrupted call, and gets the new ones. Raises as `measure` does; every run is checked before the first starts.
+    Returns one measurement per run, in their order, over the steps of all rounds; None for a run that failed, of which
+    `progress` is told. It is told each result as it comes, with the time left. `kept` holds the measurements of an interrupted
+    call, and gets the new ones. Every run is checked before the first starts: UserError for one that cannot be measured.
     """
     for run, implementation in cases:
-        require_measurable(run, implementation)
+        _require(run, implementation)
     measured: list[list[Measurement]] = [[] for _ in cases]
+    failed: set[int] = set()
     start, fresh, total = time.monotonic(), 0, rounds * len(cases)
     for turn in range(rounds):
         for index, (run, implementation) in enumerate(cases):
@@ -100,17 +109,24 @@ def measure_interleaved(
             if kept and place in kept.measured:
                 measured[index].append(kept.measured[place])
                 continue
-            result = measure(run, steps=steps_per_round, implementation=implementation)
+            if index in failed:
+                continue
+            fresh += 1
+            try:
+                result = measure(run, steps=steps_per_round, implementation=implementation)
+            except UserError as error:
+                failed.add(index)
+                progress(f"left out: {error}")
+                continue
             measured[index].append(result)
             if kept:
                 kept.add(place, result)
-            fresh += 1
             left_s = (time.monotonic() - start) / fresh * (total - place - 1)
             noisy = " (noisy)" if result.noisy else ""
             progress(
                 f"measured {place + 1} of {total}: {run.name} {result.median_us / 1e3:.1f} ms{noisy}, {left_s:.0f} s left"
             )
-    return [pool(results) for results in measured]
+    return [None if index in failed else pool(results) for index, results in enumerate(measured)]
 
 
 def summarize(

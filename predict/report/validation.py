@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -47,7 +47,34 @@ def validation_text(
         *noted(notes),
         table,
         "",
+        *_devices(rows),
         *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
         f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
         f"intervals cover {summary.coverage:.0%}; {counted(summary.dropped_steps, 'noisy step')} dropped",
     )
+
+
+def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
+    """A table of what the GPUs reported while they trained, and the error of the predicted peak of memory; none for a CPU."""
+    from rich.table import Table
+
+    if not any(row.device for row in rows):
+        return
+    table = Table(box=None, pad_edge=True)
+    table.add_column("run")
+    table.add_column("experts")
+    for name in ("tensors at most", "error", "clock", "power"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if row.device:
+            peak, device = row.device.peak_allocated_bytes, row.device
+            table.add_row(
+                escape(row.run),
+                device.expert_products,
+                f"{peak / 2**30:.2f} GiB" if peak else "",
+                f"{row.memory_error:+.1%}" if row.memory_error is not None else "",
+                f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
+                f"{device.power_w:.0f} W" if device.power_w is not None else "",
+            )
+    yield table
+    yield ""

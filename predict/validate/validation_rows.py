@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from predict.measure.measurement import DeviceRecord
 from predict.step.interval import Interval
 
 VERSION = 1
@@ -26,6 +27,10 @@ class ValidationRow:
     dropped_steps: int
     noisy: bool
     """Other processes disturbed most steps, so that none could be dropped: the error says little."""
+    device: DeviceRecord | None = None
+    """The GPU that trained; None for a CPU."""
+    predicted_allocated_bytes: float | None = None
+    """Predicted peak of the tensors, to hold beside the device's; None for a CPU."""
     feasible: bool = True
     """Whether the expected peak of memory fits the device."""
 
@@ -33,6 +38,13 @@ class ValidationRow:
     def error(self) -> float:
         """(predicted − measured) / measured."""
         return self.predicted.median_us / self.measured_us - 1
+
+    @property
+    def memory_error(self) -> float | None:
+        """(predicted − measured) / measured peak of the tensors; None where it was not measured."""
+        if self.device is None or not self.device.peak_allocated_bytes or self.predicted_allocated_bytes is None:
+            return None
+        return self.predicted_allocated_bytes / self.device.peak_allocated_bytes - 1
 
     @property
     def covered(self) -> bool:
@@ -88,8 +100,15 @@ def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
                 "feasible": row.feasible,
                 "error": row.error,
                 "covered": row.covered,
+                **_of_device(row),
             }
             for row in rows
         ],
         "summary": asdict(summarise(rows)),
     }
+
+
+def _of_device(row: ValidationRow) -> dict[str, Any]:
+    if row.device is None:
+        return {}
+    return {"device": asdict(row.device), "predicted_allocated_bytes": row.predicted_allocated_bytes}

@@ -6,6 +6,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.hardware.cluster import device_names, hardware_facts, known_hardware
+from sampling.hardware.this_device import detect_hardware
 
 NO_GPU = (
     "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU, with a torch build for it, or predict and "
@@ -19,6 +20,13 @@ def device_name() -> str:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
+def hardware_at_hand() -> str:
+    """The hardware file of this machine's GPU. UserError without a GPU, SamplesError for one that no file describes."""
+    if not device_name():
+        raise UserError(f"this-gpu: {NO_GPU}")
+    return detect_hardware()
 
 
 def require_gpu_of(run: TrainingRun) -> None:

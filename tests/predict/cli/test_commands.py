@@ -92,7 +92,10 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["calls", DEMO, "--output", "/nonexistent/calls.json"], ["--output", "/nonexistent/calls.json"]),
         (["calls", DEMO, "--output", "/"], ["--output", "directory"]),
         (["validate", "none.yml"], ["none.yml"]),
-        (["validate", "this-machin"], ["this-machine, samples, published, memory", "did you mean 'this-machine'"]),
+        (
+            ["validate", "this-machin"],
+            ["this-machine, this-gpu, samples, published, memory", "did you mean 'this-machine'"],
+        ),
         (["validate", "this-machine", DEMO], ["this-machine", "goes alone"]),
         (
             ["one-batch", DEMO, "--set", "model=configs/models/llama3-8b.json"],

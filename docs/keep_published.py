@@ -1,4 +1,4 @@
-"""Write the summary of `predict validate published --json`, read from stdin, to benchmarks/published.json."""
+"""Write the summary and the classes of `predict validate published --json`, read from stdin, to benchmarks/published.json."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "rows": len(content["rows"]),
         "summary": content["summary"],
+        "classes": content["classes"],
         "not_expressible": dict(reasons.most_common()),
     }
     kept = json.loads(PATH.read_text())["rows"] if PATH.is_file() else 0

@@ -18,7 +18,7 @@ def test_a_smaller_result_replaces_a_larger_one_only_when_told(tmp_path: Path, m
     path = tmp_path / "published.json"
     path.write_text(json.dumps({"rows": 2}))
     monkeypatch.setitem(main.__globals__, "PATH", path)
-    content = json.dumps({"rows": [{"status": "predicted"}], "summary": {}})
+    content = json.dumps({"rows": [{"status": "predicted"}], "summary": [], "classes": []})
     for arguments, rows in (([], 2), (["--smaller"], 1)):
         monkeypatch.setattr(sys, "argv", ["keep_published.py", *arguments])
         monkeypatch.setattr(sys, "stdin", io.StringIO(content))

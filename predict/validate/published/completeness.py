@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predict.validate.published.row import PublishedRow
+from predict.validate.published.software import framework_of
 
 COMPLETE = "complete"
+VOCABULARY_UNPUBLISHED = "vocabulary unpublished"
 RECOMPUTE_UNPUBLISHED = "recompute unpublished"
 INCOMPLETE = "structurally incomplete"
 CLASSES = tuple(
-    f"{kind}, {stated}" for kind in ("dense", "MoE") for stated in (COMPLETE, RECOMPUTE_UNPUBLISHED, INCOMPLETE)
+    f"{kind}, {stated}"
+    for kind in ("dense", "MoE")
+    for stated in (COMPLETE, VOCABULARY_UNPUBLISHED, RECOMPUTE_UNPUBLISHED, INCOMPLETE)
 )
+NEVER_INTERLEAVED = ("gpt-neox", "megatron-deepspeed")
+"""Frameworks on DeepSpeed's pipeline, which has one chunk per rank, so that a blank `vpp` leaves nothing open."""
 
 
 def completeness(row: PublishedRow) -> str:
-    """COMPLETE, RECOMPUTE_UNPUBLISHED, or INCOMPLETE where a setting is open that shapes the schedule or what a rank holds.
-
-    A vocabulary that is not stated counts as none of these: tables of GPT-like models mean GPT-2's.
+    """The first that holds: INCOMPLETE if a setting is open that shapes the schedule or what a rank holds,
+    RECOMPUTE_UNPUBLISHED, VOCABULARY_UNPUBLISHED (GPT-2's is taken), COMPLETE.
     """
     if any(structural_gaps(row)):
         return INCOMPLETE
-    return COMPLETE if row.text("recompute") else RECOMPUTE_UNPUBLISHED
+    if not row.text("recompute"):
+        return RECOMPUTE_UNPUBLISHED
+    sized = row.text("vocab") or not row.text("layers")  # a model without sizes is one of configs/models
+    return COMPLETE if sized else VOCABULARY_UNPUBLISHED
 
 
 def structural_gaps(row: PublishedRow) -> Iterator[str]:
     """The columns left blank without which the plan or the batch is a guess."""
     yield from (column for column in ("tp", "pp") if not row.text(column))
-    if (row.number("pp") or 1) > 1 and not row.text("vpp"):
+    if (row.number("pp") or 1) > 1 and not row.text("vpp") and framework_of(row) not in NEVER_INTERLEAVED:
         yield "vpp"
     if row.number("experts") and not row.text("ep"):
         yield "ep"

@@ -9,7 +9,13 @@ import pytest
 
 from predict.cli import main
 from predict.validate.published.comparison import Comparison, compare
-from predict.validate.published.completeness import COMPLETE, INCOMPLETE, RECOMPUTE_UNPUBLISHED, completeness
+from predict.validate.published.completeness import (
+    COMPLETE,
+    INCOMPLETE,
+    RECOMPUTE_UNPUBLISHED,
+    VOCABULARY_UNPUBLISHED,
+    completeness,
+)
 from predict.validate.published.constant_mfu import beside_constant_mfu
 from predict.validate.published.repeats import configurations
 from predict.validate.published.row import PublishedRow
@@ -44,12 +50,14 @@ def test_rows_without_a_group_are_no_repeats() -> None:
     ("cells", "expected"),
     [
         (DENSE, COMPLETE),
-        (DENSE | {"vocab": ""}, COMPLETE),
+        (DENSE | {"vocab": ""}, VOCABULARY_UNPUBLISHED),
+        (DENSE | {"vocab": "", "recompute": ""}, RECOMPUTE_UNPUBLISHED),
         (DENSE | {"recompute": ""}, RECOMPUTE_UNPUBLISHED),
         (DENSE | {"mbs": ""}, INCOMPLETE),
         (DENSE | {"mbs": "", "grad_accum": "2"}, COMPLETE),
         (DENSE | {"tp": "4", "pp": "2"}, INCOMPLETE),
         (DENSE | {"tp": "4", "pp": "2", "vpp": "1"}, COMPLETE),
+        (DENSE | {"tp": "4", "pp": "2", "framework": "GPT-NeoX"}, COMPLETE),
         (MIXTURE, RECOMPUTE_UNPUBLISHED),
         (MIXTURE | {"ep": ""}, INCOMPLETE),
     ],

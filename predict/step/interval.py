@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,12 @@ from predict.step.priced_rank import PricedRank
 
 Floats = NDArray[np.float64]
 Kind = tuple[str, str]
-Side = Literal["high", "low"]
 COMMON_SHARE = 0.35
 """Share of an analytic call's half-width that is common to all calls of its kind: on public tables the bias of a kind on a GPU is about a
 third of the spread of its shapes (products 3-5 of 16-22 %, attention 5-10 of 23-44 %)."""
 FLOOR = ("host", "launch")
 FLOOR_WIDTH = 0.15
 """Half-width of the host's launch floor, as a share of it: 1.0-1.3 ms about 1.1 in published stacks."""
-SIDES: tuple[Side, Side] = ("high", "low")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +48,7 @@ def step_interval(
     kinds = sorted({_kind(unit) for block in _blocks(ranks) for unit in block.all_units()})
     if any(block.block.floor_us for block in _blocks(ranks)):
         kinds.append(FLOOR)
-    high, low = (_shifts(order, ranks, kinds, side, blocking=blocking) for side in SIDES)
+    high, low = _shifts(order, ranks, kinds, blocking=blocking)
     above = math.hypot(step_us * math.expm1(composition_error), *np.maximum(high, 0.0))
     below = math.hypot(step_us * math.expm1(-composition_error), *np.minimum(low, 0.0))
     return Interval(median_us=step_us, low_us=max(step_us - below, step_us / 10), high_us=step_us + above)
@@ -77,26 +74,33 @@ def _kind(unit: Priced) -> Kind:
     return unit.call.NAME, unit.phase
 
 
-def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side: Side, *, blocking: bool) -> Floats:
-    """Change of the step time in µs when one kind of call at a time takes its bound, shape (kinds,)."""
-    place = {kind: index for index, kind in enumerate(kinds, start=1)}
+def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], *, blocking: bool) -> tuple[Floats, Floats]:
+    """Changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,).
+
+    All are timed at once: the median, then each kind at its upper bound, then each at its lower.
+    """
+    above = {kind: index for index, kind in enumerate(kinds, start=1)}
+    below = {kind: len(kinds) + index for kind, index in above.items()}
+    cases = 1 + 2 * len(kinds)
     known: dict[int, Floats] = {}
 
     def pushed(units: Units) -> Floats:
-        """The calls' median time, then their time with each kind at its bound, shape (1 + kinds,)."""
-        sums = np.full(1 + len(kinds), sum(unit.total_us for unit in units))
+        """The calls' time in each case, shape (cases,)."""
+        sums = np.full(cases, sum(unit.total_us for unit in units))
         for unit in units:
-            bound = unit.time.high_us if side == "high" else unit.time.low_us
-            common = COMMON_SHARE if unit.time.source == "analytic" else 1.0
-            sums[place[_kind(unit)]] += unit.count * common * (bound - unit.time.median_us)
+            kind, time = _kind(unit), unit.time
+            weight = unit.count * (COMMON_SHARE if time.source == "analytic" else 1.0)
+            sums[above[kind]] += weight * (time.high_us - time.median_us)
+            sums[below[kind]] += weight * (time.low_us - time.median_us)
         return sums
 
-    floors = np.ones(1 + len(kinds))
-    if FLOOR in place:
-        floors[place[FLOOR]] += FLOOR_WIDTH if side == "high" else -FLOOR_WIDTH
+    floors = np.ones(cases)
+    if FLOOR in above:
+        floors[above[FLOOR]] += FLOOR_WIDTH
+        floors[below[FLOOR]] -= FLOOR_WIDTH
 
     def of_bucket(bucket: Bucket) -> Floats:
-        total = np.zeros(1 + len(kinds))
+        total = np.zeros(cases)
         for repeated in bucket.blocks:
             if id(repeated.priced) not in known:
                 known[id(repeated.priced)] = repeated.priced.value(pushed, floors)
@@ -105,8 +109,8 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], kinds: list[Kind], side
 
     after = np.array([_after(rank, of_bucket) for rank in ranks])
     whole = (rank_ends(order, chunk_times(ranks, order.placement, of_bucket), blocking=blocking) + after).max(axis=0)
-    shifts: Floats = whole[1:] - whole[0]
-    return shifts
+    shifts = whole[1:] - whole[0]
+    return shifts[: len(kinds)], shifts[len(kinds) :]
 
 
 def _after(rank: PricedRank, of: Callable[[Bucket], Floats]) -> Floats:

@@ -246,7 +246,7 @@ def _ranking(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of measured plans, those out of memory with status oom")
     from predict.validate.published.row import read_rows
-    from predict.validate.ranking.judge import as_json, judged
+    from predict.validate.ranking.group_scores import as_json, judged
     from predict.validate.ranking.plans import measured_plans
     from sampling.progress import progress_display
 

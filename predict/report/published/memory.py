@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WORST = 10
+NOTHING = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
 
 
 def published_memory_text(comparisons: Sequence[MemoryComparison]) -> RenderableType:
     from rich.console import Group
 
+    if not comparisons:
+        return NOTHING
     predicted = [one for one in comparisons if one.predicted_bytes]
     worst = sorted(predicted, key=lambda one: -abs(one.error))[:WORST]
     left_out = [f"{one.row.row_id}: {one.why}" for one in comparisons if not one.predicted_bytes]

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from predict.report.tables import figures_table
 from predict.report.units import counted
-from predict.validate.ranking.judge import LEAST_TIMED, GroupScores, summary
+from predict.validate.ranking.group_scores import LEAST_TIMED, GroupScores, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -31,16 +31,18 @@ def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, 
     predicted = [one for one in comparisons if one.predicted]
     once = configurations(comparisons)
     parts: list[RenderableType] = []
-    if len(predicted) <= MOST_ROWS:
+    if 0 < len(predicted) <= MOST_ROWS:
         parts += [_rows("predicted beside measured", predicted), ""]
-    parts += [_figures(TITLE, list(summary(once))), "", *_beside_constant_mfu(once), ""]
+    if once:
+        parts += [_figures(TITLE, list(summary(once))), "", *_beside_constant_mfu(once), ""]
     if len(once) > WORST:
         worst = sorted(once, key=lambda one: -abs(one.error))[:WORST]
         parts += [_rows(f"the {WORST} furthest off, and what is not known of them", worst, reasons=True), ""]
     parts += [*_left_out(comparisons)]
     if calibration:
         parts += [_calibration(calibration), ""]
-    parts.append(_figures("by class: what is modelled, and how much of the run its row states", classes(once)))
+    if once:
+        parts.append(_figures("by class: what is modelled, and how much of the run its row states", classes(once)))
     return Group(*parts)
 
 

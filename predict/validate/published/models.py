@@ -65,7 +65,7 @@ def _llama_width(hidden: int) -> int:
 def _by_name(name: str) -> ModelSpec:
     path = shipped_model(name) or shipped_model(TOTAL_SIZE.sub("", name))
     if path is None:
-        raise NotExpressibleError(f"layers: not published, and configs/models has no {name}")
+        raise NotExpressibleError(f"layers: not published, and configs/models has no {name or 'model without a name'}")
     return ModelSpec.from_hf_config(path)
 
 

@@ -39,7 +39,7 @@ def random_launches(plans: Sequence[MeasuredPlan]) -> float:
     return (len(plans) + 1) / (near + 1)
 
 
-def by_rule(plan: MeasuredPlan) -> tuple[int, bool, int, float, float, float]:
+def by_rule(plan: MeasuredPlan) -> tuple[float, ...]:
     """Fastest kernels, then least recomputation, then the smallest microbatch, then the smallest tp · pp, and tp."""
     row = plan.row
     kernel, recompute = row.text("attn_kernel"), row.text("recompute")

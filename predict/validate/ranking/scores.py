@@ -12,7 +12,7 @@ from predict.validate.ranking.plans import MeasuredPlan
 
 NEAR_BEST = 1.02
 """A plan within 2 % of the best is as good: repeats of one run differ by as much."""
-Order = Callable[[MeasuredPlan], object]
+Order = Callable[[MeasuredPlan], tuple[float, ...]]
 """The key that an order sorts plans by; equal keys are ties."""
 
 
@@ -30,7 +30,7 @@ class Following:
 
 def following(plans: Sequence[MeasuredPlan], order: Order) -> Following:
     """The launches of plans sorted by `order`; one of them at least has a time. Ties are launched as they are listed."""
-    launched = sorted(plans, key=order)  # type: ignore[arg-type]
+    launched = sorted(plans, key=order)
     best = best_us(plans)
     times = [math.inf if plan.measured_us is None else plan.measured_us for plan in launched]
     first = next(place for place, time in enumerate(times) if time < math.inf)
@@ -45,13 +45,13 @@ def best_us(plans: Sequence[MeasuredPlan]) -> float:
     return min(plan.measured_us for plan in plans if plan.measured_us is not None)
 
 
-def by_prediction(plan: MeasuredPlan) -> tuple[bool, float]:
+def by_prediction(plan: MeasuredPlan) -> tuple[float, ...]:
     """Plans that are said to fit by predicted time, then the others by predicted time."""
     return (not plan.said_to_fit, plan.predicted.median_us)
 
 
-def by_time(plan: MeasuredPlan) -> float:
-    return plan.predicted.median_us
+def by_time(plan: MeasuredPlan) -> tuple[float, ...]:
+    return (plan.predicted.median_us,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +73,8 @@ def agreement(plans: Sequence[MeasuredPlan], order: Order, *, same_kernels: bool
             continue
         first, second = order(faster), order(slower)
         tied += first == second
-        right += first < second  # type: ignore[operator]
-        wrong += second < first  # type: ignore[operator]
+        right += first < second
+        wrong += second < first
     pairs = right + wrong + tied
     ordered = right + wrong
     return Agreement(pairs=pairs, tau=(right - wrong) / math.sqrt(ordered * pairs) if ordered else math.nan)

@@ -113,3 +113,14 @@ def test_the_json_keeps_the_keys_of_its_version() -> None:
     assert {"key", "rows", "mean_error_percent", "median_error_percent", "bias_percent", "coverage"} <= set(
         content["summary"][0]
     )
+
+
+@pytest.mark.parametrize("kind", ["published", "memory", "ranking"])
+def test_a_table_of_which_nothing_can_be_judged_is_told_without_empty_tables(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "runs.csv", DENSE | {"tp": "0"})
+    assert main(["validate", kind, "--truth", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "by class" not in out
+    assert "no row states its memory" in out if kind == "memory" else "tp: 0" in out

@@ -14,7 +14,7 @@ from predict.memory.estimate import Verdict
 from predict.step.interval import Interval
 from predict.validate.published.row import PublishedRow
 from predict.validate.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
-from predict.validate.ranking.judge import judged, summary
+from predict.validate.ranking.group_scores import judged, summary
 from predict.validate.ranking.plans import MeasuredPlan, measured_plans
 from predict.validate.ranking.scores import agreement, by_prediction, by_time, following
 from tests.predict.validate.published_rows import DENSE, row, written

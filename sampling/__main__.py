@@ -84,8 +84,10 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     from sampling.session.profile import forget_session, open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
     from sampling.session.site import find_site
+    from sampling.store.attempts import FAILED, given_up
     from sampling.store.profiles import samples_directory
 
+    start = time.monotonic()
     check_options(options)
     site = find_site(options, world)
     tasks = [
@@ -107,21 +109,29 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             communication=communication_facts(site.hardware) | (world.provenance() if world else {}),
         )
         print(f"{site.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
-        start = time.monotonic()
+        if faulty := given_up(directory):
+            names = ", ".join(sorted({call.NAME for call, _ in faulty}))
+            print(
+                f"{len(faulty)} calls left out ({names}), since ranks failed while they were timed; "
+                f"delete {directory / FAILED} to try them again",
+                file=sys.stderr,
+            )
         outcome = (strategy or run_tasks)(
             directory,
             manifest,
             placed.tasks,
-            budget_s=options.budget,
+            budget_s=options.budget - (time.monotonic() - start),
             run_job=world or partial(run_on_local_ranks, lock=lock),
         )
         if not outcome.kept:
             forget_session(directory, manifest)
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(
-        f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined} quarantined) in {directory}; "
+        f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined.total()} quarantined) in {directory}; "
         f"{too_large}{_left(outcome, named=bool(options.calls))}"
     )
+    for line in _quarantined(outcome):
+        print(line)
     return 0
 
 
@@ -132,6 +142,13 @@ def _left(outcome: Outcome, *, named: bool) -> str:
     done = ["named calls done"] if named else []
     optional = [f"{outcome.optional_left:,} timings of optional shapes left"] if outcome.optional_left else []
     return "; ".join([*done, *optional]) or "all shapes done"
+
+
+def _quarantined(outcome: Outcome) -> list[str]:
+    """Why rows are quarantined, which keeps them out of the time models, and what to do, a line for each reason."""
+    return [
+        f"  {count} quarantined ({kind.value} …): {kind.advice}" for kind, count in outcome.quarantined.most_common()
+    ]
 
 
 def exit_code_of(work: Callable[[], int]) -> int:

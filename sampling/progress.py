@@ -20,7 +20,7 @@ def progress_display(label: str, budget_s: float | None = None) -> Iterator[Prog
     def time_left(done: int, total: int) -> str:
         elapsed_s = time.monotonic() - start
         if budget_s is not None:
-            return f"{max(0.0, budget_s - elapsed_s):.0f} s left at most"
+            return f"{budget_s - elapsed_s:.0f} s left at most" if elapsed_s < budget_s else "its time is over, ending"
         return f"{elapsed_s / done * (total - done):.0f} s left" if done else ""
 
     if not sys.stderr.isatty():

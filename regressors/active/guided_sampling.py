@@ -27,6 +27,7 @@ from sampling.choosing.tasks import SamplingTask, missing
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.job import RunJob
+from sampling.ranks.local import START_S
 from sampling.ranks.rank import rank_from
 from sampling.session.options import session_parser
 from sampling.session.run_tasks import Outcome, run_tasks
@@ -41,8 +42,6 @@ FIRST_OF_EACH = MIN_SHAPES_TO_LEARN
 """Shapes of each kind of call that fill the space before a committee is asked: kinds are many, and a budget is short."""
 LEAST_BATCH = 24
 """Least number of calls per batch: a job of fewer would spend its time on starting."""
-START_S = 4.0
-"""Time that a job's processes take to start; with less time left, no job is started."""
 SETUP_S = 0.2
 """Time to create the tensors of a phase and to warm its caches."""
 

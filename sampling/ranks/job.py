@@ -27,6 +27,9 @@ class Job:
     group: tuple[int, int] | None = None
     """Ranks, and ranks per node, of the groups that its cells run on, all groups at once; None for all ranks as one group."""
 
+    deadline_s: float | None = None
+    """End of the budget on `time.monotonic` of the machine on which all ranks run; None for `budget_s` from their own start."""
+
     @property
     def machine(self) -> Machine:
         return Machine(nodes=self.nodes, gpus_per_node=self.ranks_per_node)

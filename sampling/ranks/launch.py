@@ -38,6 +38,10 @@ ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
 """Entry of torchrun's report (torch.distributed.elastic, `ChildFailedError`)."""
 
 
+class RanksFailedError(UserError):
+    """Ranks that failed, or were not done in time; another launch may do better."""
+
+
 def launch(
     worker: Sequence[str],
     *,
@@ -50,7 +54,7 @@ def launch(
 ) -> None:
     """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
 
-    `meanwhile` is called every POLL_S seconds. Raises UserError, which begins with `name`, with the first failed
+    `meanwhile` is called every POLL_S seconds. Raises RanksFailedError, which begins with `name`, with the first failed
     rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt or a SIGTERM, nor
     this process if it is killed. `lock` is the descriptor of a lock that must hold as long as any rank lives.
     """
@@ -76,11 +80,13 @@ def launch(
                 exit_code = _wait(agent, timeout_s, meanwhile)
             except subprocess.TimeoutExpired:
                 stop(agent)
-                raise UserError(f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}") from None
+                raise RanksFailedError(
+                    f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}"
+                ) from None
             finally:
                 stop(agent)
         if exit_code:
-            raise UserError(f"{name}: a rank failed{failure(logs)}")
+            raise RanksFailedError(f"{name}: a rank failed{failure(logs)}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.rendezvous import rendezvous
 
-from sampling.call import Request
+from sampling.call import Call, Request
 from sampling.catalogue import make_call
 from sampling.collectives.topology import Placement, groups_of
 from sampling.files.disk import naming_the_disk
@@ -34,6 +34,7 @@ from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.messages import leave_message
 from sampling.ranks.rank import Rank, rank_from
+from sampling.store.attempts import attempting
 from sampling.store.journal import append_to_journal
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
@@ -44,7 +45,12 @@ from sampling.torch_work.collectives.agreement import Agreement, LoneRank
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 
 
-def run_job(job: Job, rank: Rank, store: Store | None, row_kept: Callable[[], None] = lambda: None) -> None:
+def run_job(
+    job: Job,
+    rank: Rank,
+    store: Store | None,
+    row_kept: Callable[[], None] = lambda: None,
+) -> None:
     """Time the job's requests if this rank takes part in the job; `store` is the job's own, None on one rank.
 
     Rank 0 writes the journal, and calls `row_kept` after every row.
@@ -72,6 +78,9 @@ def run_job(job: Job, rank: Rank, store: Store | None, row_kept: Callable[[], No
         if rank.rank == 0:
             leave_message(Path(job.directory), text)
 
+    def begun(call: Call) -> AbstractContextManager[None]:
+        return attempting(Path(job.directory), call, job.ranks_per_node) if member == 0 else nullcontext()
+
     with _ranks(job, member, store, cluster) as ranks:
         time_requests(
             [Request(call=make_call(name, values), phases=tuple(phases)) for name, values, phases in job.requests],
@@ -79,10 +88,11 @@ def run_job(job: Job, rank: Rank, store: Store | None, row_kept: Callable[[], No
             cluster=cluster,
             ranks=ranks,
             session=job.session,
-            deadline_s=time.monotonic() + job.budget_s,
+            deadline_s=time.monotonic() + job.budget_s if job.deadline_s is None else job.deadline_s,
             settings=TimerSettings(**job.timer),
             keep=keep,
             say=say,
+            begun=begun,
         )
         ranks.barrier()
 

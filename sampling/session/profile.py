@@ -14,6 +14,7 @@ from typing import Any
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.this_device import identify, provenance, same_device
+from sampling.store.attempts import blame
 from sampling.store.journal import fold_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.timing.timer import TimerSettings
@@ -69,6 +70,7 @@ def open_profile(
             )
         with naming_the_disk(directory):
             fold_journal(directory)
+            blame(directory, "")
     else:
         manifest = Manifest(profile=profile, hardware=hardware, device=device)
     session = {"id": len(manifest.sessions), "date": time.strftime("%Y-%m-%d"), **provenance()}

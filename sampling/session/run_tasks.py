@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,19 +15,25 @@ from sampling.choosing.tasks import SamplingTask, missing
 from sampling.files.disk import naming_the_disk
 from sampling.progress import progress_display
 from sampling.ranks.job import Job, RunJob
+from sampling.ranks.launch import RanksFailedError
 from sampling.ranks.messages import take_messages
+from sampling.store.attempts import blame, forget_begun, given_up, seconds_begun
 from sampling.store.journal import fold_journal, journal_length
 from sampling.store.manifest import Manifest
 from sampling.store.tables import iterate_samples, read_samples
+from sampling.timing.row_checks import Quarantine, kind_of
 from sampling.timing.timer import TimerSettings
+
+LONGEST_CALL_S = 240.0
+"""Time after which the ranks are taken to hang in a call: one that is compiled takes up to a minute or two."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Rows kept in this session, how many of them are quarantined, and timings that the budget did not reach."""
+    """Rows kept in this session, how many of them are quarantined for which reason, and timings that the budget did not reach."""
 
     kept: int
-    quarantined: int
+    quarantined: Counter[Quarantine]
     named_left: int
     """Timings of the calls of named runs."""
     optional_left: int
@@ -51,32 +58,65 @@ def run_tasks(
     end = time.monotonic() + budget_s
     left = {False: 0, True: 0}  # by whether the task fills the space
     for index, task in enumerate(tasks):
-        rows = iterate_samples(read_samples(directory))
-        lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
-        phases = sum(len(request.phases) for request in lacking)
         left_s = end - time.monotonic()
-        if not lacking or left_s <= 0:
-            left[task.fills_space] += phases
-            continue
         share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s
-        job = _job(directory, manifest, task, lacking, share_s)
-        try:
-            with progress_display(f"sampling, {job.label}", share_s) as show:
-                run_job(job, lambda show=show, phases=phases: show(journal_length(directory), phases, ""))  # type: ignore[misc]
-        finally:
-            # rows stay in the journal until they are in the tables, so that a full disk loses none
-            with naming_the_disk(directory):
-                left[task.fills_space] += phases - fold_journal(directory)
-            for message in take_messages(directory):
-                print(message, file=sys.stderr)
+        left[task.fills_space] += _run_task(directory, manifest, task, share_s, run_job)
     session = len(manifest.sessions) - 1
     own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
     return Outcome(
         kept=len(own),
-        quarantined=sum(bool(row.quarantine) for row in own),
+        quarantined=Counter(kind_of(row.quarantine) for row in own if row.quarantine),
         named_left=max(0, left[False]),
         optional_left=max(0, left[True]),
     )
+
+
+def _run_task(directory: Path, manifest: Manifest, task: SamplingTask, budget_s: float, run_job: RunJob) -> int:
+    """Time a task in one job, and in another without the call at fault for each that ends a job; the timings that are left."""
+    end = time.monotonic() + budget_s
+    while True:
+        faulty = given_up(directory)
+        rows = iterate_samples(read_samples(directory))
+        lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
+        lacking = [request for request in lacking if (request.call, task.busy_ranks) not in faulty]
+        phases = sum(len(request.phases) for request in lacking)
+        left_s = end - time.monotonic()
+        if not lacking or left_s <= 0:
+            return phases
+        job = _job(directory, manifest, task, lacking, left_s)
+        try:
+            return phases - _run(directory, job, phases, run_job)
+        except RanksFailedError as error:
+            blame(directory, str(error).splitlines()[-1])
+            new = {key: why for key, why in given_up(directory).items() if key not in faulty}
+            if not new:
+                raise
+            for (call, _), why in new.items():
+                print(f"left out from now on: {call}, which ended its ranks ({why})", file=sys.stderr)
+
+
+def _run(directory: Path, job: Job, phases: int, run_job: RunJob) -> int:
+    """Run a job and fold its rows into the tables; returns how many."""
+
+    def watch() -> None:
+        show(journal_length(directory), phases, "")
+        if seconds_begun(directory) > LONGEST_CALL_S:
+            raise RanksFailedError(f"sampling on {job.label}: a call took longer than {LONGEST_CALL_S:.0f} s")
+
+    folded = 0
+    try:
+        with progress_display(f"sampling, {job.label}", job.budget_s) as show:
+            run_job(job, watch)
+    except KeyboardInterrupt:
+        forget_begun(directory)
+        raise
+    finally:
+        # rows stay in the journal until they are in the tables, so that a full disk loses none
+        with naming_the_disk(directory):
+            folded = fold_journal(directory)
+        for message in take_messages(directory):
+            print(message, file=sys.stderr)
+    return folded
 
 
 def _job(directory: Path, manifest: Manifest, task: SamplingTask, requests: Sequence[Request], budget_s: float) -> Job:

@@ -28,8 +28,15 @@ ALIKE = 3
 
 
 def time_states(phase: TimedPhase, captures: Captures, *, sustained: bool) -> list[Timing]:
-    """The burst timing, and on request the sustained one, after a warm-up that ends when its times have settled."""
+    """The burst timing, and on request the sustained one, after a warm-up that ends when its times have settled.
+
+    None where the seconds that are left are too few for all that is asked for.
+    """
     typical_us = warm_up(phase)
+    settings = phase.settings
+    needed_s = settings.burst_repeats * settings.rest_seconds + settings.sustained_seconds * sustained
+    if phase.left_s() < needed_s:
+        return []
     launch = time_launching(phase)
     hiding = replace(phase, wait_us=launch.wait_us)
     burst = _with_load(phase, lambda: _burst(hiding, typical_us))
@@ -75,7 +82,7 @@ def _burst(phase: TimedPhase, typical_us: float) -> Timing:
             phase.timer.rest(pause_s)
             own_times.append(phase.isolated())
         times += phase.combined(own_times)
-        if uncertainty(sorted(times)) <= settings.median_error:
+        if uncertainty(sorted(times)) <= settings.median_error or phase.left_s() <= 0:
             break
     return _timing(times, phase.timer.reading(), "burst")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sampling.call import Call, Phase
-from sampling.errors import ConfigError, SkippedError
+from sampling.errors import ConfigError, SkippedError, UserError
 from sampling.hardware.cluster import Cluster
 from sampling.timing.call_memory import MEMORY_SHARE, fits
 from sampling.timing.timer import Ranks
@@ -16,6 +16,10 @@ from sampling.torch_work.workload_protocols import Rotates, Workload
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"
 """The message of torch's allocator for the CPU, which has no error class of its own."""
+
+
+DEVICE_ERRORS = ("CUDA error", "HIP error")
+"""Beginnings of the messages of torch's errors of a device."""
 
 
 @dataclass(slots=True)
@@ -49,10 +53,11 @@ def refusal(call: Call, cluster: Cluster) -> str:
 
 
 def failure(error: Exception, *, spans_ranks: bool) -> str:
-    """The reason to skip a call that failed with `error`; '' for an error that must end the session.
+    """The reason to skip a call that failed with `error`; '' for an error that must end this process.
 
-    torch raises a RuntimeError for a shape or dtype that it does not support. After an error of communication, or of the
-    device itself (torch.AcceleratorError), nothing more can be timed.
+    A call of one rank may fail with any error of torch, of a compiler or of ours, and the next call runs. After an error of
+    communication, or of the device itself, nothing more can be timed here. An error of the user's, such as a full disk, concerns
+    all calls.
     """
     import torch
 
@@ -60,9 +65,18 @@ def failure(error: Exception, *, spans_ranks: bool) -> str:
         return str(error)
     if isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and ALLOCATION in str(error)):
         return OUT_OF_MEMORY
-    if spans_ranks or isinstance(error, torch.AcceleratorError) or not isinstance(error, RuntimeError):
+    if spans_ranks or isinstance(error, UserError) or is_of_device(error):
         return ""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def is_of_device(error: Exception) -> bool:
+    """Whether the device has failed, so that every later call on it fails too."""
+    import torch
+
+    # a class of its own since torch 2.8
+    of_device = getattr(torch, "AcceleratorError", ())
+    return isinstance(error, of_device) or str(error).startswith(DEVICE_ERRORS)
 
 
 def agreed(reason: str, ranks: Ranks) -> str:

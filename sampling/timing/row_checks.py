@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.cpu_load import OTHERS_LIMIT
@@ -15,14 +17,36 @@ CPU_TIME_LOAD_LIMIT = 0.60
 """Limit of other processes' load where the thread's own CPU time is counted: they then only take cache and bandwidth."""
 
 
+class Quarantine(Enum):
+    """Why rows are quarantined; the value begins the reason in the row."""
+
+    IMPOSSIBLE = "faster than the physical bound"
+    NOISY = "noisy"
+    BUSY = "other processes took"
+
+    @property
+    def advice(self) -> str:
+        """What to do about such rows, in words."""
+        if self is Quarantine.IMPOSSIBLE:
+            return "the peaks in the hardware file are too low for this device, or a kernel did not do the work: correct the file"
+        if self is Quarantine.NOISY:
+            return "repeats differ too much: run the same command again, which times them anew"
+        return "run the same command again when the machine is quiet, which times them anew"
+
+
+def kind_of(reason: str) -> Quarantine:
+    """The kind of a reason that `quarantine_reason` gave."""
+    return next(kind for kind in Quarantine if reason.startswith(kind.value))
+
+
 def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster) -> str:
     """Why the row must not be trusted; '' for a good one."""
     bound_us = physical_bound_us(call, phase, cluster)
     if timing.median_us < bound_us:
-        return f"faster than the physical bound: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
+        return f"{Quarantine.IMPOSSIBLE.value}: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
     if timing.median_error > MEDIAN_ERROR_LIMIT:
-        return f"noisy: the median is uncertain by {timing.median_error:.0%}, limit {MEDIAN_ERROR_LIMIT:.0%}"
+        return f"{Quarantine.NOISY.value}: the median is uncertain by {timing.median_error:.0%}, limit {MEDIAN_ERROR_LIMIT:.0%}"
     limit = OTHERS_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
     if timing.other_load > limit:
-        return f"other processes took {timing.other_load:.0%} of the CPU, limit {limit:.0%}"
+        return f"{Quarantine.BUSY.value} {timing.other_load:.0%} of the CPU, limit {limit:.0%}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from sampling.timing.gpu_timer import GpuTimer
 
 
+def unnoted(call: Call) -> AbstractContextManager[None]:
+    """Notes nothing of a call that is begun."""
+    return nullcontext()
+
+
 def time_requests(
     requests: Sequence[Request],
     *,
@@ -41,11 +47,13 @@ def time_requests(
     settings: TimerSettings,
     keep: Callable[[Sample], None],
     say: Callable[[str], None],
+    begun: Callable[[Call], AbstractContextManager[None]] = unnoted,
 ) -> None:
-    """Time `requests` in order and hand each row to `keep`.
+    """Time `requests` in order and hand each row to `keep` as soon as its phase is timed.
 
-    `deadline_s` is on `time.monotonic`; no request is begun after it (all ranks agree on that). A call that the device
-    lacks the memory, the precision or the software for has no row; `say` gets the reason.
+    `deadline_s` is on `time.monotonic`: no phase is begun after it, and one that is begun has as many repeats as fit before it
+    (all ranks agree on that). A call that the device lacks the memory, the precision or the software for has no row; `say` gets
+    the reason. Each call is built and timed inside `begun`, which sees an error that ends this process.
     """
     skipped = SkippedCalls(say)
     timer = _CallTimer(
@@ -54,15 +62,17 @@ def time_requests(
         ranks=ranks,
         session=session,
         settings=settings,
+        deadline_s=deadline_s,
+        keep=keep,
         say=say,
         skipped=skipped,
         captures=Captures(say),
     )
     for request in requests:
-        if ranks.largest(time.monotonic() - deadline_s) > 0:
+        if timer.left_s() <= 0:
             break
-        for sample in timer.time(request):
-            keep(sample)
+        with begun(request.call):
+            timer.time(request)
     skipped.summarize()
 
 
@@ -75,21 +85,25 @@ class _CallTimer:
     ranks: Ranks
     session: int
     settings: TimerSettings
+    deadline_s: float
+    keep: Callable[[Sample], None]
     say: Callable[[str], None]
     skipped: SkippedCalls
     captures: Captures
 
-    def time(self, request: Request) -> list[Sample]:
-        """The rows of a request; if it fails, the rows of the phases before."""
-        samples: list[Sample] = []
-        reason = refusal(request.call, self.cluster) or self._time_phases(request, samples)
+    def left_s(self) -> float:
+        """Seconds until the deadline on the rank where it comes first."""
+        return -self.ranks.largest(time.monotonic() - self.deadline_s)
+
+    def time(self, request: Request) -> None:
+        """Keep the rows of a request; if it fails, those of the phases before."""
+        reason = refusal(request.call, self.cluster) or self._time_phases(request)
         if reason:
             self.skipped.add(reason)
             _free_memory()
-        return samples
 
-    def _time_phases(self, request: Request, samples: list[Sample]) -> str:
-        """Add the rows to `samples`; the reason if some could not be timed, or ''."""
+    def _time_phases(self, request: Request) -> str:
+        """Keep the rows; the reason if some could not be timed, or ''."""
         call, reason, workload = request.call, "", None
         forget_compiled()
         try:
@@ -108,7 +122,10 @@ class _CallTimer:
             timings = self._timings(call, workload, tolerant, phase)
             if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)
-            samples += [self._sample(call, phase, timing) for timing in timings]
+            for timing in timings:
+                self.keep(self._sample(call, phase, timing))
+            if not timings:
+                break
         return ""
 
     @staticmethod
@@ -116,7 +133,8 @@ class _CallTimer:
         return reason if reason.startswith(call.NAME) else f"{call.NAME}: {reason}"
 
     def _timings(self, call: Call, workload: Workload, tolerant: NoOpAfterFailure, phase: Phase) -> list[Timing]:
-        """One timing on a CPU or of a workload with a clock of its own, else one in each state of the device."""
+        """One timing on a CPU or of a workload with a clock of its own, else one in each state of the device; none where the
+        deadline is too near."""
         together = call.group_size > 1
         # ranks outside the call's group have no such workload, and go the same way
         self_timed = self.ranks.largest(float(isinstance(workload, SelfTimed))) > 0
@@ -132,6 +150,7 @@ class _CallTimer:
                 done_per_run=call.DONE_PER_RUN,
                 settings=self.settings,
                 align=partial(align, self.device) if together else no_alignment,
+                left_s=self.left_s,
             )
             # communication draws little power
             return time_states(timed, self.captures, sustained=isinstance(call, Operator))
@@ -145,8 +164,9 @@ class _CallTimer:
             together=together,
             done_per_run=call.DONE_PER_RUN,
             settings=self.settings,
+            left_s=self.left_s,
         )
-        return [timing]
+        return [timing] if timing else []
 
     def _gpu_timer(self) -> GpuTimer:
         return gpu_timer(self.device, self.cluster.gpu.cache_mib * 2**20)
@@ -179,10 +199,12 @@ def gpu_timer(device: torch.device, cache_bytes: float) -> GpuTimer:
 
 
 def _free_memory() -> None:
+    """Free what a failed call held. Raises where it left the device unusable, so that no later call gets the blame."""
     import gc
 
     import torch
 
     gc.collect()
     if torch.cuda.is_available():
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sampling.call import Phase
 from sampling.hardware.power import Reading
-from sampling.timing.timer import Ranks, TimerSettings, combined
+from sampling.timing.timer import Ranks, TimerSettings, combined, unlimited
 from sampling.torch_work.workload_protocols import Workload
 
 
@@ -64,6 +64,8 @@ class TimedPhase:
     done_per_run: int
     settings: TimerSettings
     align: Callable[[], None] = no_alignment
+    left_s: Callable[[], float] = unlimited
+    """Seconds that are left, the same on all ranks."""
     wait_us: float = 0.0
     """Wait of the device before each run, during which the host launches the run."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +58,11 @@ class Timing:
     launch_us: float | None = None
 
 
+def unlimited() -> float:
+    """The seconds that are left where nothing limits them."""
+    return math.inf
+
+
 class Ranks(Protocol):
     """The ranks that time a call together; a single process is a group of one."""
 
@@ -77,20 +84,25 @@ def time_phase(
     together: bool,
     done_per_run: int,
     settings: TimerSettings,
-) -> Timing:
+    left_s: Callable[[], float] = unlimited,
+) -> Timing | None:
     """Time `phase` until the machine is quiet or the attempts are spent; the quietest attempt counts.
+
+    `left_s` gives the seconds that are left, the same on all ranks. A phase that is begun has fewer repeats where they are short;
+    None where they are too short for the least of them.
 
     Ranks start every repeat together. `together` means that one call spans them, whose time is that of the slowest rank;
     otherwise each rank runs its own call beside busy neighbours, and the mean of their times is taken.
     """
     best: Timing | None = None
     for _ in range(settings.attempts):
-        timing = _attempt(workload, phase, stopwatch, ranks, together, done_per_run, settings)
+        timing = _attempt(workload, phase, stopwatch, ranks, together, done_per_run, settings, left_s)
+        if timing is None:
+            break
         if best is None or timing.other_load < best.other_load:
             best = timing
         if best.other_load <= OTHERS_LIMIT:
             break
-    assert best is not None
     return best
 
 
@@ -102,21 +114,28 @@ def _attempt(
     together: bool,
     done_per_run: int,
     settings: TimerSettings,
-) -> Timing:
+    left_s: Callable[[], float],
+) -> Timing | None:
     def repeat() -> float:
         workload.prepare(phase)
         ranks.barrier()
         return stopwatch(lambda: workload.run(phase))
 
+    start_s = time.monotonic()
     pilot = [repeat() for _ in range(settings.warmup_repeats)]
+    # preparation counts: a backward may prepare longer than it runs
+    pace_s = ranks.largest(time.monotonic() - start_s) / settings.warmup_repeats
+    if left_s() < settings.least_repeats * pace_s:
+        return None
     typical_s = ranks.largest(min(pilot)) / 1e6
-    batch = int(min(settings.most_repeats, max(settings.least_repeats, settings.seconds / max(typical_s, 1e-9))))
+    wanted, possible = settings.seconds / max(typical_s, 1e-9), left_s() / max(pace_s, 1e-9)
+    batch = max(settings.least_repeats, int(min(settings.most_repeats, wanted, possible)))
     times: list[float] = []
     before = read_cpu_clock()
     for _ in range(settings.most_batches):
         own_times = [repeat() for _ in range(batch)]
         times += combined(own_times, ranks, together, done_per_run)
-        if uncertainty(sorted(times)) <= settings.median_error:
+        if uncertainty(sorted(times)) <= settings.median_error or left_s() < batch * pace_s:
             break
     after = read_cpu_clock()
     load = ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s)))

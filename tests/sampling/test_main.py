@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.__main__ import _left, main, parser, run
+from sampling.__main__ import _left, _quarantined, main, parser, run
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
@@ -21,6 +21,7 @@ from sampling.store.journal import append_to_journal
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
+from sampling.timing.row_checks import kind_of
 
 BOX = """
 {dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],
@@ -81,7 +82,7 @@ def test_a_session_that_keeps_no_row_leaves_no_trace_in_the_manifest(tmp_path: P
     )
 
     def idle(*_: object, **__: object) -> Outcome:
-        return Outcome(kept=0, quarantined=0, named_left=0, optional_left=0)
+        return Outcome(kept=0, quarantined=Counter(), named_left=0, optional_left=0)
 
     assert run(options, strategy=idle) == 0
     assert read_manifest(tmp_path / "samples" / "test").sessions == []
@@ -221,5 +222,22 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_left_says_whether_it_was_asked_for(named_left: int, optional_left: int, said: str) -> None:
-    outcome = Outcome(kept=1, quarantined=0, named_left=named_left, optional_left=optional_left)
+    outcome = Outcome(kept=1, quarantined=Counter(), named_left=named_left, optional_left=optional_left)
     assert _left(outcome, named=True) == said
+
+
+def test_quarantined_rows_are_told_by_reason_with_what_to_do() -> None:
+    reasons = [
+        "noisy: the median is uncertain by 20%, limit 15%",
+        "other processes took 30% of the CPU, limit 10%",
+        "other processes took 12% of the CPU, limit 10%",
+        "faster than the physical bound: 1 µs, at peak 2 µs",
+    ]
+    outcome = Outcome(kept=9, quarantined=Counter(map(kind_of, reasons)), named_left=0, optional_left=0)
+    first, *others = _quarantined(outcome)
+    assert first.startswith(
+        "  2 quarantined (other processes took …): run the same command again when the machine is quiet"
+    )
+    assert sorted(line.partition(" (")[0] for line in others) == ["  1 quarantined"] * 2
+    assert any("run the same command again" in line for line in others)
+    assert any("hardware file" in line for line in others)

@@ -12,7 +12,7 @@ import torch
 
 from sampling.call import Phase, Request
 from sampling.cells.layer import DenseLayer
-from sampling.errors import SkippedError
+from sampling.errors import SkippedError, UserError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
@@ -45,6 +45,8 @@ class Failing(Gemm):
             "software": SkippedError,
             "torch": RuntimeError,
             "device": torch.AcceleratorError,
+            "older torch": lambda words: RuntimeError(f"CUDA error: {words}"),
+            "disk": UserError,
             "bug": TypeError,
         }
         return errors[self.how]("words of the error\nand more")
@@ -77,8 +79,10 @@ def failing(where: str, how: str) -> Failing:
     return Failing(dtype="fp32", m=8, n=8, k=8, where=where, how=how)
 
 
-def timed(calls: list[Gemm], cluster: Cluster, ranks: LoneRank | None = None) -> tuple[list[Sample], list[str]]:
-    rows: list[Sample] = []
+def timed(
+    calls: list[Gemm], cluster: Cluster, ranks: LoneRank | None = None, rows: list[Sample] | None = None
+) -> tuple[list[Sample], list[str]]:
+    rows = [] if rows is None else rows
     notes: list[str] = []
     time_requests(
         [Request(call=call, phases=("forward", "backward")) for call in calls],
@@ -99,7 +103,7 @@ def one_rank() -> Cluster:
     return load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
 
 
-@pytest.mark.parametrize("how", ["memory", "software", "torch"])
+@pytest.mark.parametrize("how", ["memory", "software", "torch", "bug"])
 @pytest.mark.parametrize(("where", "phases"), [("build", []), ("forward", []), ("backward", ["forward"])])
 def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
     where: str, how: str, phases: list[str], one_rank: Cluster
@@ -113,10 +117,33 @@ def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
     assert len(notes) == 2
 
 
-@pytest.mark.parametrize("how", ["device", "bug"])
-def test_an_error_of_the_device_or_of_ours_ends_the_session(how: str, one_rank: Cluster) -> None:
-    with pytest.raises((torch.AcceleratorError, TypeError)):
+@pytest.mark.parametrize("how", ["device", "older torch", "disk"])
+def test_an_error_of_the_device_or_of_the_users_ends_the_process(how: str, one_rank: Cluster) -> None:
+    with pytest.raises((RuntimeError, UserError)):
         timed([failing("forward", how), GOOD], one_rank)
+
+
+def test_phases_timed_before_an_error_of_the_device_are_kept(one_rank: Cluster) -> None:
+    rows: list[Sample] = []
+    with pytest.raises(torch.AcceleratorError):
+        timed([GOOD, failing("backward", "device")], one_rank, rows=rows)
+    assert [(row.call.NAME, row.phase) for row in rows] == [
+        ("gemm", "forward"),
+        ("gemm", "backward"),
+        ("failing", "forward"),
+    ]
+
+
+def test_a_failed_call_that_left_the_device_unusable_is_the_one_at_fault(
+    one_rank: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead() -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", dead)
+    with pytest.raises(torch.AcceleratorError):
+        timed([failing("forward", "torch"), GOOD], one_rank)
 
 
 class BesideAFailingRank(LoneRank):

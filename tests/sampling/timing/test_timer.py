@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from sampling.call import Phase
@@ -41,7 +44,9 @@ def stopwatch_of(times_us: list[float]):  # type: ignore[no-untyped-def]
 def timed(times_us: list[float], **changes: object) -> tuple[Timing, Scripted]:
     workload = Scripted()
     arguments = {"ranks": LoneRank(), "together": False, "done_per_run": 1, "settings": SETTINGS, **changes}
-    return time_phase(workload, "forward", stopwatch=stopwatch_of(times_us), **arguments), workload  # type: ignore[arg-type]
+    timing = time_phase(workload, "forward", stopwatch=stopwatch_of(times_us), **arguments)  # type: ignore[arg-type]
+    assert timing is not None
+    return timing, workload
 
 
 def test_warm_up_repeats_do_not_count_and_every_run_is_prepared() -> None:
@@ -66,6 +71,53 @@ def test_an_uncertain_median_is_given_more_repeats() -> None:
     unsteady, _ = timed([10.0, 10.0, *[5.0, 15.0, 10.0, 20.0] * 10])
     assert (steady.repeats, unsteady.repeats) == (11, 33)
     assert unsteady.median_error > steady.median_error == 0
+
+
+class Clock:
+    """A machine's clock, and a run that takes `run_s` of it."""
+
+    def __init__(self, run_s: float, deadline_s: float) -> None:
+        self.now_s = 0.0
+        self._run_s = run_s
+        self._deadline_s = deadline_s
+
+    def stopwatch(self, run: Callable[[], None]) -> float:
+        self.now_s += self._run_s
+        return 1e6 * self._run_s
+
+    def left_s(self) -> float:
+        return self._deadline_s - self.now_s
+
+    def timed(self, monkeypatch: pytest.MonkeyPatch) -> Timing | None:
+        monkeypatch.setattr("sampling.timing.timer.time.monotonic", lambda: self.now_s)
+        settings = replace(SETTINGS, most_repeats=60, seconds=30.0, most_batches=5, median_error=-1.0, attempts=3)
+        return time_phase(
+            Scripted(),
+            "forward",
+            stopwatch=self.stopwatch,
+            ranks=LoneRank(),
+            together=False,
+            done_per_run=1,
+            settings=settings,
+            left_s=self.left_s,
+        )
+
+
+@pytest.mark.parametrize(("deadline_s", "repeats"), [(7.0, 5), (22.5, 20), (1000.0, 150)])
+def test_a_phase_has_the_repeats_that_fit_before_the_deadline(
+    deadline_s: float, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1.0, deadline_s)
+    timing = clock.timed(monkeypatch)
+    assert timing is not None
+    assert timing.repeats == repeats
+    assert clock.now_s <= deadline_s
+
+
+def test_a_phase_whose_least_repeats_do_not_fit_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1.0, 6.0)
+    assert clock.timed(monkeypatch) is None
+    assert clock.now_s <= 6.0
 
 
 class TwoRanks(LoneRank):

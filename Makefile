@@ -8,6 +8,8 @@ RUNS    ?=
 FRESH   ?=
 CLUSTER ?=
 DONOR   ?=
+MODEL   ?=
+DATA    ?=
 KEEP    ?=
 MEASUREMENTS ?= $(wildcard ../shared/data)
 CONFIG  ?= configs/runs/demo.yml
@@ -53,8 +55,8 @@ import: $(READY)  ## published rows of a GPU instead of sampling it, and what is
 	@echo "Runs answer from these rows once they name them: cluster.profile: $(IMPORTED), or --set cluster.profile=$(IMPORTED);"
 	@echo "the line 'rests on' of predict one-batch says how much of a step they cover."
 
-train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE= DONOR=profile of another device]
-	@$(BIN)/python -m regressors --profile $(PROFILE) $(if $(DONOR),--donor $(DONOR))
+train-regressors: $(READY)  ## fit a time model for every sampled operator [PROFILE= MODEL=kind DATA=folder DONOR=profile of another device]
+	@$(BIN)/python -m regressors --profile $(PROFILE) $(if $(MODEL),--model $(MODEL)) $(if $(DATA),--data $(DATA)) $(if $(DONOR),--donor $(DONOR))
 
 predict: $(READY)  ## predict one step [CONFIG=]
 	@$(BIN)/predict one-batch $(CONFIG)

@@ -10,26 +10,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from regressors.accuracy.report import as_text, one_line
+from regressors.models.candidates import CANDIDATES
 from regressors.train import Trained, train
 from sampling.errors import ConfigError, UserError
 from sampling.extras import naming_extras
-from sampling.files.places import OWN_DATA_IN_WORDS, own_data
+from sampling.files.faults import did_you_mean
+from sampling.files.places import OWN_DATA_IN_WORDS, SHIPPED_DATA, own_data
 from sampling.progress import progress_display
-from sampling.store.profiles import OWN, home_of, samples_directory
+from sampling.store.profiles import OWN, copy_shipped, home_of, is_shipped, samples_directory
+
+AUTO = "auto"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, print the table; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
+        wanted = _wanted(options.model)
+        home = _home(options)
         with naming_extras(), progress_display("fitting") as progress:
             trained = train(
-                samples=samples_directory(options.profile, options.data),
-                output=(options.data or own_data()) / "regressors" / options.profile,
+                samples=samples_directory(options.profile, home),
+                output=home / "regressors" / options.profile,
                 fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 jobs=options.jobs,
                 progress=progress,
                 donor=_donor(options),
+                wanted=wanted,
             )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -58,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a trained profile of another device whose models lend their times, where this one has few samples",
     )
     parser.add_argument(
+        "--model",
+        default=AUTO,
+        metavar="KIND",
+        help=f"{AUTO}: for every operator the kind that errs least on rows held out; or one kind for all of them: "
+        f"{', '.join(CANDIDATES)} (default: %(default)s)",
+    )
+    parser.add_argument(
         "--jobs",
         type=_positive,
         default=os.cpu_count() or 1,
@@ -66,6 +80,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--brief", action="store_true", help="print one line; the tables are in report.md")
     return parser
+
+
+def _wanted(model: str) -> Sequence[str]:
+    """The kinds that --model asks for; ConfigError for any other name."""
+    if model == AUTO:
+        return CANDIDATES
+    if model not in CANDIDATES:
+        known = (AUTO, *CANDIDATES)
+        raise ConfigError(f"--model: {model!r} is none of {', '.join(known)}{did_you_mean(model, known) or '.'}")
+    return (model,)
+
+
+def _home(options: argparse.Namespace) -> Path:
+    """The folder of the profile's samples/ and of the regressors/ to write, told where it is a copy of shipped rows."""
+    if options.data:
+        return Path(options.data)
+    if not is_shipped(options.profile):
+        return own_data()
+    home = copy_shipped(options.profile)
+    use = f"; predict answers from them with --data {home}" if own_data() == SHIPPED_DATA else ""
+    print(
+        f"note: the rows of {options.profile} ship with the project, whose files stay as they are: a copy of them is fitted in "
+        f"{home}{use}; --data {SHIPPED_DATA} refits the shipped models themselves",
+        file=sys.stderr,
+    )
+    return home
 
 
 def _donor(options: argparse.Namespace) -> Path | None:

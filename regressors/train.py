@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row
-from regressors.accuracy.score import Score, cross_validate
+from regressors.accuracy.score import Score, cross_validate, rivals
 from regressors.accuracy.units import OWN
 from regressors.bank import artifact
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.donor import Donors, no_donor
 from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
+from regressors.models.candidates import CANDIDATES
 from sampling.errors import ConfigError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.progress import Progress
@@ -23,9 +24,10 @@ from sampling.store.manifest import read_manifest
 
 NOTE = """\
 Cross-validation: every fit sees the other rows only, in three random fifths, five folds of shapes, and without the largest
-fifth of the shapes. The kind of model is chosen once per operator, from the shape and extrapolation errors; the interval that
-is tested on a fold is calibrated on the other folds. The means are over operators that have enough shapes to fit raw-time
-trees to."""
+fifth of the shapes; trees search their settings inside those rows. *model* is the kind that all rows choose, from the shape and
+extrapolation errors; a fold is scored with the kind that the rows of the other folds choose, and the interval that is tested on it
+is calibrated on them. A chosen *random-forest* or *xgboost* answers within its samples, and the roofline beyond them. The means are
+over operators with at least six shapes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,18 +39,25 @@ class Trained:
 
 
 def train(
-    *, samples: Path, output: Path, fitted_at: str, jobs: int, progress: Progress, donor: Path | None = None
+    *,
+    samples: Path,
+    output: Path,
+    fitted_at: str,
+    jobs: int,
+    progress: Progress,
+    donor: Path | None = None,
+    wanted: Sequence[str] = CANDIDATES,
 ) -> Trained:
     """Fit `data/samples/<profile>` into `data/regressors/<profile>`: bank.npz, report.md and report.json.
 
-    `donor` is the regressors' folder of another device, whose models lend their times. Raises SamplesError if there are no
-    samples.
+    `donor` is the regressors' folder of another device, whose models lend their times; `wanted` are the kinds of model to choose
+    from. Raises SamplesError if there are no samples.
     """
     profile = load_profile(samples, _donors(artifact.load(donor), samples) if donor else no_donor)
     group = (OWN, samples.name)
     fitted: list[FittedOperator] = []
     scored: list[Scored] = []
-    for operator, scores in _fit_all(profile.operators, jobs):
+    for operator, scores in _fit_all(profile.operators, wanted, jobs):
         fitted.append(operator)
         scored.append(Scored(group=group, operator=str(operator.key), scores=scores))
         progress(len(fitted), len(profile.operators), str(operator.key))
@@ -65,6 +74,7 @@ def train(
     with naming_the_disk(output):
         path = artifact.save(output, fitted, facts)
     title = f"Time models of {samples.name}" + (f", with {donor.name} as donor" if donor else "")
+    title += f", {wanted[0]} alone asked for" if len(wanted) == 1 else ""
     quarantined = [quarantine_row(group, "all operators", profile.quarantined, whole_table=False)]
     accuracy = as_json(scored, title=title, note=NOTE, date=fitted_at, quarantined=quarantined)
     with naming_the_disk(output):
@@ -81,14 +91,16 @@ def _donors(lender: artifact.Artifact, samples: Path) -> Donors:
     return lender.donor
 
 
-def _fit_all(operators: Sequence[TrainingData], jobs: int) -> Iterator[tuple[FittedOperator, dict[str, Score]]]:
+def _fit_all(
+    operators: Sequence[TrainingData], wanted: Sequence[str], jobs: int
+) -> Iterator[tuple[FittedOperator, dict[str, Score]]]:
     import joblib
 
     parallel = joblib.Parallel(n_jobs=min(jobs, len(operators)), return_as="generator")
-    results: Any = parallel(joblib.delayed(_fit)(data) for data in operators)
+    results: Any = parallel(joblib.delayed(_fit)(data, wanted) for data in operators)
     yield from results
 
 
-def _fit(data: TrainingData) -> tuple[FittedOperator, dict[str, Score]]:
-    fitted, held_out = fit_operator(data)
-    return fitted, cross_validate(data, fitted.model.candidate, held_out)
+def _fit(data: TrainingData, wanted: Sequence[str]) -> tuple[FittedOperator, dict[str, Score]]:
+    fitted, errors = fit_operator(data, wanted, beside=rivals(data))
+    return fitted, cross_validate(data, fitted.model.candidate, errors)

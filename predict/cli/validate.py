@@ -184,15 +184,20 @@ def _keep(path: Path, quiet: Sequence[ValidationRow], *, of: int) -> None:
 
 
 def _samples(options: argparse.Namespace) -> None:
-    from regressors.accuracy.benchmark import benchmark
+    from regressors.accuracy.benchmark import benchmark, lost_tables
     from regressors.accuracy.report import as_markdown, as_text
     from sampling.files.disk import write_atomically
     from sampling.files.places import benchmarks, own_data
 
     content = benchmark(own_data() / "samples", options.measurements)
     kept = benchmarks() / "accuracy.json"
-    write_atomically(kept, json.dumps(content, indent=1).encode())
-    write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
+    if lost := lost_tables(content, kept):
+        log(
+            f"not kept: {kept} has tables that this result lacks: {lost}; give all with --measurements, or remove the file"
+        )
+    else:
+        write_atomically(kept, json.dumps(content, indent=1).encode())
+        write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
     if options.json:
         print_json(content)
         return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,18 @@ def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
             quarantine_row(unit.group, unit.operator, unit.quarantined, whole_table=unit.data is None) for unit in units
         ],
     )
+
+
+def lost_tables(content: Mapping[str, Any], kept: Path) -> str:
+    """The groups of a kept report with tables that a new one lacks, and how many; empty where it has all of them, or none is kept."""
+    if not kept.is_file():
+        return ""
+    before, after = (
+        {(" ".join(row["group"]), row["operator"]) for row in report["operators"]}
+        for report in (json.loads(kept.read_text()), content)
+    )
+    lost = Counter(group for group, _ in before - after)
+    return ", ".join(f"{group} ({count})" for group, count in sorted(lost.items()))
 
 
 def score_units(units: Sequence[Unit], *, jobs: int, progress: Progress) -> list[Scored]:

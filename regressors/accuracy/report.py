@@ -23,8 +23,8 @@ VERSION = 2
 NOTE = """\
 Errors in percent on held-out rows: their mean, median and 90th percentile; *cover* is the share of rows inside the 90 %
 interval, *low* below 85 % (intervals too narrow), *wide* above 95 % (wider than they need be). *random*: a fifth of the rows; *shape*: shapes, or in published tables widths, head counts, rank counts and models,
-that the fit never saw; *extrapolation*: the largest shapes. *raw*: a random forest and XGBoost on raw time, the common
-practice, on the same rows. *by time*: the mean in which a table weighs as much as its rows take, since long calls make a step.
+that the fit never saw; *extrapolation*: the largest shapes. *tuned forest*, *tuned XGBoost*: trees on the time or its logarithm,
+whichever a search inside the fitted rows prefers, used everywhere: the common practice, on the same rows. *by time*: the mean in which a table weighs as much as its rows take, since long calls make a step.
 A table with few held-out rows says nothing: it is in no mean."""
 FEW_ROWS = 6
 """Held-out rows below which one unlucky row is the mean."""
@@ -83,8 +83,8 @@ def summaries(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     """Means over the operators of each group, each counting the same, and by the time of their rows; rows and seconds of fitting
     are sums.
 
-    Operators of few rows are counted, and in no mean. Where raw-time trees were fitted to some operators only, the means are over
-    those, so that they compare.
+    Operators of few rows are counted, and in no mean. Where tuned trees were fitted to some operators only, the means are over those,
+    so that they compare.
     """
     rows = []
     for group in dict.fromkeys(of.group for of in scored):
@@ -194,8 +194,8 @@ def _group(row: Row) -> str:
 
 _RAW: Mapping[str, Cell] = {
     "cover": _cover,
-    "raw forest": _number("raw_forest"),
-    "raw XGBoost": _number("raw_xgboost"),
+    "tuned forest": _number("raw_forest"),
+    "tuned XGBoost": _number("raw_xgboost"),
     "fit s": _number("fit_s"),
 }
 SUMMARY: Mapping[str, Cell] = {

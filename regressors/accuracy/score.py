@@ -15,8 +15,16 @@ from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
 from regressors.features.pricing import price_all
 from regressors.fitting.fit import fit_operator
-from regressors.fitting.selection import HeldOut, compare, held_out_errors
-from regressors.models.candidates import RAW_BOOSTED, RAW_TIME
+from regressors.fitting.selection import (
+    ALONE,
+    FOREST_ALONE,
+    MIN_SHAPES_TO_LEARN,
+    XGBOOST_ALONE,
+    HeldOut,
+    choose,
+    held_out_errors,
+    tried,
+)
 from regressors.uncertainty.intervals import half_width
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster
@@ -24,14 +32,16 @@ from sampling.hardware.cluster import Cluster
 FOREST_ROWS = 12_000
 """Largest table on which a random forest on raw time is fitted too: beyond, it takes longer than everything else together."""
 MANY_PREDICTIONS = 10_000
+CHOICE = "choice"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
     """Errors in percent on `rows` held-out rows; `coverage` is the share of them inside the 90 % interval.
 
-    `raw_forest` and `raw_xgboost` are the mean errors of trees on raw time, the common practice; None where they were not
-    fitted. `time_us` is the measured time of all of the table's rows, by which it weighs in a mean. `fit_s` covers choosing, fitting and calibrating; `model_bytes` is the size of what is kept.
+    `raw_forest` and `raw_xgboost` are the mean errors of tuned trees on the time itself, alone, the common practice; None where they
+    were not fitted. `time_us` is the measured time of all of the table's rows, by which it weighs in a mean. `fit_s` covers choosing,
+    fitting and calibrating; `model_bytes` is the size of what is kept.
     """
 
     rows: int
@@ -49,11 +59,17 @@ class Score:
     predict_10000_s: float | None = None
 
 
+def rivals(data: TrainingData) -> Sequence[str]:
+    """The kinds that are scored beside the choice: trees alone, where there are enough shapes to hold out and few enough rows to
+    be quick."""
+    return [*ALONE] if data.shapes >= MIN_SHAPES_TO_LEARN and len(data) < LARGE_TABLE_ROWS else []
+
+
 def _score(
     data: TrainingData, candidate: str, log_errors: Floats, coverage: float | None, raw: Mapping[str, Floats]
 ) -> Score:
     error = _percent(log_errors)
-    raw_forest, raw_xgboost = (float(_percent(raw[name]).mean()) if name in raw else None for name in RAW_TIME)
+    raw_forest, raw_xgboost = (float(_percent(raw[name]).mean()) if name in raw else None for name in ALONE)
     return Score(
         rows=len(error),
         candidate=candidate,
@@ -72,29 +88,46 @@ def _percent(log_errors: Floats) -> Floats:
     return errors
 
 
-def cross_validate(data: TrainingData, candidate: str, held_out: HeldOut) -> dict[str, Score]:
-    """Scores by split of the candidate chosen for an operator, from its held-out errors.
+def cross_validate(data: TrainingData, candidate: str, errors: Mapping[str, HeldOut]) -> dict[str, Score]:
+    """Scores by split of an operator, from the held-out errors of all kinds; `candidate` is the one that all rows chose.
 
-    The choice itself was made from the shape and extrapolation errors. Raw-time trees are fitted where there are enough
-    shapes to hold out, and few enough rows to be quick.
+    No row judges a choice that it took part in: the candidate that predicts a fold is chosen again from the errors on the rows of
+    the other folds.
     """
-    raw = compare(data, RAW_TIME) if len(data) < LARGE_TABLE_ROWS else {}
-    errors = {candidate: held_out} | {name: raw[name] for name in RAW_TIME if name in raw}
-    at_random_errors = [held_out_errors([*errors], data, ~mask, mask) for mask in at_random(len(data))]
+    alone = {name: held_out for name, held_out in errors.items() if name in ALONE}
+    unseen, beyond = _chosen_without(data, errors)
+    at_random_errors = [_at_random(data, mask, errors) for mask in at_random(len(data))]
     by_split: dict[str, dict[str, Floats]] = {
-        "random": {name: np.concatenate([fold[name] for fold in at_random_errors]) for name in errors}
+        "random": {name: np.concatenate([of[name] for of in at_random_errors]) for name in (CHOICE, *alone)}
         if at_random_errors
         else {},
-        "shape": {name: tried.unseen[~np.isnan(tried.unseen)] for name, tried in errors.items()},
-        "extrapolation": {name: tried.beyond for name, tried in errors.items()},
+        "shape": {CHOICE: unseen} | {name: held_out.unseen for name, held_out in alone.items()},
+        "extrapolation": {CHOICE: beyond} | {name: held_out.beyond for name, held_out in alone.items()},
     }
+    known = {split: {name: tried(of_kind) for name, of_kind in of.items()} for split, of in by_split.items()}
     return {
-        split: _score(
-            data, candidate, of[candidate], _coverage(data, held_out.unseen) if split == "shape" else None, of
-        )
-        for split, of in by_split.items()
-        if of and len(of[candidate])
+        split: _score(data, candidate, of[CHOICE], _coverage(data, unseen) if split == "shape" else None, of)
+        for split, of in known.items()
+        if of and len(of[CHOICE])
     }
+
+
+def _chosen_without(data: TrainingData, errors: Mapping[str, HeldOut]) -> tuple[Floats, Floats]:
+    """Errors [rows] on unseen shapes and on the largest ones, of the candidate that the rows of the other folds choose."""
+    unseen, beyond = np.full((2, len(data)), np.nan)
+    folds = by_shape(data.shape)
+    rest = ~np.any(folds, axis=0) if folds else np.ones(len(data), dtype=np.bool_)
+    for fold in (*folds, rest):
+        chosen = errors[choose(errors, ~fold)]
+        unseen[fold], beyond[fold] = chosen.unseen[fold], chosen.beyond[fold]
+    return unseen, beyond
+
+
+def _at_random(data: TrainingData, mask: Mask, errors: Mapping[str, HeldOut]) -> dict[str, Floats]:
+    """Errors on the rows of the mask, of the candidate that the other rows choose and of the kinds beside it."""
+    chosen = choose(errors, ~mask)
+    found = held_out_errors([chosen, *(name for name in errors if name in ALONE)], data, ~mask, mask)
+    return {CHOICE if name == chosen else name: of_kind for name, of_kind in found.items()}
 
 
 def _coverage(data: TrainingData, unseen: Floats) -> float | None:
@@ -116,7 +149,7 @@ def score_without(
     fitted, fit_s = fit_timed(subset(data, ~held_out))
     predicted = fitted.columns(data.terms[held_out], data.features[held_out], data.codes[held_out])
     log_errors = np.log(predicted.median_us / data.time_us[held_out])
-    kinds = RAW_TIME if len(data) <= FOREST_ROWS else (RAW_BOOSTED,)
+    kinds = (FOREST_ALONE, XGBOOST_ALONE) if len(data) <= FOREST_ROWS else (XGBOOST_ALONE,)
     raw = held_out_errors(kinds, data, ~held_out, held_out)
     coverage = float((np.abs(log_errors) <= predicted.half_width).mean())
     many = [calls[place % len(calls)] for place in range(MANY_PREDICTIONS)] if calls else []

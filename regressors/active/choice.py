@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
-from regressors.models.candidates import RANDOM_STATE
+from regressors.models.capacity import RANDOM_STATE
+from regressors.models.domain import learn_domain
 from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import squared_distances
 from regressors.models.time_model import correction_inputs
 from regressors.models.trees import from_forest
-from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH, learn_domain
+from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH
 
 MEMBERS = 60
 """Trees of the committee: as many as the product's ensemble has for few rows."""

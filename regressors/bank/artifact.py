@@ -21,11 +21,13 @@ from regressors.bank.packing import Pools, unpack
 from regressors.dataset.donor import Donor
 from regressors.features.pricing import ModelKey
 from regressors.features.schema import Schema
+from regressors.models.domain import Domain
 from regressors.models.roofline_fit import Roofline
 from regressors.models.smooth import Smooth
+from regressors.models.target import Target
 from regressors.models.time_model import TimeModel
 from regressors.models.trees import FlatTrees
-from regressors.uncertainty.intervals import Domain, Intervals
+from regressors.uncertainty.intervals import Intervals
 from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
@@ -33,7 +35,7 @@ from sampling.files.disk import replacing
 from sampling.files.faults import shown
 from sampling.files.regular import NotReadError, require_regular
 
-FORMAT = 3
+FORMAT = 4
 FILE = "bank.npz"
 MOST_BYTES = 1_000_000_000
 """Largest file that is read, and the most that its members may unpack to."""
@@ -97,6 +99,7 @@ class Artifact:
         return TimeModel(
             candidate=record["candidate"],
             base=unpack(Roofline, record["base"], self.pools),
+            target=Target(record["target"]),
             learnt=tuple(unpack(LEARNT[learnt["kind"]], learnt["fields"], self.pools) for learnt in record["learnt"]),
         )
 
@@ -173,6 +176,7 @@ def _packed(schema: Schema, model: TimeModel, pools: Pools) -> dict[str, Any]:
             "digest": schema.digest,
         },
         "candidate": model.candidate,
+        "target": model.target,
         "base": pools.pack(model.base),
         "learnt": [{"kind": KINDS[type(learnt)], "fields": pools.pack(learnt)} for learnt in model.learnt],
     }

@@ -13,8 +13,9 @@ from regressors.dataset.donor import Donor
 from regressors.features.arrays import Floats
 from regressors.features.pricing import ModelKey, Priced
 from regressors.features.schema import Schema
+from regressors.models.domain import Domain
 from regressors.models.time_model import TimeModel
-from regressors.uncertainty.intervals import Domain, Intervals
+from regressors.uncertainty.intervals import Intervals
 from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 
@@ -70,7 +71,8 @@ class FittedOperator:
         new = self.novelty.half_width(codes)
         inside = self.domain.contains(terms, features) & ~self.novelty.beyond_range(codes)
         half_width = np.hypot(np.maximum(self.intervals.half_width(inside, octaves), new), elsewhere)
-        return Columns(median_us=self.model.time_us(terms, features), half_width=half_width, inside=inside)
+        median_us = self.model.time_us(terms, features, None if elsewhere else self.domain)
+        return Columns(median_us=median_us, half_width=half_width, inside=inside)
 
     def look_up(self, shapes: Sequence[int]) -> list[Times | None]:
         """Times of the shapes (digests) that were sampled themselves; None for the others."""

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.splits import by_shape, largest
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
-from regressors.fitting.selection import HeldOut, choose, compare, fit_rows, held_out_errors
-from regressors.models.candidates import BLEND, BOOSTED
+from regressors.fitting.selection import HeldOut, choose, compare, competing, fit_rows, held_out_errors, tried
+from regressors.models.candidates import BLEND, BOOSTED, CANDIDATES
+from regressors.models.domain import Domain, learn_domain
 from regressors.models.roofline_fit import Roofline
-from regressors.uncertainty.intervals import Domain, Intervals, calibrate, learn_domain
+from regressors.uncertainty.intervals import Intervals, calibrate
 from regressors.uncertainty.novelty import is_new, learn_novelty
 from regressors.uncertainty.sampled_times import tabulate
 
 
-def fit_operator(data: TrainingData) -> tuple[FittedOperator, HeldOut]:
-    """The best candidate fitted to all rows, with intervals from its held-out errors; and those errors."""
-    errors = compare(data)
-    candidate = choose(errors)
-    return _fit_candidate(data, candidate, errors[candidate]), errors[candidate]
+def fit_operator(
+    data: TrainingData, wanted: Sequence[str] = CANDIDATES, *, beside: Sequence[str] = ()
+) -> tuple[FittedOperator, dict[str, HeldOut]]:
+    """The best of the wanted candidates fitted to all rows, with intervals from its held-out errors; and the errors of all kinds.
+
+    `beside`: kinds that are compared without being candidates.
+    """
+    errors = compare(data, [*competing(data, wanted), *beside])
+    candidate = choose(errors, np.ones(len(data), dtype=np.bool_))
+    return _fit_candidate(data, candidate, errors[candidate]), errors
 
 
 def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut) -> FittedOperator:
@@ -57,7 +65,6 @@ def _intervals(data: TrainingData, held_out: HeldOut, base: Roofline) -> Interva
     for fold in folds:
         inside[fold] = domain_without(fold).contains(data.terms[fold], data.features[fold])
         new[fold] = is_new(tuple(data.fields), data.codes[~fold], data.codes[fold])
-    tried = ~np.isnan(held_out.unseen)
-    outside_errors = np.concatenate([held_out.unseen[tried & ~inside], held_out.beyond])
+    outside_errors = np.concatenate([tried(held_out.unseen[~inside]), tried(held_out.beyond)])
     octaves = domain_without(top).octaves_beyond(base_us[top]) if top.any() else np.zeros(0)
-    return calibrate(held_out.unseen[tried & inside & ~new], outside_errors, octaves)
+    return calibrate(tried(held_out.unseen[inside & ~new]), outside_errors, octaves)

@@ -1,27 +1,27 @@
 """The kinds of time model that compete for an operator, and how each is fitted.
 
-Hybrid models learn the ratio of the time to a roofline fit, so their correction stays bounded outside the samples; trees on
-raw time are the common practice that they have to beat.
+The blend and its parts learn the ratio of the time to a roofline fit, so their correction stays bounded outside the samples. Trees
+on the time itself, tuned, are the common practice: they compete with the roofline in their place outside the samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from regressors.features.arrays import Floats
+from regressors.models.capacity import RANDOM_STATE, boost, capacity
 from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import Smooth, fit_smooth
 from regressors.models.time_model import TimeModel, correction_inputs
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
+from regressors.models.tuned_trees import TunedTrees, fit_boosted, fit_forest
 
-ROOFLINE, BLEND = "roofline", "hybrid-blend"
+ROOFLINE, BLEND, FOREST, XGBOOST = "roofline", "blend", "random-forest", "xgboost"
 SMOOTH, EXTRA_TREES, BOOSTED = "hybrid-smooth", "hybrid-extratrees", "hybrid-xgboost"
-FOREST, RAW_BOOSTED = "forest", "xgboost"
-RAW_TIME = (FOREST, RAW_BOOSTED)
-CANDIDATES = (ROOFLINE, BLEND)
+TREES = (FOREST, XGBOOST)
+CANDIDATES = (ROOFLINE, BLEND, *TREES)
 """The kinds that training chooses from. A single kind of correction is not among them: the mean of all beats the one that a
 few held-out rows would choose."""
 BLENDED = (SMOOTH, EXTRA_TREES, BOOSTED)
@@ -29,40 +29,6 @@ BLENDED = (SMOOTH, EXTRA_TREES, BOOSTED)
 BLENDED_LARGE = (EXTRA_TREES, BOOSTED)
 SMOOTH_ROWS = 2000
 """Rows from which on the smooth correction is not fitted: it has too few centres to add anything."""
-RANDOM_STATE = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capacity:
-    """Size limits of the tree ensembles; more rows support larger trees."""
-
-    trees: int
-    leaves: int
-    boosting_rounds: int
-    boosting: dict[str, float | int | str]
-
-
-FEW = Capacity(trees=60, leaves=512, boosting_rounds=120, boosting={"max_depth": 4, "eta": 0.1, "tree_method": "exact"})
-SOME = Capacity(
-    trees=60, leaves=512, boosting_rounds=120, boosting={"max_depth": 6, "eta": 0.1, "tree_method": "exact"}
-)
-STOCHASTIC: dict[str, float | int | str] = {
-    "max_depth": 0,
-    "grow_policy": "lossguide",
-    "subsample": 0.8,
-    "colsample_bytree": 0.7,
-    "tree_method": "hist",
-}
-MODERATE = Capacity(
-    trees=30, leaves=8192, boosting_rounds=120, boosting={"max_leaves": 48, "eta": 0.12, "max_bin": 64, **STOCHASTIC}
-)
-LARGEST = Capacity(trees=30, leaves=8192, boosting_rounds=300, boosting={"max_leaves": 256, "eta": 0.08, **STOCHASTIC})
-CAPACITIES = ((200, FEW), (1_000, SOME), (5_000, MODERATE))
-"""Upper limit of rows for each capacity; LARGEST beyond the last."""
-
-
-def capacity(rows: int) -> Capacity:
-    return next((size for limit, size in CAPACITIES if rows < limit), LARGEST)
 
 
 def fit_candidate(candidate: str, terms: Floats, features: Floats, time_us: Floats) -> TimeModel:
@@ -76,19 +42,19 @@ def fit_candidates(candidates: Sequence[str], terms: Floats, features: Floats, t
     inputs = correction_inputs(base, terms, features)
     ratio = np.log(time_us / base.time_us(terms))
     blended = BLENDED if len(ratio) < SMOOTH_ROWS else BLENDED_LARGE
-    fits: dict[str, Callable[[], FlatTrees | Smooth]] = {
-        SMOOTH: lambda: _smooth(inputs, ratio),
-        EXTRA_TREES: lambda: _extra_trees(inputs, ratio),
-        BOOSTED: lambda: _boosted(inputs, ratio),
-        FOREST: lambda: _forest(features, time_us),
-        RAW_BOOSTED: lambda: _boosted(features, time_us),
+    parts = {name: {ROOFLINE: (), BLEND: blended}.get(name, (name,)) for name in candidates if name not in TREES}
+    corrections = {
+        name: CORRECTIONS[name](inputs, ratio) for name in {part for names in parts.values() for part in names}
     }
-    components = {name: {ROOFLINE: (), BLEND: blended}.get(name, (name,)) for name in candidates}
-    learnt = {name: fits[name]() for name in {name for names in components.values() for name in names}}
-    return {
-        name: TimeModel(candidate=name, base=base, learnt=tuple(learnt[component] for component in names))
-        for name, names in components.items()
+    models = {
+        name: TimeModel(candidate=name, base=base, learnt=tuple(corrections[part] for part in names))
+        for name, names in parts.items()
     }
+    for name in candidates:
+        if name in TREES:
+            tuned = TUNED[name](features, time_us)
+            models[name] = TimeModel(candidate=name, base=base, learnt=(tuned.trees,), target=tuned.target)
+    return models
 
 
 def _smooth(inputs: Floats, target: Floats) -> Smooth:
@@ -96,16 +62,6 @@ def _smooth(inputs: Floats, target: Floats) -> Smooth:
     rows, which = np.unique(inputs, axis=0, return_inverse=True)
     which = which.reshape(-1)
     return fit_smooth(rows, np.bincount(which, weights=target) / np.bincount(which))
-
-
-def _forest(inputs: Floats, target: Floats) -> FlatTrees:
-    from sklearn.ensemble import RandomForestRegressor
-
-    size = capacity(len(inputs))
-    forest = RandomForestRegressor(
-        n_estimators=size.trees, max_leaf_nodes=size.leaves, random_state=RANDOM_STATE, n_jobs=1
-    )
-    return from_forest(forest.fit(inputs, target))
 
 
 def _extra_trees(inputs: Floats, target: Floats) -> FlatTrees:
@@ -119,9 +75,12 @@ def _extra_trees(inputs: Floats, target: Floats) -> FlatTrees:
 
 
 def _boosted(inputs: Floats, target: Floats) -> FlatTrees:
-    import xgboost
+    return from_xgboost(boost(inputs, target))
 
-    size = capacity(len(inputs))
-    common = {"min_child_weight": 2, "base_score": float(target.mean()), "nthread": 1, "seed": RANDOM_STATE}
-    data = xgboost.DMatrix(inputs, label=target, nthread=1)
-    return from_xgboost(xgboost.train({**size.boosting, **common}, data, num_boost_round=size.boosting_rounds))
+
+CORRECTIONS: Mapping[str, Callable[[Floats, Floats], FlatTrees | Smooth]] = {
+    SMOOTH: _smooth,
+    EXTRA_TREES: _extra_trees,
+    BOOSTED: _boosted,
+}
+TUNED: Mapping[str, Callable[[Floats, Floats], TunedTrees]] = {FOREST: fit_forest, XGBOOST: fit_boosted}

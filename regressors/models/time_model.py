@@ -1,4 +1,4 @@
-"""A fitted time model: a roofline base, optionally with a learnt correction on top of it or trees in its place."""
+"""A fitted time model: a roofline base, optionally with a learnt correction on top of it, or trees in its place."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ from dataclasses import dataclass
 import numpy as np
 
 from regressors.features.arrays import Floats
+from regressors.models.domain import Domain
 from regressors.models.roofline_fit import CLOCK_RESOLUTION_US, Roofline
 from regressors.models.smooth import Smooth
+from regressors.models.target import Target, decoded
 from regressors.models.trees import FlatTrees
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeModel:
-    """time = base, base · exp(learnt) or learnt, as `candidate` says; several learnt components are averaged."""
+    """time = base, base · exp(learnt), or learnt, as `target` says; several learnt components are averaged."""
 
     candidate: str
     base: Roofline
     learnt: tuple[FlatTrees | Smooth, ...]
+    target: Target = Target.LOG_RATIO
 
-    def time_us(self, terms: Floats, features: Floats) -> Floats:
-        """Terms [calls, terms] and features [calls, features] → µs [calls], always positive."""
+    def time_us(self, terms: Floats, features: Floats, within: Domain | None = None) -> Floats:
+        """Terms [calls, terms] and features [calls, features] → µs [calls], always positive.
+
+        Trees on the time itself know nothing outside their samples, nor of another device: they answer for calls in `within`, the
+        domain of their samples on the sampled device, and the base answers for the others. A call above the largest sample takes
+        at least what the trees say, since time does not fall as work grows. The other kinds scale with the base everywhere.
+        """
+        base_us = self.base.time_us(terms)
         if not self.learnt:
-            return self.base.time_us(terms)
-        if not self.candidate.startswith("hybrid-"):
-            return np.maximum(self._mean(features), CLOCK_RESOLUTION_US)
-        ratio: Floats = np.exp(self._mean(correction_inputs(self.base, terms, features)))
-        return np.maximum(self.base.time_us(terms) * ratio, CLOCK_RESOLUTION_US)
+            return base_us
+        if self.target == Target.LOG_RATIO:
+            ratio: Floats = np.exp(self._mean(correction_inputs(self.base, terms, features)))
+            return np.maximum(base_us * ratio, CLOCK_RESOLUTION_US)
+        if within is None:
+            return base_us
+        trees_us = self.trees_us(features)
+        beyond_us = np.where(base_us > within.base_high, np.maximum(base_us, trees_us), base_us)
+        return np.where(within.contains(terms, features), trees_us, beyond_us)
+
+    def trees_us(self, features: Floats) -> Floats:
+        """Times [calls] that trees on the time itself give wherever they are asked, as is common practice."""
+        return decoded(self.target, self._mean(features))
 
     def _mean(self, inputs: Floats) -> Floats:
         total: Floats = sum((component.predict(inputs) for component in self.learnt), start=np.zeros(len(inputs)))

@@ -4,9 +4,11 @@ which profile is this machine's own, and which one stands in for it."""
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from sampling.errors import ConfigError
+from sampling.files.disk import naming_the_disk
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.hardware.cluster import hardware_entry, hardware_facts
 
@@ -16,6 +18,9 @@ SHIPPED = "epyc-2-cores"
 """The profile in the repository, of the machine that its manifest names."""
 IMPORTED = "imported"
 """Folder of the user's data for other people's measurements and the regressors trained on them; never in the repository."""
+
+REFITTED = "refitted"
+"""Folder of a clone's data for shipped rows that the user fits again; never in the repository."""
 
 
 def default_profile(hardware: str) -> str:
@@ -42,6 +47,23 @@ def home_of(profile: str, data: Path | None = None) -> Path:
     homes = (data, data / IMPORTED, SHIPPED_DATA)
     kinds = ("samples", "regressors")
     return next((home for home in homes if any((home / kind / profile).is_dir() for kind in kinds)), data)
+
+
+def is_shipped(profile: str) -> bool:
+    """Whether the profile's samples are those of the project, and not rows of the user's."""
+    return home_of(profile) == SHIPPED_DATA and (profile == SHIPPED or own_data() != SHIPPED_DATA)
+
+
+def copy_shipped(profile: str) -> Path:
+    """Copy the profile's shipped samples to the user's data, or where that is the shipped folder to its git-ignored `refitted`; returns
+    that folder."""
+    home = own_data() if own_data() != SHIPPED_DATA else SHIPPED_DATA / REFITTED
+    copy = samples_directory(profile, home)
+    with naming_the_disk(copy):
+        shutil.copytree(
+            samples_directory(profile, SHIPPED_DATA), copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*")
+        )
+    return home
 
 
 def known_profiles(data: Path | None = None) -> list[str]:

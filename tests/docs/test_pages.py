@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, links, pages
 LONGEST_README_BYTES = 9_000
 FOLDERS = "sampling|regressors|predict|configs|data|tests|docs|benchmarks|shared|facts|oracles|truth"
 CITED = re.compile(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*\w)")
-MADE_BY_THE_USER = ("data/imported", "data/samples", "data/regressors", "data/published")
+MADE_BY_THE_USER = ("data/imported", "data/refitted", "data/samples", "data/regressors", "data/published")
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

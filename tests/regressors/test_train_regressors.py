@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from regressors.__main__ import main
+from regressors.bank.artifact import load
 from regressors.bank.bank import Bank
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
@@ -94,6 +95,57 @@ def test_no_samples_is_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert output.err.count("\n") == 1
     assert "make sample PROFILE=a100" in output.err
     assert not (tmp_path / "regressors").exists()
+
+
+@pytest.mark.parametrize("kind", ["roofline", "blend", "random-forest", "xgboost"])
+def test_one_kind_of_model_may_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    write_samples(tmp_path)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1", "--model", kind]) == 0
+    directory = tmp_path / "regressors" / "toy"
+    report = json.loads((directory / "report.json").read_text())
+    assert {row["candidate"] for row in report["operators"]} == {kind}
+    assert kind in report["title"]
+    assert all(row["raw_forest"] and row["raw_xgboost"] for row in report["operators"])
+    (record,) = load(directory).records.values()
+    assert record["candidate"] == kind
+
+
+def test_an_unknown_kind_of_model_is_refused_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_samples(tmp_path)
+    assert main(["--profile", "toy", "--data", str(tmp_path), "--model", "random-forrest"]) == 2
+    error = capsys.readouterr().err
+    assert "--model: 'random-forrest' is none of auto, roofline, blend, random-forest, xgboost" in error
+    assert "did you mean 'random-forest'?" in error
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["beside the shipped", "elsewhere"])
+def test_shipped_rows_are_refitted_in_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own: bool
+) -> None:
+    shipped, mine = tmp_path / "shipped", tmp_path / "mine"
+    write_samples(shipped)
+    before = contents(shipped)
+    for module in ("regressors.__main__", "sampling.store.profiles"):
+        monkeypatch.setattr(f"{module}.SHIPPED_DATA", shipped)
+        monkeypatch.setattr(f"{module}.own_data", lambda: mine if own else shipped)
+    monkeypatch.setattr("sampling.store.profiles.SHIPPED", "toy")
+    assert main(["--profile", "toy", "--jobs", "1", "--model", "roofline", "--brief"]) == 0
+    home = mine if own else shipped / "refitted"
+    error = capsys.readouterr().err
+    assert "the rows of toy ship with the project" in error
+    assert str(home) in error
+    assert {name: content for name, content in contents(shipped).items() if not name.startswith("refitted")} == before
+    assert (home / "regressors" / "toy" / "bank.npz").is_file()
+    assert contents(home / "samples") == contents(shipped / "samples")
+
+    assert main(["--profile", "toy", "--jobs", "1", "--model", "roofline", "--brief", "--data", str(shipped)]) == 0
+    assert (shipped / "regressors" / "toy" / "bank.npz").is_file()
 
 
 def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:

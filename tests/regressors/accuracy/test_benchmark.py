@@ -1,11 +1,13 @@
 """The accuracy benchmark from a folder of published tables to its report, on tables made here."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from predict.cli import main as predict_main
 from regressors.accuracy.benchmark import benchmark
 from regressors.accuracy.report import as_markdown
 from regressors.accuracy.units import own_units, published_units
@@ -76,6 +78,31 @@ def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Pat
 def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path: Path) -> None:
     with pytest.raises(SamplesError, match="estimate-train-time/ nor aiconfigurator/"):
         list(published_units(tmp_path))
+
+
+def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `make bench-accuracy` on a machine without the published measurements would."""
+    smaller = benchmark(published / "no profiles", published)
+    other = [{**row, "group": ["aiconfigurator", "a100", "gemm"]} for row in smaller["operators"]]
+    larger = {**smaller, "operators": [*smaller["operators"], *other]}
+    monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
+    monkeypatch.setattr("regressors.accuracy.benchmark.benchmark", lambda *_: smaller)
+    kept = tmp_path / "benchmarks" / "accuracy.json"
+    kept.parent.mkdir()
+    kept.write_text(json.dumps(larger))
+    assert predict_main(["validate", "samples", "--json"]) == 0
+    assert "not kept: " in (error := capsys.readouterr().err)
+    assert "has tables that this result lacks: aiconfigurator a100 gemm (1)" in error
+    assert json.loads(kept.read_text()) == larger
+    assert not kept.with_suffix(".md").exists()
+
+    kept.write_text(json.dumps({**smaller, "operators": smaller["operators"][:1]}))
+    assert predict_main(["validate", "samples", "--json"]) == 0
+    assert "not kept" not in capsys.readouterr().err
+    assert json.loads(kept.read_text()) == smaller
+    assert kept.with_suffix(".md").is_file()
 
 
 def test_nothing_to_test_on_names_the_command(tmp_path: Path) -> None:

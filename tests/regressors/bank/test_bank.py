@@ -82,7 +82,7 @@ def test_trees_survive_the_round_trip(tmp_path: Path) -> None:
 
     data = sampled(random_products(80, seed=0), truth=staircase)
     operator = fit_operator(data)[0]
-    assert operator.model.candidate == "hybrid-blend"
+    assert operator.model.candidate == "blend"
     artifact.save(tmp_path, [operator], FACTS)
     reloaded = artifact.load(tmp_path).operator(operator.key)
     expected = operator.model.time_us(data.terms, data.features)

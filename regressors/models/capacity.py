@@ -1,0 +1,59 @@
+"""Size limits of the tree ensembles, by rows, and how XGBoost is run within them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from regressors.features.arrays import Floats
+
+if TYPE_CHECKING:
+    import xgboost
+
+RANDOM_STATE = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capacity:
+    """Size limits of the tree ensembles; more rows support larger trees."""
+
+    trees: int
+    leaves: int
+    boosting_rounds: int
+    eta: float
+    boosting: Mapping[str, float | int | str]
+
+
+FEW = Capacity(trees=60, leaves=512, boosting_rounds=120, eta=0.1, boosting={"max_depth": 4, "tree_method": "exact"})
+SOME = Capacity(trees=60, leaves=512, boosting_rounds=120, eta=0.1, boosting={"max_depth": 6, "tree_method": "exact"})
+STOCHASTIC: Mapping[str, float | int | str] = {
+    "max_depth": 0,
+    "grow_policy": "lossguide",
+    "subsample": 0.8,
+    "colsample_bytree": 0.7,
+    "tree_method": "hist",
+}
+MODERATE = Capacity(
+    trees=30, leaves=8192, boosting_rounds=120, eta=0.12, boosting={"max_leaves": 48, "max_bin": 64, **STOCHASTIC}
+)
+LARGEST = Capacity(trees=30, leaves=8192, boosting_rounds=300, eta=0.08, boosting={"max_leaves": 256, **STOCHASTIC})
+CAPACITIES = ((200, FEW), (1_000, SOME), (5_000, MODERATE))
+"""Upper limit of rows for each capacity; LARGEST beyond the last."""
+
+
+def capacity(rows: int) -> Capacity:
+    return next((size for limit, size in CAPACITIES if rows < limit), LARGEST)
+
+
+def boost(inputs: Floats, target: Floats, *, eta: float | None = None, max_depth: int | None = None) -> xgboost.Booster:
+    """XGBoost fitted to inputs [rows, features] and a target [rows]; a larger step takes as many fewer rounds."""
+    import xgboost
+
+    size = capacity(len(inputs))
+    settings: dict[str, Any] = {**size.boosting, "eta": eta or size.eta, "min_child_weight": 2, "nthread": 1}
+    if max_depth:
+        settings["max_depth"] = max_depth
+    settings |= {"base_score": float(target.mean()), "seed": RANDOM_STATE}
+    data = xgboost.DMatrix(inputs, label=target, nthread=1)
+    return xgboost.train(settings, data, num_boost_round=round(size.boosting_rounds * size.eta / settings["eta"]))

@@ -18,7 +18,7 @@ IMPORTED = $(subst _,-,$(SYSTEM))-aiconfigurator
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample import train-regressors predict measure validate bench bench-accuracy bench-published tables reference test check format clean
+.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate bench bench-accuracy bench-published tables reference test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, an
 sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=file, BUDGET=seconds RUNS="a.yml b.yml" FRESH=1]
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
 	@$(BIN)/python -m regressors.active.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
+
+gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=folder RUNS="a.yml b.yml" STEPS=file DRY=1]
+	@$(if $(RUNS),PYTHONPATH=. $(PYTHON) -m predict calls $(RUNS) --output gpu-calls.json)
+	@$(PYTHON) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
 	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator.files import PINNED; print(PINNED)')"

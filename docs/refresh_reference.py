@@ -144,7 +144,14 @@ def _model_keys() -> list[str]:
 MODEL = """\
 The name of a file of `configs/models`, the path of a Hugging Face `config.json`, or its keys, whose `model_type` is one of
 [these](names.md#model_type). [Its keys](names.md#keys-of-a-configjson) have several names each. A key that changes the cost and is not modelled is refused, never ignored."""
-COMMANDS = (["predict"], ["sampling"], ["sampling", "import"], ["regressors"])
+COMMANDS = (
+    ["predict"],
+    ["sampling"],
+    ["sampling", "import"],
+    ["sampling", "import-archive"],
+    ["sampling.gpu_session"],
+    ["regressors"],
+)
 
 
 def commands_page() -> str:

@@ -38,7 +38,8 @@ On one machine the command starts its own ranks. On several, run the same comman
   torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m sampling --cluster FILE
   srun --ntasks-per-node 8 python -m sampling --cluster FILE        (configs/clusters/slurm.sbatch is a whole job)
 
-`python -m sampling import --help` shows how to bring in measurements that others published.
+`python -m sampling import --help` shows how to bring in measurements that others published, and
+`python -m sampling import-archive --help` the archive of a GPU session (`python -m sampling.gpu_session`).
 """
 MODELS = 64
 
@@ -56,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from sampling.importers.command import main as import_measurements
 
         return import_measurements(arguments[1:])
+    if arguments[:1] == ["import-archive"]:
+        from sampling.gpu_session.import_archive import main as import_archive
+
+        return exit_code_of(lambda: import_archive(arguments[1:]))
     from sampling.ranks.rank import become_rank, rank_from
     from sampling.session.site import device_of_node
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 Progress = Callable[[int, int, str], None]
 """Called with how many items are done, of how many, and the name of the latest one ('' if it has none)."""
@@ -23,7 +24,7 @@ def progress_display(label: str, budget_s: float | None = None) -> Iterator[Prog
             return f"{budget_s - elapsed_s:.0f} s left at most" if elapsed_s < budget_s else "its time is over, ending"
         return f"{elapsed_s / done * (total - done):.0f} s left" if done else ""
 
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield _lines(label, time_left)
         return
     from rich.console import Console

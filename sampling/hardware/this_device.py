@@ -83,7 +83,9 @@ def provenance() -> dict[str, Any]:
     """Versions of software and of this code in a sampling session."""
     import torch
 
-    versions = {name: importlib.metadata.version(name) for name in ("numpy", "pandas", "pyarrow")}
+    installed = {each.name for each in importlib.metadata.distributions()}
+    libraries = installed & {"numpy", "pandas", "pyarrow"}
+    versions: dict[str, str] = {name: importlib.metadata.version(name) for name in sorted(libraries)}
     versions |= {"python": platform.python_version(), "torch": torch.__version__}
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda or torch.version.hip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,9 +16,9 @@ from sampling.store.sample import Sample
 from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
 from sampling.timing.launch_time import Captures
-from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.stopwatch import host_stopwatch
 from sampling.timing.timed_phase import TimedPhase, no_alignment
+from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives.process_groups import align
@@ -37,7 +37,7 @@ def unnoted(call: Call) -> AbstractContextManager[None]:
 
 
 def time_requests(
-    requests: Sequence[Request],
+    requests: Iterable[Request],
     *,
     device: torch.device,
     cluster: Cluster,
@@ -123,7 +123,7 @@ class _CallTimer:
             if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)
             for timing in timings:
-                self.keep(self._sample(call, phase, timing))
+                self.keep(timed_row(call, phase, timing, cluster=self.cluster, session=self.session))
             if not timings:
                 break
         return ""
@@ -170,24 +170,6 @@ class _CallTimer:
 
     def _gpu_timer(self) -> GpuTimer:
         return gpu_timer(self.device, self.cluster.gpu.cache_mib * 2**20)
-
-    def _sample(self, call: Call, phase: Phase, timing: Timing) -> Sample:
-        return Sample(
-            call=call,
-            phase=phase,
-            threads=self.cluster.threads,
-            busy_ranks=self.cluster.gpus_per_node,
-            time_us=timing.median_us,
-            low_us=timing.low_us,
-            high_us=timing.high_us,
-            repeats=timing.repeats,
-            quarantine=quarantine_reason(call, phase, timing, self.cluster),
-            session=self.session,
-            state=timing.state,
-            clock_mhz=timing.clock_mhz,
-            power_w=timing.power_w,
-            launch_us=timing.launch_us,
-        )
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,22 @@ class TimerSettings:
     burst_repeats: int = 20
     rest_seconds: float = 0.01
     sustained_seconds: float = 1.0
+
+
+FULL = TimerSettings()
+QUICK = TimerSettings(
+    least_repeats=5,
+    most_repeats=30,
+    seconds=0.06,
+    most_batches=2,
+    attempts=1,
+    most_warmups=10,
+    burst_repeats=7,
+    rest_seconds=0.002,
+    sustained_seconds=0.25,
+)
+"""For minutes of a lent GPU. `tests/bench/timers.py` measures what it costs in precision; docs/how-to/gpu-session.md has the figures."""
+PRESETS: Mapping[str, TimerSettings] = {"full": FULL, "quick": QUICK}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

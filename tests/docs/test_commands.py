@@ -103,14 +103,18 @@ def _parser_of_module(module: str, arguments: Sequence[str]) -> Callable[[], arg
 
     if module == "sampling" and arguments[0] == "import":
         importing = import_module("sampling.importers.command").parser()
-        return lambda: _after_word(importing)
-    named = import_module(module if "." in module else f"{module}.__main__")
+        return lambda: _after_word(importing, "import")
+    if module == "sampling" and arguments[0] == "import-archive":
+        merging = import_module("sampling.gpu_session.import_archive").parser()
+        return lambda: _after_word(merging, "import-archive")
+    package = import_module(module)
+    named = import_module(f"{module}.__main__") if hasattr(package, "__path__") else package
     parser: Callable[[], argparse.ArgumentParser] = named.parser
     return parser
 
 
-def _after_word(importing: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The parser of `import` behind a parser of the word itself."""
+def _after_word(importing: argparse.ArgumentParser, word: str) -> argparse.ArgumentParser:
+    """The parser of an import behind a parser of its word."""
     outer = argparse.ArgumentParser()
-    outer.add_subparsers().add_parser("import", parents=[importing], add_help=False, conflict_handler="resolve")
+    outer.add_subparsers().add_parser(word, parents=[importing], add_help=False, conflict_handler="resolve")
     return outer

@@ -1,0 +1,162 @@
+"""Spend N minutes of one GPU on rows: `python3 -m sampling.gpu_session --minutes 10 --out DIR`.
+
+plan        probes, one call of every kind, calls of named runs, drawn calls    plan.py
+worker      a process with the device times them, one after the other           worker.py, session.py
+log         every row and event is on the disk before the session goes on       log.py → archive.py, progress.py
+steps       real training steps, as commands of a file                          steps.py
+rehearsal   all of it over a fake device and clock                              dry_run.py, rehearsal.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from sampling.errors import ConfigError, UserError
+from sampling.extras import naming_extras
+from sampling.files.disk import naming_the_disk
+from sampling.gpu_session.archive import CALLS, archive_lock, parts
+from sampling.gpu_session.dry_run import dry_run
+from sampling.gpu_session.log import SessionLog
+from sampling.gpu_session.session import LONGEST_CALL_S, kept_at_the_end_s, run_steps, run_workers
+from sampling.gpu_session.steps import read_steps, run_step
+from sampling.gpu_session.worker import WorkerSettings
+from sampling.ranks.launch import environment
+from sampling.timing.timer import PRESETS
+
+DESCRIPTION = """\
+Spend a few minutes of one CUDA or ROCm GPU on rows, the most telling first: probes, one call of every kind, the calls of
+named runs, drawn calls, then real training steps. It needs torch and numpy, and nothing else.
+
+Every row is on the disk before the next call begins. A session that was killed goes on where it was when the command is given
+again, on this machine or on another one with the same kind of GPU and a copy of the archive.
+"""
+EXAMPLES = """\
+examples:
+  python3 -m sampling.gpu_session --dry-run                        # the plan and its seconds, rehearsed without a GPU
+  python3 -m sampling.gpu_session --minutes 10 --out gpu-session
+  python -m sampling import-archive gpu-session                    # afterwards, on any machine
+"""
+POLL_S = 0.5
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python3 -m sampling.gpu_session",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = made.add_argument
+    add(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="time to spend, start-up included (default: %(default)g)",
+    )
+    add("--out", type=Path, metavar="DIR", help="folder of the archive (default: $OUT, else gpu-session)")
+    add("--calls", type=Path, metavar="FILE", help="calls of named runs, from `predict calls`")
+    add("--steps", type=Path, metavar="FILE", help="real steps: a JSON file of commands")
+    add("--models", type=int, default=64, help="models that calls are drawn from (default: %(default)s)")
+    add("--timer", choices=sorted(PRESETS), default="quick", help="how long each call is timed (default: %(default)s)")
+    add("--compile", action="store_true", help="time compiled calls too, which takes a minute each to build")
+    add("--hardware", metavar="NAME", help="entry of configs/hardware (default: detected; h200 for a rehearsal)")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="rehearse over a fake device and clock, and print the plan with its seconds",
+    )
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the session, or rehearse it, as the command line says; the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        with naming_extras():
+            check_options(options)
+            if options.dry_run:
+                print(dry_run(options))
+            else:
+                run(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: what was timed so far is kept; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """ConfigError for a number that is out of range."""
+    if not 0 < options.minutes < math.inf:
+        raise ConfigError(f"--minutes: {options.minutes:g} is not a positive, finite number of minutes")
+    if options.models < 0:
+        raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
+
+
+def run(options: argparse.Namespace) -> None:
+    """A session on this machine's device."""
+    start_s = time.monotonic()
+    budget_s = 60 * options.minutes
+    out = (options.out or Path(os.environ.get("OUT") or "gpu-session")).absolute()
+    steps = read_steps(options.steps)
+    with archive_lock(out) as lock:
+        if options.calls:
+            with naming_the_disk(out):
+                shutil.copyfile(options.calls, out / CALLS)
+        reserve_s = kept_at_the_end_s(steps, SessionLog(out, time.monotonic).progress.steps, budget_s)
+        settings = WorkerSettings(
+            out=str(out),
+            hardware=options.hardware or "",
+            calls=str(out / CALLS) if (out / CALLS).is_file() else "",
+            models=options.models,
+            compiled=options.compile,
+            timer=options.timer,
+            until_s=start_s + budget_s - reserve_s,
+            token=secrets.token_hex(8),
+        )
+        run_workers(
+            lambda: SessionLog(out, time.monotonic),
+            partial(start_worker, settings, out, lock),
+            now_s=time.monotonic,
+            until_s=settings.until_s,
+        )
+        log = SessionLog(out, time.monotonic)
+        run_steps(log, steps, run_step, now_s=time.monotonic, until_s=start_s + budget_s)
+    print(f"{log.progress.summary()} in {out}; next: python -m sampling import-archive {out}")
+
+
+def start_worker(settings: WorkerSettings, out: Path, lock: int) -> int:
+    """Run a worker and wait for it; its exit code. One that writes no event for too long is killed."""
+    command = [sys.executable, "-m", "sampling.gpu_session.worker", json.dumps(asdict(settings))]
+    with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
+        try:
+            seen, since = -1, time.monotonic()
+            while worker.poll() is None:
+                time.sleep(POLL_S)
+                size = sum(path.stat().st_size for path in parts(out))
+                if size != seen:
+                    seen, since = size, time.monotonic()
+                elif time.monotonic() - since > LONGEST_CALL_S:
+                    worker.kill()
+        finally:
+            worker.kill()
+    return worker.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

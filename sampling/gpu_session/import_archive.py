@@ -1,0 +1,132 @@
+"""Merge the archive of a GPU session, from any machine, into a profile: `python -m sampling import-archive DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sampling.errors import ConfigError, SamplesError
+from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.places import OWN_DATA_IN_WORDS
+from sampling.gpu_session.archive import ArchiveFacts, read_events, read_facts
+from sampling.gpu_session.progress import Progress, progress_of
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.this_device import same_device
+from sampling.session.profile import profile_lock
+from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.manifest import FILE, Manifest, read_manifest, write_manifest
+from sampling.store.profiles import default_profile, samples_directory
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
+
+STEPS = "real-steps.json"
+"""File of a profile with the real steps that sessions ran on its device, by archive and name."""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m sampling import-archive",
+        description="Merge the archive of a GPU session into the rows of its device. Importing it again adds what it lacked then.",
+        epilog="example: python -m sampling import-archive gpu-session && python -m regressors --profile h200",
+    )
+    add = made.add_argument
+    add("archive", type=Path, metavar="DIR", help="the --out of `python -m sampling.gpu_session`")
+    add("--profile", help="name to keep the rows under (default: the name of the device's hardware file)")
+    add("--data", type=Path, metavar="DIR", help=f"folder of samples/ (default: {OWN_DATA_IN_WORDS})")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    print(import_archive(options.archive, profile=options.profile, data=options.data))
+    return 0
+
+
+def import_archive(
+    archive: Path, *, profile: str | None = None, data: Path | None = None, rehearsed: bool = False
+) -> str:
+    """Add the rows that the profile lacks, and say how many. `rehearsed` admits the rows of a fake device.
+
+    SamplesError for a folder that is no archive, a damaged one, one of another device, and a rehearsal where none is wanted.
+    """
+    facts = read_facts(archive)
+    if facts.rehearsal != rehearsed:
+        raise SamplesError(
+            f"{archive}: is a rehearsal, whose rows are those of a fake device; give that of a real session"
+        )
+    progress = progress_of(read_events(archive))
+    if any(not 0 <= row.session < len(facts.sessions) for row in progress.rows):
+        raise SamplesError(f"{archive}: has rows of sessions that it does not describe; fetch the archive again")
+    directory = samples_directory(profile or _profile_of(archive, facts), data)
+    with profile_lock(directory):
+        manifest = _manifest(archive, directory, facts)
+        with naming_the_disk(directory):
+            fold_journal(directory)
+        sessions, numbers = _with_sessions(manifest, facts)
+        known = set(iterate_samples(read_samples(directory)))
+        rows = [replace(row, session=numbers[row.session]) for row in progress.rows]
+        new = [row for row in rows if row not in known]
+        if new:
+            _add(directory, replace(manifest, sessions=sessions), new)
+        _keep_steps(directory, facts, progress)
+    return (
+        f"{len(new)} new rows of {facts.device['name']} in {directory} ({len(rows) - len(new)} were there already); "
+        f"{progress.summary()}"
+    )
+
+
+def _profile_of(archive: Path, facts: ArchiveFacts) -> str:
+    try:
+        hardware_facts(facts.hardware)
+    except ConfigError as error:
+        raise SamplesError(f"{archive}: hardware: {error}") from None
+    return default_profile(facts.hardware)
+
+
+def _manifest(archive: Path, directory: Path, facts: ArchiveFacts) -> Manifest:
+    if not (directory / FILE).is_file():
+        return Manifest(profile=directory.name, hardware=facts.hardware, device=facts.device)
+    manifest = read_manifest(directory)
+    if manifest.hardware != facts.hardware or not same_device(manifest.device, facts.device):
+        raise SamplesError(
+            f"{archive}: its rows are from {facts.hardware}, {facts.device}, and those of {directory} from "
+            f"{manifest.hardware}, {manifest.device}; give another --profile"
+        )
+    return manifest
+
+
+def _with_sessions(manifest: Manifest, facts: ArchiveFacts) -> tuple[list[dict[str, Any]], list[int]]:
+    """The manifest's sessions with those of the archive, and the number that each of the latter has among them."""
+    sessions = list(manifest.sessions)
+    places = {(session.get("archive"), session.get("archive_session")): place for place, session in enumerate(sessions)}
+    numbers = []
+    for number, session in enumerate(facts.sessions):
+        place = places.get((facts.id, number))
+        if place is None:
+            place = len(sessions)
+            told = {key: value for key, value in session.items() if key != "token"}
+            sessions.append({**told, "id": place, "archive": facts.id, "archive_session": number})
+        numbers.append(place)
+    return sessions, numbers
+
+
+def _add(directory: Path, manifest: Manifest, rows: Sequence[Sample]) -> None:
+    with naming_the_disk(directory):
+        # the sessions before their rows, so that a kill in between leaves no row without its session
+        write_manifest(directory, manifest)
+        for row in rows:
+            append_to_journal(directory, row)
+        fold_journal(directory)
+
+
+def _keep_steps(directory: Path, facts: ArchiveFacts, progress: Progress) -> None:
+    if not progress.steps:
+        return
+    path = directory / STEPS
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    with naming_the_disk(path):
+        write_atomically(path, json.dumps({**kept, facts.id: progress.steps}, indent=1).encode())

@@ -1,0 +1,163 @@
+"""The worker of a GPU session: the process that has the device.
+
+python -m sampling.gpu_session.worker SETTINGS-AS-JSON      (`python -m sampling.gpu_session` starts it)
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sampling.call import Request
+from sampling.errors import SamplesError, UserError
+from sampling.gpu_session.archive import FACTS, ArchiveFacts, read_facts, write_facts
+from sampling.gpu_session.log import SessionLog
+from sampling.gpu_session.plan import Plan, make_plan
+from sampling.gpu_session.session import LAST_CALL_S, LOST, WorkerLostError, time_plan
+from sampling.hardware.cluster import load_cluster
+from sampling.hardware.power import Reading, read_device
+from sampling.progress import progress_display
+from sampling.ranks.launch import die_with_launcher, leave
+from sampling.store.profiles import default_profile
+from sampling.store.sample import Sample
+from sampling.timing.timer import PRESETS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSettings:
+    """What a worker is told, JSON-able. `until_s` is on `time.monotonic`, which processes of one machine share."""
+
+    out: str
+    hardware: str
+    """Entry of configs/hardware; '' for the device that is found."""
+    calls: str
+    """Calls file, '' for none."""
+    models: int
+    compiled: bool
+    timer: str
+    until_s: float
+    token: str
+    """The session's own, the same for all of its workers."""
+
+    def plan(self, hardware: str) -> Plan:
+        return make_plan(
+            hardware, calls=Path(self.calls) if self.calls else None, models=self.models, compiled=self.compiled
+        )
+
+
+def join_session(
+    directory: Path, *, hardware: str, device: Mapping[str, Any], session: Mapping[str, Any], rehearsal: bool = False
+) -> int:
+    """The number of the session in the archive, which is made, or gets the session, if need be; sessions are told by their `token`.
+
+    SamplesError where the archive is of another device, or of a rehearsal.
+    """
+    from sampling.hardware.this_device import same_device
+
+    if (directory / FACTS).is_file():
+        facts = read_facts(directory)
+        if facts.rehearsal != rehearsal:
+            raise SamplesError(
+                f"{directory}: holds {'a rehearsal' if facts.rehearsal else 'rows of a real device'}; give another --out"
+            )
+        if facts.hardware != hardware or not same_device(facts.device, device):
+            raise SamplesError(
+                f"{directory}: its rows are from {facts.hardware}, {facts.device}; this session is on {hardware}, {device}; "
+                "give another --out"
+            )
+    else:
+        facts = ArchiveFacts(id=secrets.token_hex(8), hardware=hardware, device=dict(device), rehearsal=rehearsal)
+    tokens = [known.get("token") for known in facts.sessions]
+    if session["token"] not in tokens:
+        facts = replace(facts, sessions=[*facts.sessions, dict(session)])
+        write_facts(directory, facts)
+    return len(tokens) if session["token"] not in tokens else tokens.index(session["token"])
+
+
+def main() -> int:
+    from sampling.hardware.this_device import detect_hardware, identify, most_ranks, provenance
+
+    die_with_launcher()
+    settings = WorkerSettings(**json.loads(sys.argv[1]))
+    directory = Path(settings.out)
+    hardware = settings.hardware or detect_hardware()
+    most_ranks(hardware)
+    timer = PRESETS[settings.timer]
+    session = {
+        "token": settings.token,
+        "date": time.strftime("%Y-%m-%d"),
+        **provenance(),
+        "timer": asdict(timer),
+        "communication": {},
+    }
+    number = join_session(directory, hardware=hardware, device=identify(hardware), session=session)
+    log = SessionLog(directory, time.monotonic)
+    plan = settings.plan(hardware)
+    bench = DeviceBench(hardware, settings.timer, number, settings.until_s)
+    log.record("reading", **asdict(bench.reading()))
+    left_s = settings.until_s - time.monotonic()
+    try:
+        with progress_display(f"calls, {plan.phases} phases planned", left_s) as show:
+            time_plan(log, plan.planned, bench, now_s=time.monotonic, until_s=settings.until_s, show=show)
+    except WorkerLostError as error:
+        print(f"{error}; the next worker goes on behind this call", file=sys.stderr)
+        return LOST
+    log.record("reading", **asdict(bench.reading()))
+    return 0
+
+
+class DeviceBench:
+    """The `Bench` of this machine's device."""
+
+    def __init__(self, hardware: str, timer: str, session: int, until_s: float) -> None:
+        import torch
+
+        self._cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile=default_profile(hardware))
+        self._settings = PRESETS[timer]
+        self._session = session
+        self._until_s = until_s
+        self._device = torch.device("cpu" if self._cluster.gpu.kind == "cpu" else "cuda")
+        if self._cluster.threads:
+            torch.set_num_threads(self._cluster.threads)
+        torch.manual_seed(0)
+
+    def reading(self) -> Reading:
+        return read_device(self._device) if self._device.type != "cpu" else Reading()
+
+    def __call__(
+        self, requests: Iterable[Request], *, keep: Callable[[Sample], None], say: Callable[[str], None]
+    ) -> None:
+        from sampling.timing.time_calls import time_requests
+        from sampling.torch_work.collectives.agreement import LoneRank
+
+        time_requests(
+            requests,
+            device=self._device,
+            cluster=self._cluster,
+            ranks=LoneRank(),
+            session=self._session,
+            deadline_s=self._until_s + LAST_CALL_S,
+            settings=self._settings,
+            keep=keep,
+            say=say,
+        )
+
+
+def exit_code_of(work: Callable[[], int]) -> int:
+    """The exit code of a worker's work; an error of the user's goes to stderr and gives its own."""
+    try:
+        return work()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    # past the interpreter's teardown, which would wait for, or fail with, a device that is lost
+    leave(exit_code_of(main))

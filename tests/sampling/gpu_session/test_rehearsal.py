@@ -1,0 +1,148 @@
+"""A session rehearsed over a fake device and clock: nothing that was timed is lost, whatever ends the session and whenever."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sampling.gpu_session import archive
+from sampling.gpu_session import rehearsal as rehearsing
+from sampling.gpu_session.archive import EventWriter, read_events, read_facts
+from sampling.gpu_session.import_archive import import_archive
+from sampling.gpu_session.progress import progress_of
+from sampling.gpu_session.rehearsal import Script
+from sampling.gpu_session.session import MOST_LOST
+from sampling.gpu_session.steps import RealStep
+from sampling.store.tables import iterate_samples, read_samples
+from tests.sampling.gpu_session.rehearsed import KilledError, MortalClock, phases_of, plan_of, rehearsal
+
+KILLS = 24
+STEP = RealStep(name="dense", module="predict", arguments=("measure", "run.yml"), seconds=20.0)
+
+
+def test_a_session_killed_at_random_moments_loses_nothing_and_ends_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(14)
+    plan = plan_of(models=8)
+    monkeypatch.setattr(rehearsing, "START_S", 1.0)
+    kept: list[dict[str, Any]] = []
+    append, write_through = EventWriter.append, archive.write_through
+    writes_left = [0]  # until one is cut short by a kill; 0 for none
+
+    def remember(writer: EventWriter, event: dict[str, Any]) -> None:
+        append(writer, event)
+        kept.append(event)
+
+    def write_a_part(descriptor: int, line: bytes) -> None:
+        writes_left[0] -= 1
+        if writes_left[0] == 0:
+            os.write(descriptor, line[: chance.randrange(len(line))])
+            raise KilledError
+        write_through(descriptor, line)
+
+    monkeypatch.setattr(EventWriter, "append", remember)
+    monkeypatch.setattr(archive, "write_through", write_a_part)
+    directory = tmp_path / "machine-0"
+    clock, killed = MortalClock(), 0
+    while killed < KILLS:
+        if killed % 3 == 2:
+            copy = tmp_path / f"machine-{killed}"
+            shutil.copytree(directory, copy)
+            shutil.rmtree(directory)
+            directory = copy
+        clock.killed_at_s = clock() + chance.uniform(0.5, 20)
+        writes_left[0] = chance.randrange(1, 60) if killed % 2 else 0
+        with pytest.raises(KilledError):
+            rehearsal(directory, plan, clock=clock).run(token=f"session-{killed}")
+        killed += 1
+    clock.killed_at_s, writes_left[0] = float("inf"), 0
+    log = rehearsal(directory, plan, clock=clock).run(token="last")
+
+    rows = [event["row"] for event in read_events(directory) if event["event"] == "row"]
+    assert rows == [event["row"] for event in kept if event["event"] == "row"]
+    assert len({json.dumps([row["call"], row["fields"], row["phase"], row["state"]]) for row in rows}) == len(rows)
+    missing = {call for call, _ in phases_of(plan) - {(row.call, row.phase) for row in log.progress.rows}}
+    assert all("begun 2 times" in log.progress.why_left_out(call) for call in missing)
+    assert len(missing) <= 2
+    assert len(read_facts(directory).sessions) > 10
+    assert len(list(directory.iterdir())) <= 8
+
+
+def test_a_device_that_fails_costs_one_call_and_the_next_worker_goes_on(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    culprit = plan.planned[5].request.call
+    log = rehearsal(tmp_path, plan, script=Script(fatal=[culprit])).run()
+    assert {(row.call, row.phase) for row in log.progress.rows} == {
+        (call, phase) for call, phase in phases_of(plan) if call != culprit
+    }
+    assert log.progress.lost == 1
+    assert "illegal memory access" in log.progress.left_out[culprit]
+    before = len(log.progress.rows)
+    again = rehearsal(tmp_path, plan, script=Script(fatal=[culprit])).run(token="again")
+    assert (len(again.progress.rows), again.progress.lost) == (before, 1)
+
+
+def test_a_broken_device_ends_the_session(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    log = rehearsal(tmp_path, plan, script=Script(fatal=[each.request.call for each in plan.planned])).run()
+    assert log.progress.lost == MOST_LOST
+    assert any("seems broken" in event.get("text", "") for event in read_events(tmp_path))
+
+
+def test_a_call_that_is_killed_twice_is_not_begun_a_third_time(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    clock = MortalClock()
+    for token in ("one", "two"):
+        clock.killed_at_s = clock() + 15.2
+        with pytest.raises(KilledError):
+            rehearsal(tmp_path, plan, clock=clock).run(token=token)
+    begun = progress_of(read_events(tmp_path)).begun
+    clock.killed_at_s = float("inf")
+    log = rehearsal(tmp_path, plan, clock=clock).run(token="three")
+    assert begun is not None
+    assert {call for call, _ in phases_of(plan)} - {row.call for row in log.progress.rows} == {begun}
+    assert "begun 2 times" in log.progress.why_left_out(begun)
+
+
+def test_a_failed_capture_is_told_once_and_costs_no_row(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    log = rehearsal(tmp_path, plan, script=Script(uncaptured=["moe_layer"])).run()
+    notes = [event["text"] for event in read_events(tmp_path) if event["event"] == "note"]
+    assert [note.partition(":")[0] for note in notes] == ["moe_layer"]
+    assert {(row.call, row.phase) for row in log.progress.rows} == phases_of(plan)
+
+
+def test_400_seconds_time_150_calls_with_the_quick_timer(tmp_path: Path) -> None:
+    log = rehearsal(tmp_path, plan_of(models=64), budget_s=400.0).run()
+    calls = {row.call for row in log.progress.rows}
+    assert len(calls) >= 150
+    assert {call.NAME for call in calls} == {each.request.call.NAME for each in plan_of(models=64).planned}
+
+
+def test_real_steps_run_last_within_the_time_kept_for_them(tmp_path: Path) -> None:
+    long = RealStep(name="long", module="predict", arguments=(), seconds=500.0)
+    run = rehearsal(tmp_path, plan_of(), budget_s=100.0, steps=(STEP, long))
+    log = run.run()
+    assert log.progress.steps == {"dense": {"rehearsed": True}}
+    assert run.clock() <= 100.0
+    events = list(read_events(tmp_path))
+    assert events[-1]["event"] == "step"
+    assert run.run(token="again").progress.steps == log.progress.steps
+
+
+def test_the_archive_of_a_rehearsal_imports_once(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    log = rehearsal(tmp_path / "archive", plan).run()
+    for new in (len(log.progress.rows), 0):
+        assert import_archive(tmp_path / "archive", data=tmp_path, rehearsed=True).startswith(
+            f"{new} new rows of NVIDIA H200"
+        )
+        stored = list(iterate_samples(read_samples(tmp_path / "samples" / "h200")))
+        assert sorted(map(repr, stored)) == sorted(map(repr, log.progress.rows))

@@ -59,9 +59,10 @@ class Conditions:
     memory_time: float
 
     def factor(self, call: Call, time: Times) -> Factor:
-        """A call's time under these conditions over `time`, which is that of a fused kernel.
+        """A call's time under these conditions over `time`, which is that of a fused kernel where it is analytic.
 
-        `gemm_efficiency` and an unfused norm correct analytic times only: samples already contain what their stack reaches.
+        `gemm_efficiency`, an unfused norm and eager kernels correct analytic times only: samples already contain what their
+        stack reaches, torch's operators one after the other.
         The clocks of a long run correct times at those of a short measurement only.
         """
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
@@ -78,7 +79,7 @@ class Conditions:
         elif isinstance(call, RMSNorm) and not self.fuse_rms_norm:
             factor *= EAGER_RMS_NORM if time.source == "analytic" else Factor()
         elif call.FUSIBLE and self.elementwise == "eager":
-            factor *= EAGER
+            factor *= EAGER if time.source == "analytic" else Factor()
         return factor
 
 

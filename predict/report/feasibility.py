@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.markup import escape
-
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.smallest_cluster import SmallestCluster
 from predict.report.memory.text import size
@@ -27,6 +25,8 @@ def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
 
 def headlines(misfits: Sequence[str]) -> list[str]:
     """The first lines of a report on plans of which some do not fit; '' stands for one that does."""
+    from rich.markup import escape
+
     return [f"[bold red]DOES NOT FIT: {escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from predict.measure.system_noise import noise_note
 from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
@@ -22,6 +20,7 @@ def validation_text(
 ) -> RenderableType:
     """The rows and their summary, after `misfits`, why runs do not fit, and `notes` on what the predictions rest on."""
     from rich.console import Group
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=True)
@@ -56,6 +55,7 @@ def validation_text(
 
 def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
     """A table of what the GPUs reported while they trained, and the error of the predicted peak of memory; none for a CPU."""
+    from rich.markup import escape
     from rich.table import Table
 
     if not any(row.device for row in rows):

@@ -18,6 +18,7 @@ WORK = (
     "elementwise",
     "expert_load",
     "fp8_recipe",
+    "fuse_rms_norm",
     "fuse_gradients",
     "gradient_dtype",
     "optimizer",

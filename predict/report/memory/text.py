@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
@@ -48,6 +46,8 @@ def summary(memory: MemoryEstimate) -> str:
 
 
 def _head(memory: MemoryEstimate) -> list[str]:
+    from rich.markup import escape
+
     worst, colour = memory.worst, COLOURS[memory.verdict]
     left = memory.headroom_bytes
     return [

@@ -12,8 +12,8 @@ from pathlib import Path
 from regressors.accuracy.report import as_text, one_line
 from regressors.models.candidates import CANDIDATES
 from regressors.train import Trained, train
-from sampling.errors import ConfigError, UserError
-from sampling.extras import naming_extras
+from sampling.command_line import console, exit_code_of
+from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import OWN_DATA_IN_WORDS, SHIPPED_DATA, own_data
 from sampling.progress import progress_display
@@ -24,23 +24,22 @@ AUTO = "auto"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, print the table; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        wanted = _wanted(options.model)
-        home = _home(options)
-        with naming_extras(), progress_display("fitting") as progress:
-            trained = train(
-                samples=samples_directory(options.profile, home),
-                output=home / "regressors" / options.profile,
-                fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                jobs=options.jobs,
-                progress=progress,
-                donor=_donor(options),
-                wanted=wanted,
-            )
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    return exit_code_of(lambda: _run(_parser().parse_args(arguments)))
+
+
+def _run(options: argparse.Namespace) -> int:
+    wanted = _wanted(options.model)
+    home = _home(options)
+    with progress_display("fitting") as progress:
+        trained = train(
+            samples=samples_directory(options.profile, home),
+            output=home / "regressors" / options.profile,
+            fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            jobs=options.jobs,
+            progress=progress,
+            donor=_donor(options),
+            wanted=wanted,
+        )
     _show(trained, brief=options.brief)
     return 0
 
@@ -124,16 +123,13 @@ def _positive(text: str) -> int:
 
 
 def _show(trained: Trained, *, brief: bool) -> None:
-    from rich.console import Console
-
     if brief:
         print(f"{one_line(trained.accuracy)} in {trained.path.parent / 'report.md'}")
         return
 
-    # a file or pipe has no width to fit in
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(as_text(trained.accuracy), highlight=False)
-    console.print(f"Wrote {trained.path}", highlight=False)
+    output = console(piped_width=200)
+    output.print(as_text(trained.accuracy))
+    output.print(f"Wrote {trained.path}")
 
 
 if __name__ == "__main__":

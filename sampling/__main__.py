@@ -14,12 +14,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sampling.errors import UserError
-from sampling.extras import naming_extras
+from sampling.command_line import exit_code_of
 
 if TYPE_CHECKING:
     import argparse
@@ -42,6 +41,7 @@ On one machine the command starts its own ranks. On several, run the same comman
 `python -m sampling import-archive --help` the archive of a GPU session (`python -m sampling.gpu_session`).
 """
 MODELS = 64
+ROWS_KEPT = "interrupted: rows timed so far are kept; the same command goes on from here"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,18 +64,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sampling.ranks.rank import become_rank, rank_from
     from sampling.session.site import device_of_node
 
-    options = parser().parse_args(arguments)
-
     def sample() -> int:
+        options = parser().parse_args(arguments)
         become_rank(arguments)
         rank = rank_from(os.environ)
         if rank is None:
             return run(options)
         from sampling.ranks.world import as_rank
 
-        return as_rank(rank, lambda world: exit_code_of(lambda: run(options, world)), lambda: device_of_node(options))
+        def of_rank(world: World) -> int:
+            return exit_code_of(lambda: run(options, world), interrupted=ROWS_KEPT)
 
-    return exit_code_of(sample)
+        return as_rank(rank, of_rank, lambda: device_of_node(options))
+
+    return exit_code_of(sample, interrupted=ROWS_KEPT)
 
 
 def run(options: argparse.Namespace, world: World | None = None, strategy: Strategy | None = None) -> int:
@@ -154,19 +156,6 @@ def _quarantined(outcome: Outcome) -> list[str]:
     return [
         f"  {count} quarantined ({kind.value} …): {kind.advice}" for kind, count in outcome.quarantined.most_common()
     ]
-
-
-def exit_code_of(work: Callable[[], int]) -> int:
-    """The exit code of `work`; an error of the user's goes to stderr and gives its own."""
-    try:
-        with naming_extras():
-            return work()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted: rows timed so far are kept; the same command goes on from here", file=sys.stderr)
-        return 130
 
 
 if __name__ == "__main__":

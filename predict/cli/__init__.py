@@ -1,20 +1,17 @@
-"""The command `predict`: the list of its commands, and main(). Exit codes: 0 ok, 1 bug, 2 usage or config, 3 samples, 4 infeasible."""
+"""The command `predict`: the list of its commands, and main()."""
 
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, measure, memory, one_batch, schedule, schema, validate
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
 from predict.cli.options import use_data
-from sampling.errors import UserError
-from sampling.extras import naming_extras
+from sampling.command_line import exit_code_of
 
-COMMANDS = (one_batch, schedule, memory, calls, measure, benchmark, validate, schema)
+COMMANDS = (one_batch, schedule, memory, calls, measure, benchmark, validate, schema, doctor)
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
 EXAMPLES = """\
 examples:
@@ -26,7 +23,19 @@ examples:
   predict benchmark configs/runs/demo.yml --gpus 1 --output bench.json
   predict one-batch configs/runs/demo.yml --benchmark bench.json
   predict validate this-machine                  predict, then measure, a dozen runs
+  predict one-batch --model llama3-70b --gpus 64xh100   without a config
+  predict doctor                                 what is installed, and what is stale
 """
+
+
+class _Version(argparse.Action):
+    """The option --version, which looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        from predict.doctor.installation import PROGRAM, program_version
+
+        print(PROGRAM, program_version())
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    predict.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subcommands = predict.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(subcommands)
@@ -46,31 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 shows ? for what it lacks
-    options = parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], None] = options.run
-    try:
+
+    def work() -> int:
+        options = parser().parse_args(arguments)
         use_data(options)
-        with naming_extras():
-            run(options)
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        _drop_stdout()  # the reader of a pipe left early
+        options.run(options)
         return 0
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:
-            raise
-        _drop_stdout()
-        print(f"error: stdout: {error.strerror}; make room, or send the result elsewhere", file=sys.stderr)
-        return UserError.exit_code
-    return 0
 
-
-def _drop_stdout() -> None:
-    """Keep Python from complaining about stdout again on exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_code_of(work)

@@ -6,11 +6,28 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_config, loaded, log, print_json, require_positive, require_writable, write_json
+from predict.cli.options import (
+    add_command,
+    add_config,
+    loaded,
+    log,
+    print_json,
+    require_positive,
+    require_writable,
+    write_json,
+)
+
+EXAMPLES = """\
+examples:
+  predict benchmark configs/runs/demo.yml --gpus 1 --output bench.json
+  predict one-batch configs/runs/demo.yml --benchmark bench.json
+"""
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("benchmark", help="time the run's whole layers on a few GPUs of this machine")
+    command = add_command(
+        subcommands, "benchmark", "time the run's whole layers on a few GPUs of this machine", EXAMPLES
+    )
     add_config(command)
     command.add_argument(
         "--gpus", type=int, required=True, metavar="N", help="GPUs (or shares of a CPU) to reduce the plan to"

@@ -7,15 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_data, add_overrides, log, print_json, require_writable, write_json
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_overrides,
+    log,
+    print_json,
+    require_writable,
+    write_json,
+)
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
 
+EXAMPLES = """\
+examples:
+  predict calls configs/runs/demo.yml --output calls.json
+  predict calls configs/runs/llama3-70b-64xh100.yml --set plan.tp=8 --set plan.dp=1
+  python -m sampling --calls calls.json
+"""
+
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("calls", help="write the calls that runs need, for `python -m sampling --calls`")
+    command = add_command(
+        subcommands, "calls", "write the calls that runs need, for `python -m sampling --calls`", EXAMPLES
+    )
     command.add_argument(
         "configs",
         nargs="+",

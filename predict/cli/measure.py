@@ -5,11 +5,25 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from predict.cli.options import add_config, add_json, loaded, print_json, require_positive
+from predict.cli.options import (
+    add_command,
+    add_config,
+    add_json,
+    loaded,
+    print_json,
+    require_positive,
+)
+
+EXAMPLES = """\
+examples:
+  predict measure configs/runs/demo.yml
+  predict measure configs/runs/demo.yml --steps 20 --json
+  predict measure configs/runs/demo.yml --set plan.schedule=afab
+"""
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("measure", help="run the step for real on this machine and time it")
+    command = add_command(subcommands, "measure", "run the step for real on this machine and time it", EXAMPLES)
     add_config(command)
     command.add_argument(
         "--steps", type=int, help="timed steps (default: 10 on a CPU, as many as fill 10 s on a GPU, five at least)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import (
     add_calibration,
     add_check,
+    add_command,
     add_config_or_model,
     add_json,
     add_target_nodes,
@@ -44,6 +45,7 @@ examples:
   predict memory configs/runs/llama3-70b-64xh100.yml
   predict memory configs/runs/llama3-70b-64xh100.yml --set batch.micro=4 --timeline memory.svg
   predict memory configs/runs/llama3-70b-64xh100.yml --check --json
+  predict memory --model llama3-70b --gpus 64xh100
   predict memory configs/runs/demo.yml --mode both --save-benchmark memory.json
 """
 DEFAULT_MARGIN = 0.05
@@ -51,12 +53,8 @@ MODES = ("simulate", "benchmark", "both")
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser(
-        "memory",
-        help="predict whether a run fits, and its peak memory",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    command = add_command(
+        subcommands, "memory", "predict whether a run fits, and its peak memory", EXAMPLES, description=DESCRIPTION
     )
     add_config_or_model(command)
     add_json(command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import (
     add_calibration,
     add_check,
+    add_command,
     add_config_or_model,
     add_json,
     add_target_nodes,
@@ -24,9 +25,18 @@ if TYPE_CHECKING:
 
 MODES = ("benchmark", "simulate", "both")
 
+EXAMPLES = """\
+examples:
+  predict one-batch configs/runs/demo.yml
+  predict one-batch configs/runs/llama3-70b-64xh100.yml --set plan.recompute=full --check
+  predict one-batch configs/runs/llama3-70b-64xh100.yml --target-nodes 16 --json
+  predict one-batch --model llama3-70b --gpus 64xh100 --save-config llama3-70b.yml
+  predict one-batch configs/runs/demo.yml --benchmark bench.json --profiling-mode both
+"""
+
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("one-batch", help="how long one training step takes, and why")
+    command = add_command(subcommands, "one-batch", "how long one training step takes, and why", EXAMPLES)
     add_config_or_model(command)
     add_json(command)
     command.add_argument(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import (
     add_calibration,
     add_check,
+    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -89,12 +90,8 @@ class Comparison:
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser(
-        "schedule",
-        help="time and compare pipeline schedules",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    command = add_command(
+        subcommands, "schedule", "time and compare pipeline schedules", EXAMPLES, description=DESCRIPTION
     )
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
     add_overrides(command)

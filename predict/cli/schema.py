@@ -5,11 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from predict.cli.options import print_json
+from predict.cli.options import (
+    add_command,
+    print_json,
+)
+
+EXAMPLES = """\
+examples:
+  predict schema
+"""
 
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("schema", help="print the JSON Schema of a run config")
+    command = add_command(subcommands, "schema", "print the JSON Schema of a run config", EXAMPLES)
     command.set_defaults(run=run)
 
 

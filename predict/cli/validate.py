@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
     add_check,
+    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -41,9 +42,17 @@ OWN_OPTIONS = {
 }
 """Options of each kind of validation, except --json and --rounds."""
 
+EXAMPLES = """\
+examples:
+  predict validate configs/runs/demo.yml
+  predict validate this-machine --rounds 1
+  predict validate samples
+  predict validate published --truth data/published/papers.csv
+"""
+
 
 def add(subcommands: Any) -> None:
-    command = subcommands.add_parser("validate", help="hold predictions against measured steps")
+    command = add_command(subcommands, "validate", "hold predictions against measured steps", EXAMPLES)
     command.add_argument(
         "what",
         metavar="this-machine|this-gpu|samples|published|memory|ranking|CONFIG",

@@ -20,6 +20,8 @@ from sampling.store.profiles import OWN, SHIPPED, home_of, known_profiles, profi
 ANOTHER_CPU = math.log(2)
 """Half-width in log time, at 90 %, added to a step on another CPU than the sampled one: a prior. Vector width, clock and memory
 channels of servers differ by up to as much for the same number of cores, and the peaks of a CPU are not looked up."""
+HOW_TO_SAMPLE = "run `make sample RUNS=…`, then `make train-regressors`"
+"""The commands that give this machine rows of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, An
 def how_to_sample(cluster: Cluster) -> str:
     """The commands that give this machine, or the run's profile, rows of its own."""
     if this_cpu(cluster):
-        return "run `make sample RUNS=…`, then `make train-regressors`"
+        return HOW_TO_SAMPLE
     profile = cluster.profile
     return f"sample it with `make sample PROFILE={profile} RUNS=…`, then `make train-regressors PROFILE={profile}`"
 

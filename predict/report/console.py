@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from sampling.command_line import console
+
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 PIPE_WIDTH = 140
 
 
 def show(report: RenderableType) -> None:
-    _console().print(report)
+    console(piped_width=PIPE_WIDTH).print(report)
 
 
 def width() -> int:
     """Columns that `show` has."""
-    return _console().width
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return console(piped_width=PIPE_WIDTH).width

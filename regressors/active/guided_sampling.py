@@ -21,9 +21,10 @@ from regressors.features.arrays import Floats
 from regressors.features.pricing import Priced, price
 from regressors.features.schema import schema_of
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
-from sampling.__main__ import exit_code_of, run
+from sampling.__main__ import ROWS_KEPT, run
 from sampling.call import Call, Request
 from sampling.choosing.tasks import SamplingTask, missing
+from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.job import RunJob
@@ -51,9 +52,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-
     def session() -> int:
+        options = parser().parse_args(arguments)
         if rank_from(os.environ) is not None:
             raise ConfigError(
                 "guided sampling runs on one machine, and this process is one rank of several; run `python -m sampling` "
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         return run(options, strategy=guided)
 
-    return exit_code_of(session)
+    return exit_code_of(session, interrupted=ROWS_KEPT)
 
 
 def guided(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sampling.errors import ConfigError, UserError
-from sampling.extras import naming_extras
+from sampling.command_line import exit_code_of
+from sampling.errors import ConfigError
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
 from sampling.importers.storing import Outcome, store
@@ -67,15 +66,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, import, and print the rows kept and quarantined; returns the exit code."""
-    options = parser().parse_args(arguments)
-    try:
-        with naming_extras():
-            for line in run(options):
-                print(line)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+
+    def work() -> int:
+        for line in run(parser().parse_args(arguments)):
+            print(line)
+        return 0
+
+    return exit_code_of(work)
 
 
 def run(options: argparse.Namespace) -> Iterator[str]:

@@ -1,0 +1,38 @@
+"""`predict doctor`: what is installed, which device this is, which profiles there are, and what has to be mended."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, print_json
+from sampling.errors import SamplesError
+
+EXAMPLES = """\
+examples:
+  predict doctor
+  predict doctor --json
+  predict doctor --data data
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(subcommands, "doctor", "what is installed, which rows there are, what is stale", EXAMPLES)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.doctor.checkup import checkup
+
+    found = checkup()
+    if options.json:
+        print_json(found.to_json())
+    else:
+        from predict.report.checkup import checkup_text
+        from predict.report.console import show
+
+        show(checkup_text(found))
+    if found.faults:
+        raise SamplesError("\n".join(found.faults))

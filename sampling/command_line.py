@@ -1,0 +1,85 @@
+"""The surroundings of every command of the three packages: its exit code, and a stdout that is closed, full or narrow.
+
+0 ok, 1 bug, 2 usage or config, 3 samples, 4 infeasible; 130 interrupted; 141 stdout was closed before all was written
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sampling.errors import UserError
+from sampling.extras import naming_extras
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 128 + signal.SIGINT
+STDOUT_CLOSED = 128 + 13
+"""As a shell reports a program that SIGPIPE (13) ended, which is how `yes | head -1` ends."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -> int:
+    """The exit code of a command's `work`, which parses its arguments too; an error of the user's goes to stderr.
+
+    `interrupted` is what Ctrl-C leaves behind, in words.
+    """
+    if sys.stdout is None:  # closed before Python started
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+    try:
+        try:
+            with naming_extras():
+                return work()
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        except KeyboardInterrupt:
+            print(interrupted, file=sys.stderr)
+            return INTERRUPTED
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _stdout_is_closed():
+            raise
+        _drop_stdout()
+        return STDOUT_CLOSED
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        _drop_stdout()
+        print(f"error: stdout: {error.strerror}; make room, or send the result elsewhere", file=sys.stderr)
+        return UserError.exit_code
+
+
+def console(*, piped_width: int) -> Console:
+    """A console on stdout: coloured in a terminal, plain and `piped_width` columns wide in a pipe or file."""
+    from rich.console import Console
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a closed stdout to `exit_code_of`; rich would exit with 1."""
+            raise  # noqa: PLE0704  (it is called while the error is handled)
+
+    return PipedConsole(width=None if sys.stdout.isatty() else piped_width, highlight=False)
+
+
+def _stdout_is_closed() -> bool:
+    """Whether nobody reads the pipe that stdout is. A write that failed does not tell: an unbuffered one is lost."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported unasked
+    except (OSError, ValueError):
+        return False
+    return bool(poll.poll(0))
+
+
+def _drop_stdout() -> None:
+    """Keep Python from complaining about stdout again on exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,93 @@
+"""What every command does around its work: exit codes, and a stdout that is closed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from sampling.command_line import INTERRUPTED, STDOUT_CLOSED, exit_code_of
+from sampling.errors import InfeasibleError, SamplesError
+from sampling.files.places import CONFIGS
+
+DEMO = str(CONFIGS / "runs" / "demo.yml")
+COMMANDS = (
+    ("predict", "--help"),
+    ("predict", "one-batch", "--help"),
+    ("predict", "one-batch", DEMO),
+    ("predict", "one-batch", DEMO, "--json"),
+    ("predict", "memory", DEMO),
+    ("predict", "schedule", "--pp", "4", "--microbatches", "8"),
+    ("predict", "calls", DEMO),
+    ("predict", "schema"),
+    ("predict", "doctor"),
+    ("predict", "--version"),
+    ("sampling", "--help"),
+    ("sampling", "import", "--help"),
+    ("regressors", "--help"),
+)
+
+
+def with_closed_reader(command: Sequence[str], *, unbuffered: bool = False) -> tuple[int, str]:
+    """Exit code and stderr of a module run into a pipe that nobody reads."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1" if unbuffered else ""}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_closed_pipe_ends_a_command_as_it_ends_others(command: Sequence[str]) -> None:
+    code, errors = with_closed_reader(command)
+    assert (code, errors) == (STDOUT_CLOSED, "")
+
+
+def test_a_closed_pipe_is_known_without_a_buffer_too() -> None:
+    assert with_closed_reader(("predict", "one-batch", DEMO, "--json"), unbuffered=True) == (STDOUT_CLOSED, "")
+
+
+def test_a_wrong_config_into_a_closed_pipe_is_still_told() -> None:
+    code, errors = with_closed_reader(("predict", "one-batch", DEMO, "--set", "batch.seq_len=x"))
+    assert code == 2
+    assert "batch.seq_len" in errors
+
+
+def test_a_stdout_that_was_never_open_is_no_error() -> None:
+    command = f"{sys.executable} -m predict one-batch {DEMO} >&-"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_errors_of_the_user_have_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(error: BaseException) -> int:
+        raise error
+
+    assert exit_code_of(lambda: 0) == 0
+    assert exit_code_of(lambda: failing(SamplesError("none"))) == 3
+    assert exit_code_of(lambda: failing(InfeasibleError("none"))) == 4
+    assert exit_code_of(lambda: failing(KeyboardInterrupt()), interrupted="rows are kept") == INTERRUPTED
+    assert capsys.readouterr().err == "error: none\nerror: none\nrows are kept\n"
+    with pytest.raises(ZeroDivisionError):
+        exit_code_of(lambda: 1 // 0)
+
+
+def test_a_pipe_that_is_not_stdout_is_a_bug() -> None:
+    def broken() -> int:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        exit_code_of(broken)

@@ -67,6 +67,7 @@ def train(
         "quarantined": profile.quarantined,
         "architecture": profile.architecture,
         "donor": donor.name if donor else "",
+        "attention_kernel": profile.attention_kernel,
         "sustained": [list(key) for key in profile.sustained],
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),

@@ -96,7 +96,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
             fitted, error, origin = AnotherCpu(bank), math.hypot(error or 0.0, ANOTHER_CPU), "transferred"
-        models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank)))
+        models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
         provenance["samples"] = dict(bank.facts)
         notes = notes_on_age(cluster, directory.name, bank.facts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.cost_model import Asked, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
-from predict.run.execution import ATTENTION_KERNELS
+from predict.workload.as_sampled import as_sampled
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
@@ -30,17 +30,19 @@ class WithinSamples:
 
     fitted: CostModel
     correction: CollectiveCorrection
+    attention_kernel: str = ""
+    """The kernel that ran in the samples of attention; empty where they do not name it: then it is taken for the device's best."""
 
     def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
         if cluster.gpu.kind == "cpu":
             return list(self.fitted.times(calls, cluster))
-        answers = self.fitted.times([_as_sampled(asked) for asked in calls], cluster)
+        answers = self.fitted.times([(as_sampled(call), phase) for call, phase in calls], cluster)
         return [self._usable(asked, time, cluster) for asked, time in zip(calls, answers, strict=True)]
 
     def _usable(self, asked: Asked, time: Times | None, cluster: Cluster) -> Times | None:
         call, phase = asked
         if time is None or not isinstance(call, Collective):
-            return time and _by_own_kernel(call, time, cluster)
+            return time and _by_own_kernel(call, time, self.attention_kernel, cluster)
         if time.source == "measured":
             return time
         if time.source == "transferred":
@@ -53,18 +55,12 @@ class WithinSamples:
         return any(time and time.source == "measured" for time in self.fitted.times(probes, cluster))
 
 
-def _as_sampled(asked: Asked) -> Asked:
-    call, phase = asked
-    if isinstance(call, Attention) and call.kernel in ATTENTION_KERNELS:
-        return replace(call, kernel=""), phase
-    return asked
-
-
-def _by_own_kernel(call: Call, time: Times, cluster: Cluster) -> Times:
-    if not isinstance(call, Attention) or call.kernel not in ATTENTION_KERNELS:
+def _by_own_kernel(call: Call, time: Times, sampled_kernel: str, cluster: Cluster) -> Times:
+    """The time of the kernel that ran in the samples times the ratio of the call's own kernel to it."""
+    if not isinstance(call, Attention) or as_sampled(call) == call:
         return time
-    slowdown = slowdown_of(call.kernel, cluster.gpu.architecture)
-    return time if slowdown == 1 else _slower(time, slowdown)
+    own, sampled = (slowdown_of(kernel, cluster.gpu.architecture) for kernel in (call.kernel, sampled_kernel))
+    return time if own == sampled else _slower(time, own / sampled)
 
 
 def _slower(time: Times, slowdown: float) -> Times:

@@ -13,6 +13,7 @@ from predict.run.plan import BEST
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import BlockCache, ChunkCalls, chunk_of_operators
 from predict.workload.rank.blocks import Calls
 from predict.workload.sends import send_calls
@@ -89,7 +90,7 @@ def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
         wanted = phases.setdefault(run.cluster.gpus_per_node, {})
         for rank in (rank for each in concrete(run) for rank in decompose(each)):
             for counted in rank.all_calls():
-                wanted.setdefault(counted.call, {})[counted.phase] = None
+                wanted.setdefault(as_sampled(counted.call), {})[counted.phase] = None
     return {
         ranks: [Request(call=call, phases=tuple(of_call)) for call, of_call in wanted.items()]
         for ranks, wanted in phases.items()

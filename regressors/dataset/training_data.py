@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from regressors.features.schema import Schema, schema_of
 from sampling.call import Call, State
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.operators.attention import Attention
 from sampling.store.manifest import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -66,6 +68,8 @@ class Profile:
     provenance: Mapping[str, Any]
     quarantined: int
     architecture: str
+    attention_kernel: str
+    """The kernel that ran in most rows of attention by the software's own choice; empty where they do not name one."""
     sustained: Sequence[ModelKey]
     """Models of rows at the clocks of a long run; the others are of rows at those of a short measurement."""
 
@@ -95,6 +99,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         provenance=asdict(manifest),
         quarantined=sum(bool(sample.quarantine) for sample in samples),
         architecture=good[0][1].gpu.architecture,
+        attention_kernel=_attention_kernel(learnt),
         sustained=sorted({_model_key(sample) for sample in learnt if sample.state == "sustained"}),
     )
 
@@ -110,6 +115,15 @@ def in_one_state(samples: Sequence[Sample]) -> list[Sample]:
         for key, of in calls.items()
     }
     return [sample for sample in samples if sample.state == chosen[_model_key(sample)]]
+
+
+def _attention_kernel(samples: Iterable[Sample]) -> str:
+    ran = Counter(
+        sample.ran_kernel
+        for sample in samples
+        if isinstance(sample.call, Attention) and not sample.call.kernel and sample.ran_kernel
+    )
+    return ran.most_common(1)[0][0] if ran else ""
 
 
 def _model_key(sample: Sample) -> ModelKey:

@@ -9,7 +9,13 @@ from typing import Any, get_args
 from sampling.call import Phase, State
 from sampling.catalogue import registry
 
-TEXTS: dict[str, tuple[str, ...]] = {"quarantine": (), "origin": (), "phase": get_args(Phase), "state": get_args(State)}
+TEXTS: dict[str, tuple[str, ...]] = {
+    "quarantine": (),
+    "origin": (),
+    "ran_kernel": (),
+    "phase": get_args(Phase),
+    "state": get_args(State),
+}
 """Columns of text, with the texts allowed; () for any."""
 TIMES = ("time_us", "low_us", "high_us")
 UNKNOWN = ("clock_mhz", "power_w", "launch_us")

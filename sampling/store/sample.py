@@ -27,8 +27,16 @@ MEASUREMENT_COLUMNS = (
     "clock_mhz",
     "power_w",
     "launch_us",
+    "ran_kernel",
 )
-DEFAULTS: Mapping[str, Any] = {"origin": "", "state": "burst", "clock_mhz": None, "power_w": None, "launch_us": None}
+DEFAULTS: Mapping[str, Any] = {
+    "origin": "",
+    "state": "burst",
+    "clock_mhz": None,
+    "power_w": None,
+    "launch_us": None,
+    "ran_kernel": "",
+}
 """Values of columns that older files lack."""
 LARGEST = 2**63
 """Integers of a table are smaller."""
@@ -64,6 +72,9 @@ class Sample:
     launch_us: float | None = None
     """µs that the host's launching adds to the call on an idle device: its time there, minus that of a replayed graph, or `time_us`
     where no graph could be captured; `time_us` itself leaves launching out. None on a CPU and for calls that span ranks."""
+
+    ran_kernel: str = ""
+    """The kernel that ran, of those among which the software chooses; empty where it does not choose, or does not say."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

@@ -23,7 +23,7 @@ from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives.process_groups import align
 from sampling.torch_work.compiling import forget_compiled
-from sampling.torch_work.workload_protocols import Noted, SelfTimed, Workload
+from sampling.torch_work.workload_protocols import NamesKernel, Noted, SelfTimed, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,9 @@ class _CallTimer:
             if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)
             for timing in timings:
-                self.keep(timed_row(call, phase, timing, cluster=self.cluster, session=self.session))
+                ran_kernel = workload.ran_kernel if isinstance(workload, NamesKernel) else ""
+                row = timed_row(call, phase, timing, cluster=self.cluster, session=self.session, ran_kernel=ran_kernel)
+                self.keep(row)
             if not timings:
                 break
         return ""

@@ -9,7 +9,9 @@ from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.timer import Timing
 
 
-def timed_row(call: Call, phase: Phase, timing: Timing, *, cluster: Cluster, session: int) -> Sample:
+def timed_row(
+    call: Call, phase: Phase, timing: Timing, *, cluster: Cluster, session: int, ran_kernel: str = ""
+) -> Sample:
     """The row of a phase timed on every rank of the cluster's node, quarantined where the timing is not sound."""
     return Sample(
         call=call,
@@ -26,4 +28,5 @@ def timed_row(call: Call, phase: Phase, timing: Timing, *, cluster: Cluster, ses
         clock_mhz=timing.clock_mhz,
         power_w=timing.power_w,
         launch_us=timing.launch_us,
+        ran_kernel=ran_kernel,
     )

@@ -34,14 +34,23 @@ class AutogradWorkload:
     Each copy's graph is made once and kept, so that a backward can be repeated without its forward.
     `backward` leaves fresh `.grad` tensors (as a step's first microbatch does), `backward_accumulate` adds to existing
     ones; `backward_input` and `backward_weight` are the two halves that zero-bubble schedules separate.
-    `context` surrounds forward and backward; `note` says which of several kernels computes the operator.
+    `context` surrounds forward and backward; `ran_kernel` names the kernel that computes the operator, of several, and `note`
+    tells the user about it.
     """
 
-    def __init__(self, make_copy: Callable[[], Copy], *, context: Context = nullcontext, note: str = "") -> None:
+    def __init__(
+        self, make_copy: Callable[[], Copy], *, context: Context = nullcontext, note: str = "", ran_kernel: str = ""
+    ) -> None:
         self._copies = [make_copy() for _ in range(COPIES)]
         self._context = context
         self._turn = 0
         self.note = note
+        self.ran_kernel = ran_kernel
+
+    @property
+    def inputs(self) -> Sequence[torch.Tensor]:
+        """The input tensors of one copy."""
+        return self._copies[0].inputs
 
     def _current(self) -> Copy:
         return self._copies[self._turn % len(self._copies)]
@@ -105,6 +114,7 @@ def autograd_workload(
     inputs: Sequence[Shape],
     weights: Sequence[Shape] = (),
     note: str = "",
+    ran_kernel: str = "",
 ) -> AutogradWorkload:
     """`apply(*inputs, *weights)` on random tensors of these shapes."""
 
@@ -112,7 +122,7 @@ def autograd_workload(
         tensors = [leaf(device, dtype, *shape) for shape in (*inputs, *weights)]
         return Copy(forward=lambda: apply(*tensors), inputs=tensors[: len(inputs)], weights=tensors[len(inputs) :])
 
-    return AutogradWorkload(copy, context=products_in(dtype), note=note)
+    return AutogradWorkload(copy, context=products_in(dtype), note=note, ran_kernel=ran_kernel)
 
 
 class StepWorkload:

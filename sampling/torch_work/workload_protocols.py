@@ -40,6 +40,13 @@ class Noted(Protocol):
 
 
 @runtime_checkable
+class NamesKernel(Protocol):
+    """A workload that knows which of several kernels computes it; empty if there is no choice, or nobody says."""
+
+    ran_kernel: str
+
+
+@runtime_checkable
 class SelfTimed(Protocol):
     """A workload that times itself, since only a part of its run counts."""
 

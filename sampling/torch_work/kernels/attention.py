@@ -21,6 +21,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Query, key and value [batch, seq, heads, d], the layout of projections → [batch, heads, seq, d] or [batch, seq, heads, d]."""
 
 FLASH_ATTN = "flash_attn"
+FLEX, MASK = "flex", "mask"
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -29,22 +30,34 @@ BACKENDS = {
 }
 
 
-def attention_kernel(call: Attention, device: torch.device) -> tuple[Attend, str]:
-    """The kernel, and a note on it, empty for torch's own choice. Raises SkippedError for a kernel that is not available."""
+def attention_kernel(call: Attention, device: torch.device) -> tuple[Attend, str, str]:
+    """The kernel, a note on it, and its name, both empty for torch's own choice. SkippedError for one that is not available."""
     windowed = 0 < call.window < call.seq_len
     if call.kernel and call.kernel not in (FLASH_ATTN, *BACKENDS):
         known = ", ".join([*BACKENDS, FLASH_ATTN])
         raise SkippedError(f"attention: kernel {call.kernel!r} is not available here ({known})")
     if call.kernel == FLASH_ATTN:
-        return _flash_attn(call, windowed), ""
+        return _flash_attn(call, windowed), "", FLASH_ATTN
     if not windowed:
-        return partial(_torch_attention, call, None), ""
+        return partial(_torch_attention, call, None), "", call.kernel
     if call.kernel or device.type == "cpu":
         mask = _band(call, device)
-        return partial(_torch_attention, call, mask), "sliding windows run as a mask, which skips no products"
+        return partial(_torch_attention, call, mask), "sliding windows run as a mask, which skips no products", MASK
     if call.causal and call.dtype in ("bf16", "fp16") and importlib.util.find_spec(FLASH_ATTN):
-        return _flash_attn(call, windowed), "sliding windows run through flash_attn"
-    return _flex(call, device), "sliding windows run through torch's flex_attention"
+        return _flash_attn(call, windowed), "sliding windows run through flash_attn", FLASH_ATTN
+    return _flex(call, device), "sliding windows run through torch's flex_attention", FLEX
+
+
+def torchs_choice(call: Attention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
+    """The backend that torch chooses for tensors in the layout of projections, as named in BACKENDS; empty if it does not say."""
+    choose: Callable[..., int] | None = getattr(torch, "_fused_sdp_choice", None)
+    if choose is None:
+        return ""
+    heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    chosen = SDPBackend(
+        choose(*heads_first, None, 0.0, call.causal, scale=None, enable_gqa=call.kv_heads != call.heads)
+    )
+    return next((name for name, backend in BACKENDS.items() if backend == chosen), "")
 
 
 def _torch_attention(

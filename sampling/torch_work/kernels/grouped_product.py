@@ -57,9 +57,37 @@ def _runs(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool
     return True
 
 
-def describe(way: GroupedProduct) -> str:
-    """A note if the kernels are not torch's grouped ones, otherwise empty."""
-    return "grouped products run one by one: torch has no grouped kernel for them here" if way is by_loop else ""
+LOOP, LOOP_IN_TORCH = "loop", "loop in torch"
+NOTES = {
+    LOOP: "grouped products run one by one: torch has no grouped kernel for them here",
+    LOOP_IN_TORCH: "grouped products run one by one inside torch, which has no grouped kernel for this device or precision",
+}
+
+
+def kernel_of(way: GroupedProduct, device: torch.device, dtype: str) -> str:
+    """What computes the product: LOOP, LOOP_IN_TORCH, or `grouped`; empty on a device where torch does not tell."""
+    if way is by_loop:
+        return LOOP
+    if device.type != "cuda":
+        return ""
+    return LOOP_IN_TORCH if _reads_back(way, device, torch_dtype(dtype)) else "grouped"
+
+
+@cache
+def _reads_back(way: GroupedProduct, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether it waits for the device, as torch's own loop does to read where the groups end, and grouped kernels do not."""
+    x = torch.randn(2 * TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype)
+    weight = torch.randn(2, TRIAL_SIZE, TRIAL_SIZE, device=device, dtype=dtype)
+    offsets = row_offsets((TRIAL_SIZE, TRIAL_SIZE), device)
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        way(x, weight, offsets)
+    except RuntimeError:
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return False
 
 
 def row_offsets(rows: Sequence[int], device: torch.device) -> torch.Tensor:

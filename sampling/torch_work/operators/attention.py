@@ -7,17 +7,18 @@ import torch
 from sampling.errors import SkippedError
 from sampling.operators.attention import Attention
 from sampling.torch_work.build import builds
-from sampling.torch_work.kernels.attention import attention_kernel
+from sampling.torch_work.kernels.attention import attention_kernel, torchs_choice
 from sampling.torch_work.workload import AutogradWorkload, autograd_workload
 
 
 @builds(Attention)
 def attention(call: Attention, device: torch.device) -> AutogradWorkload:
-    attend, note = attention_kernel(call, device)
+    attend, note, kernel = attention_kernel(call, device)
     query = (call.batch, call.seq_len, call.heads, call.head_dim)
     key = (call.batch, call.seq_len, call.kv_heads, call.head_dim)
     value = (call.batch, call.seq_len, call.kv_heads, call.value_head_dim)
     workload = autograd_workload(device, call.dtype, attend, inputs=[query, key, value], note=note)
+    workload.ran_kernel = kernel or torchs_choice(call, *workload.inputs)
     if call.kernel:
         _refuse_unless_it_runs(call, workload)
     return workload

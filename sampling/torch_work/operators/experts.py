@@ -8,7 +8,7 @@ from torch.nn import functional
 from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.operators.experts import ExpertMLP, GroupedGemm
 from sampling.torch_work.build import builds
-from sampling.torch_work.kernels.grouped_product import describe, grouped_product, row_offsets
+from sampling.torch_work.kernels.grouped_product import NOTES, grouped_product, kernel_of, row_offsets
 from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_workload, leaf, refuse_named_kernel
 
@@ -18,13 +18,15 @@ def grouped_gemm(call: GroupedGemm, device: torch.device) -> AutogradWorkload:
     refuse_named_kernel(call.NAME, call.kernel)
     offsets = row_offsets(rows_of_groups(call.rows, call.groups, call.distribution), device)
     product = grouped_product(device, call.dtype, call.n, call.k)
+    kernel = kernel_of(product, device, call.dtype)
     return autograd_workload(
         device,
         call.dtype,
         lambda x, weight: product(x, weight, offsets),
         inputs=[(call.rows, call.k)],
         weights=[(call.groups, call.n, call.k)],
-        note=describe(product),
+        note=NOTES.get(kernel, ""),
+        ran_kernel=kernel,
     )
 
 
@@ -38,8 +40,8 @@ def expert_mlp(call: ExpertMLP, device: torch.device) -> AutogradWorkload:
         x = leaf(device, call.dtype, call.rows, call.hidden)
         return Copy(forward=lambda: experts(x, offsets), inputs=[x], weights=list(experts.parameters()))
 
-    note = describe(grouped_product(device, call.dtype, call.width, call.hidden))
-    return AutogradWorkload(copy, context=products_in(call.dtype), note=note)
+    kernel = kernel_of(grouped_product(device, call.dtype, call.width, call.hidden), device, call.dtype)
+    return AutogradWorkload(copy, context=products_in(call.dtype), note=NOTES.get(kernel, ""), ran_kernel=kernel)
 
 
 class Experts(torch.nn.Module):

@@ -67,7 +67,7 @@ def test_rows_from_before_the_states_are_bursts_of_an_unknown_clock(tmp_path: Pa
     append_to_journal(tmp_path, GEMM)
     fold_journal(tmp_path)
     path = tmp_path / "gemm.parquet"
-    younger = ["state", "clock_mhz", "power_w", "launch_us"]
+    younger = ["state", "clock_mhz", "power_w", "launch_us", "ran_kernel"]
     pd.read_parquet(path).drop(columns=younger).to_parquet(path)
     assert stored(tmp_path) == [GEMM]
     append_to_journal(tmp_path, replace(GEMM, state="sustained", power_w=700.0))

@@ -14,7 +14,9 @@ from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.torch_work.build import build
 from sampling.torch_work.compiling import compiled
+from sampling.torch_work.kernels import grouped_product
 from sampling.torch_work.kernels.attention import attention_kernel
+from sampling.torch_work.kernels.grouped_product import LOOP, LOOP_IN_TORCH, by_loop, kernel_of
 from sampling.torch_work.kernels.scaled_product import fp8_products
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.precision import products_in
@@ -75,6 +77,47 @@ def test_flex_attention_sees_what_the_mask_shows(monkeypatch: pytest.MonkeyPatch
 def test_a_window_says_which_kernel_it_runs_through() -> None:
     assert "mask" in attention_kernel(replace(SHAPE, window=5), CPU)[1]
     assert attention_kernel(replace(SHAPE, window=12), CPU)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernel"),
+    [({}, "flash"), ({"causal": False}, "flash"), ({"kernel": "math"}, "math"), ({"window": 5}, "mask")],
+)
+def test_attention_names_the_kernel_that_runs(changes: dict[str, object], kernel: str) -> None:
+    assert build(replace(SHAPE, **changes), CPU).ran_kernel == kernel  # type: ignore[arg-type, attr-defined]
+
+
+def test_the_kernel_that_runs_is_asked_for_and_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        torch, "_fused_sdp_choice", lambda *_, **__: torch.nn.attention.SDPBackend.CUDNN_ATTENTION.value
+    )
+    assert build(SHAPE, CPU).ran_kernel == "cudnn"  # type: ignore[attr-defined]
+    monkeypatch.delattr(torch, "_fused_sdp_choice")
+    assert build(SHAPE, CPU).ran_kernel == ""  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("reads_back", "kernel"), [(True, LOOP_IN_TORCH), (False, "grouped")])
+def test_a_loop_inside_torch_is_no_grouped_kernel(
+    reads_back: bool, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str | int] = ["default"]
+
+    def way(x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        if reads_back and modes[-1] == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return x
+
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    # tensors of the test stay on the CPU; only the name of the device is that of a GPU
+    monkeypatch.setattr(torch, "randn", lambda *shape, **_: torch.zeros(shape))
+    monkeypatch.setattr(grouped_product, "row_offsets", lambda rows, device: torch.tensor(rows))
+    assert kernel_of(way, torch.device("cuda", 0), "bf16") == kernel
+    assert modes[-1] == 0
+
+
+def test_a_loop_of_ours_is_named_so_everywhere() -> None:
+    assert kernel_of(by_loop, CPU, "fp32") == LOOP
 
 
 @pytest.mark.parametrize(

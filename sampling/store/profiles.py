@@ -55,14 +55,17 @@ def is_shipped(profile: str) -> bool:
 
 
 def copy_shipped(profile: str) -> Path:
-    """Copy the profile's shipped samples to the user's data, or where that is the shipped folder to its git-ignored `refitted`; returns
-    that folder."""
+    """Copy the profile's shipped samples, and the errors of its validated steps, to the user's data, or where that is the shipped folder
+    to its git-ignored `refitted`; returns that folder."""
     home = own_data() if own_data() != SHIPPED_DATA else SHIPPED_DATA / REFITTED
     copy = samples_directory(profile, home)
     with naming_the_disk(copy):
         shutil.copytree(
             samples_directory(profile, SHIPPED_DATA), copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*")
         )
+        for steps in (SHIPPED_DATA / "published").glob(f"{profile}-steps.json"):
+            (home / "published").mkdir(exist_ok=True)
+            shutil.copy(steps, home / "published")
     return home
 
 

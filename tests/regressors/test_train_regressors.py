@@ -130,6 +130,8 @@ def test_shipped_rows_are_refitted_in_a_copy(
 ) -> None:
     shipped, mine = tmp_path / "shipped", tmp_path / "mine"
     write_samples(shipped)
+    (shipped / "published").mkdir()
+    (shipped / "published" / "toy-steps.json").write_text("{}")
     before = contents(shipped)
     for module in ("regressors.__main__", "sampling.store.profiles"):
         monkeypatch.setattr(f"{module}.SHIPPED_DATA", shipped)
@@ -142,7 +144,8 @@ def test_shipped_rows_are_refitted_in_a_copy(
     assert str(home) in error
     assert {name: content for name, content in contents(shipped).items() if not name.startswith("refitted")} == before
     assert (home / "regressors" / "toy" / "bank.npz").is_file()
-    assert contents(home / "samples") == contents(shipped / "samples")
+    for kind in ("samples", "published"):
+        assert contents(home / kind) == contents(shipped / kind)
 
     assert main(["--profile", "toy", "--jobs", "1", "--model", "roofline", "--brief", "--data", str(shipped)]) == 0
     assert (shipped / "regressors" / "toy" / "bank.npz").is_file()

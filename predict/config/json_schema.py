@@ -28,7 +28,7 @@ def json_schema() -> dict[str, Any]:
             "cluster": {"anyOf": [_file("cluster", "a YAML file with these keys"), _section("cluster")]},
             "plan": _section("plan"),
             "batch": _section("batch"),
-            "precision": _key(PRECISION, field_docs(TrainingRun)["precision"]),
+            "precision": key_schema(PRECISION, field_docs(TrainingRun)["precision"]),
             "execution": _section("execution"),
         },
         "required": ["model", "cluster", "batch", "precision"],
@@ -48,13 +48,14 @@ def _section(name: str) -> dict[str, Any]:
     return {
         "type": "object",
         "description": field_docs(TrainingRun)[name],
-        "properties": {key.name: _key(key, docs[key.name]) for key in keys},
+        "properties": {key.name: key_schema(key, docs[key.name]) for key in keys},
         "required": [key.name for key in keys if key.required],
         "additionalProperties": False,
     }
 
 
-def _key(key: Key, doc: str) -> dict[str, Any]:
+def key_schema(key: Key, doc: str) -> dict[str, Any]:
+    """The schema of one key; `doc` says what it means."""
     schema: dict[str, Any] = {"description": doc}
     if key.choices and key.pattern:
         schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^{key.pattern}$"}]

@@ -108,7 +108,8 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind(
         name="calls.json", sound=json.dumps(calls, indent=1).encode(), read=lambda path: read_calls_file(path, "CPU")
     )
-    truth = b"row_id,gpu,n_gpus,seq_len,layers,hidden,step_ms\na,H100,8,4096,32,4096,1000\nb,A100,8,2048,24,2048,500\n"
+    header = b"row_id,gpu,n_gpus,seq_len,precision,layers,hidden,step_ms\n"
+    truth = header + b"a,H100,8,4096,bf16,32,4096,1000\nb,A100,8,2048,fp16,24,2048,500\n"
     yield Kind(name="truth.csv", sound=truth, read=_truth)
     yield Kind(
         name="manifest.json", sound=(SAMPLES / "manifest.json").read_bytes(), read=lambda p: read_manifest(p.parent)
@@ -122,7 +123,7 @@ def _config(path: str) -> bytes:
 
 
 def _truth(path: Path) -> object:
-    return [(row.measured_us, row.number("hidden")) for row in read_rows(path)]
+    return [(row.fault, row.measured_us, row.number("hidden")) for row in read_rows(path)]
 
 
 def _samples(path: Path) -> object:

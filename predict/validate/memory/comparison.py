@@ -19,6 +19,8 @@ from sampling.progress import Progress
 
 GIB, GB = 2**30, 1e9
 STATE, PEAK = "state", "peak"
+FIGURES = ("peak_mem_gib", "peak_mem_gb", megatron_tests.STATE, megatron_tests.PEAK)
+"""Columns that state memory."""
 COUNTERS: dict[str, Callable[[RankMemory], float]] = {
     "allocated": lambda rank: rank.allocated,
     "reserved": lambda rank: rank.reserved,
@@ -55,7 +57,7 @@ def compare_memory(
     rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
 ) -> list[MemoryComparison]:
     """Predict every row that states a peak, and those of Megatron-LM's tests, which state two figures."""
-    stated = [row for row in rows if row.text("peak_mem_gib") or row.text("peak_mem_gb") or is_megatron_test(row)]
+    stated = [row for row in rows if any(map(row.text, FIGURES))]
     comparisons: list[MemoryComparison] = []
     for done, row in enumerate(stated, 1):
         comparisons += _compare_test(row) if is_megatron_test(row) else [_compare_one(row)]

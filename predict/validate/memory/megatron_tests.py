@@ -16,7 +16,7 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
-from predict.validate.published.models import latent_of
+from predict.validate.published.models import latent_of, sparse_layers
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.published.software import precision_of
@@ -33,6 +33,8 @@ def is_megatron_test(row: PublishedRow) -> bool:
 
 def run_of(row: PublishedRow) -> TrainingRun:
     """NotExpressibleError, with the reason, for a row that cannot be expressed as a run."""
+    if row.fault:
+        raise NotExpressibleError(row.fault)
     if row.text("kind") == "hybrid":
         raise NotExpressibleError("kind: hybrid: Mamba layers are not modelled")
     precision, recipe = precision_of(row)
@@ -53,7 +55,7 @@ def run_of(row: PublishedRow) -> TrainingRun:
 def _model(row: PublishedRow) -> ModelSpec:
     layers, heads = row.integer("layers", most=MOST_LAYERS), row.integer("heads")
     bias, latent = bool(row.integer("linear_bias", least=0)), latent_of(row.text("mla"))
-    sparse = _sparse_layers(row, layers)
+    sparse = sparse_layers(row.text("moe_layer_freq"), layers) if row.number("experts") else []
     return ModelSpec(
         name=row.text("test_case") or "model",
         layers=layers,
@@ -88,19 +90,6 @@ def _experts(row: PublishedRow) -> Experts | None:
         shared_ffn=row.integer("shared_ffn", 0, least=0),
         gated=bool(row.integer("gated_mlp", least=0)),
     )
-
-
-def _sparse_layers(row: PublishedRow, layers: int) -> list[bool]:
-    """Which layers are mixtures: all, every Nth, or those of a list such as `([0]*1+[1]*15)` (Megatron-LM, --moe-layer-freq)."""
-    if not row.number("experts"):
-        return [False] * layers
-    pattern = row.text("moe_layer_freq") or "1"
-    if pattern.isdecimal() and int(pattern):
-        return [layer % int(pattern) == 0 for layer in range(layers)]
-    runs = re.findall(r"\[([01])\](?:\*(\d+))?", pattern)
-    if sum(int(many or 1) for _, many in runs) != layers:
-        raise NotExpressibleError(f"moe_layer_freq: {pattern} is no list of {layers} layers")
-    return [kind == "1" for kind, many in runs for _ in range(int(many or 1))]
 
 
 def _cluster(row: PublishedRow) -> dict[str, Any]:

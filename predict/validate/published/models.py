@@ -1,4 +1,7 @@
-"""The model of a published run, from the sizes that its row states and the words that say how its layers differ."""
+"""The model of a published run, from the sizes that its row states and the words that say how its layers differ.
+
+What a row leaves open is taken for what is usual (`assumptions` tells it); where nothing is usual, the row is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from predict.model.parts.mixture import Experts
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.truth.columns import MOST_MTP_LAYERS
 
 USUAL_VOCABULARY = 50_257
 """GPT-2's, where a table of GPT-like models states none."""
 TOTAL_SIZE = re.compile(r"-\d+B$")
 """The count of all parameters, which some tables add to the name: `DeepSeek-V2-236B`."""
+SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "topk", "moe_ffn")
+EVERY_SECOND, ALL_SPARSE = "every 2nd layer", "all layers"
 LATENT = re.compile(
     r"q(?:_lora)?\s*(\d+)\s*kv(?:_lora)?\s*(\d+)\s*(?:qk_)?nope\s*(\d+)\s*(?:qk_)?rope\s*(\d+)\s*v\s*(\d+)"
 )
@@ -23,11 +29,14 @@ LATENT = re.compile(
 
 def model_of(row: PublishedRow) -> ModelSpec:
     """Its ModelSpec, by its sizes or else by its name in configs/models; NotExpressibleError where neither tells."""
+    if row.text("kind") == "hybrid" or row.text("position") == "none":
+        told = "kind: hybrid layers are" if row.text("kind") == "hybrid" else "position: none is"
+        raise NotExpressibleError(f"{told} not modelled in a table of runs")
     if not row.text("layers"):
-        return _by_name(row.text("model"))
+        return _by_name(row)
     layers, hidden, heads = row.integer("layers", most=MOST_LAYERS), row.integer("hidden"), row.integer("heads")
-    of_llama = "rms" in row.text("norm").lower()
-    gated = bool(row.integer("gated_mlp", int(of_llama), least=0))
+    gated = _is_gated(row)
+    biases = bool(row.integer("linear_bias", int(not gated), least=0))
     latent = _latent(row)
     experts = _experts(row, hidden)
     kinds = _kinds(row, layers, sparse=experts is not None)
@@ -42,16 +51,17 @@ def model_of(row: PublishedRow) -> ModelSpec:
         kv_heads=row.integer("kv_heads", heads),
         head_dim=head_dim,
         ffn=row.integer("ffn", _llama_width(hidden) if gated else 4 * hidden),
-        vocab=round(row.number("vocab") or USUAL_VOCABULARY),
+        vocab=round(row.number("vocab") or row.number("vocab_padded") or USUAL_VOCABULARY),
         gated=gated,
-        norm="rms" if gated else "layer",
-        rope=gated or bool(row.text("dp_bucket_elems")),  # GPT-NeoX rotates its GPTs too
-        attention_bias=not gated,
-        mlp_bias=not gated,
-        tied=not gated,
+        norm=_norm(row) or ("rms" if gated else "layer"),
+        rope=row.text("position") == "rope" if row.text("position") else gated or is_of_neox(row),
+        attention_bias=biases,
+        mlp_bias=biases,
+        tied=bool(row.integer("tied_embedding", int(not gated), least=0)),
         max_positions=row.integer("seq_len"),
         layer_kinds=kinds if set(kinds) != {DENSE} else (),
         window=_window(row) or 0,
+        mtp_layers=row.integer("mtp_layers", 0, least=0, most=MOST_MTP_LAYERS),
         latent=latent,
         experts=experts,
     )
@@ -62,7 +72,27 @@ def _llama_width(hidden: int) -> int:
     return -(-(8 * hidden // 3) // 256) * 256
 
 
-def _by_name(name: str) -> ModelSpec:
+def _is_gated(row: PublishedRow) -> bool:
+    if row.text("gated_mlp"):
+        return bool(row.integer("gated_mlp", least=0))
+    if not row.text("norm"):
+        raise NotExpressibleError("gated_mlp: not published; give 1 (SwiGLU, three matrices) or 0 (GELU, two)")
+    return _norm(row) == "rms"
+
+
+def _norm(row: PublishedRow) -> str:
+    return next((name for name in ("rms", "layer") if name in row.text("norm").lower()), "")
+
+
+def is_of_neox(row: PublishedRow) -> bool:
+    """Whether a setting of GPT-NeoX is stated, which rotates its GPTs too."""
+    return bool(row.text("dp_bucket_elems"))
+
+
+def _by_name(row: PublishedRow) -> ModelSpec:
+    if stated := next((column for column in SIZES if row.number(column)), ""):
+        raise NotExpressibleError(f"layers: not published, although {stated} is; give it too")
+    name = row.text("model")
     path = shipped_model(name) or shipped_model(TOTAL_SIZE.sub("", name))
     if path is None:
         raise NotExpressibleError(f"layers: not published, and configs/models has no {name or 'model without a name'}")
@@ -70,12 +100,12 @@ def _by_name(name: str) -> ModelSpec:
 
 
 def _notes(row: PublishedRow) -> str:
-    return f"{row.text('moe_layer_note')} {row.text('attn')}"
+    return f"{row.text('moe_layer_note')} {row.text('attn')} {row.text('mla')}"
 
 
 def _latent(row: PublishedRow) -> LatentAttention | None:
     found = latent_of(_notes(row))
-    if found is None and "MLA" in row.text("attn"):
+    if found is None and ("MLA" in row.text("attn") or row.text("kind") == "mla"):
         raise NotExpressibleError("attn: the ranks of latent attention are not published")
     return found
 
@@ -91,10 +121,14 @@ def latent_of(text: str) -> LatentAttention | None:
 
 def _experts(row: PublishedRow, hidden: int) -> Experts | None:
     if not row.number("experts"):
+        if row.number("topk") or row.number("moe_ffn") or row.text("kind") == "moe":
+            because = next((f"{name} is" for name in ("topk", "moe_ffn") if row.number(name)), "kind is moe")
+            raise NotExpressibleError(f"experts: not published, although {because}; give their number")
         return None
     ffn = row.integer("moe_ffn")
     stated = re.search(r"shared intermediate (\d+)", _notes(row))
-    shared = int(stated[1]) if stated else row.integer("shared_experts", 0, least=0) * ffn
+    of_count = row.integer("shared_experts", 0, least=0) * ffn
+    shared = int(stated[1]) if stated else row.integer("shared_ffn", of_count, least=0)
     return Experts(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
 
 
@@ -106,12 +140,27 @@ def _window(row: PublishedRow) -> int | None:
 def _kinds(row: PublishedRow, layers: int, *, sparse: bool) -> tuple[LayerKind, ...]:
     """Layer by layer; a window alternates with full attention, the first of both being the window's (as GPT-OSS has it)."""
     notes = _notes(row)
-    dense_first = re.search(r"(?:first )?(\d+) (?:layers )?dense", notes)
-    every_second = "every 2nd layer" in notes
+    dense_first = re.search(r"(?:first )?(\d+) (?:layers? )?dense", notes)
+    every_second = EVERY_SECOND in notes
+    if sparse and row.text("moe_layer_note") and not (dense_first or every_second or ALL_SPARSE in notes):
+        fix = f"say {ALL_SPARSE}, first 3 layers dense, or {EVERY_SECOND}"
+        raise NotExpressibleError(f"moe_layer_note: {row.text('moe_layer_note')} names no sparse layers; {fix}")
+    listed = sparse_layers(row.text("moe_layer_freq"), layers)
     kinds = []
     for layer in range(layers):
-        is_sparse = sparse and layer >= (int(dense_first[1]) if dense_first else 0)
+        is_sparse = sparse and listed[layer] and layer >= (int(dense_first[1]) if dense_first else 0)
         is_sparse = is_sparse and (not every_second or layer % 2 == 1)
         windowed = _window(row) is not None and layer % 2 == 0
         kinds.append(LayerKind(mixer="sliding" if windowed else "full", sparse=is_sparse))
     return tuple(kinds)
+
+
+def sparse_layers(pattern: str, layers: int) -> list[bool]:
+    """Which layers are mixtures: all, every Nth, or those of a list such as `([0]*1+[1]*15)` (Megatron-LM, --moe-layer-freq)."""
+    pattern = pattern or "1"
+    if pattern.isdecimal() and int(pattern):
+        return [layer % int(pattern) == 0 for layer in range(layers)]
+    runs = re.findall(r"\[([01])\](?:\*(\d+))?", pattern)
+    if sum(int(many or 1) for _, many in runs) != layers:
+        raise NotExpressibleError(f"moe_layer_freq: {pattern} is no list of {layers} layers")
+    return [kind == "1" for kind, many in runs for _ in range(int(many or 1))]

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from predict.validate.truth.checks import faults_of_cells, faults_of_header, number_of
+from predict.validate.truth.columns import OTHER_NAMES
 from sampling.errors import SamplesError
 from sampling.files.keys import LARGEST as LARGEST_SIZE
 from sampling.files.regular import NotReadError, read_text
 
-NEEDED = ("row_id", "gpu", "n_gpus", "seq_len")
+SEE = "`predict schema --truth` describes the columns; one of your own is passed over where its name starts with _"
+
+
 LARGEST = 1e15
-"""No figure of a run comes near it; larger values, and text that is not a number, count as not published."""
-OTHER_NAMES = {
-    "run_id": "row_id",
-    "mp": "tp",
-    "seq": "seq_len",
-    "micro_batch": "mbs",
-    "microbatches": "grad_accum",
-    "same_run_typical_s": "step_time_s",
-    "attention": "attn",
-    "zero": "zero_fsdp",
-    "act_ckpt": "recompute",
-    "activation_checkpointing": "recompute",
-    "tokens_s_gpu": "tokens_per_s_per_gpu",
-    "tflops_gpu": "tflops_per_gpu",
-}
-"""Columns of other tables of runs, and their names here."""
+"""No figure of a run comes near it; larger values count as not published."""
 
 
 class NotExpressibleError(Exception):
@@ -41,6 +30,8 @@ class PublishedRow:
     """A row of a table of published runs; a blank cell is something that was not published."""
 
     cells: Mapping[str, str]
+    fault: str = ""
+    """Why the row cannot be read: cells that are not what their columns hold."""
 
     @property
     def row_id(self) -> str:
@@ -51,13 +42,8 @@ class PublishedRow:
 
     def number(self, column: str) -> float | None:
         """The number a cell starts with (`250k` is 250,000); None for a blank or wordy one."""
-        text = self.text(column).split(" ")[0].replace(",", "")
-        factor = 1000 if text.endswith("k") else 1
-        try:
-            number = float(text.removesuffix("k")) * factor
-        except ValueError:
-            return None
-        return number if abs(number) <= LARGEST else None
+        number = number_of(self.text(column))
+        return number if number is not None and abs(number) <= LARGEST else None
 
     def integer(self, column: str, default: int | None = None, *, least: int = 1, most: float = LARGEST_SIZE) -> int:
         """A whole number from `least` to `most`; NotExpressibleError for another, and where there is neither one nor a default."""
@@ -77,11 +63,10 @@ class PublishedRow:
         return seconds * 1e6 if seconds and seconds > 0 else None
 
     def _from_throughput(self) -> float | None:
-        tokens_per_s, gpus = self.number("tokens_per_s_per_gpu"), self.number("n_gpus")
+        of_gpu, gpus = self.number("tokens_per_s_per_gpu"), self.number("n_gpus")
         batch, seq_len = self.number("gbs"), self.number("seq_len")
-        if not (tokens_per_s and gpus and batch and seq_len):
-            return None
-        return batch * seq_len / (tokens_per_s * gpus)
+        tokens_per_s = of_gpu * gpus if of_gpu and gpus else self.number("tokens_per_s_total")
+        return batch * seq_len / tokens_per_s if tokens_per_s and batch and seq_len else None
 
     def _from_flops(self) -> float | None:
         """F = 96·B·s·l·h²·(1 + s/6h + V/16lh), recomputation included (Narayanan et al., arXiv 2104.04473, equation 3)."""
@@ -98,21 +83,28 @@ class PublishedRow:
 
 
 def read_rows(path: Path, option: str = "--truth") -> Iterator[PublishedRow]:
-    """The rows of the CSV file that an option names; SamplesError where it cannot be read or lacks what every row needs."""
+    """The rows of the CSV file that an option names; SamplesError where it cannot be read, or for its columns."""
     try:
-        table = list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"))))
+        table = list(csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), strict=True))
     except (NotReadError, csv.Error) as error:
         raise SamplesError(f"{option}: {path} cannot be read ({error}); give a CSV file of published runs") from None
-    if not table:
+    header, rows = table[:1], [row for row in table[1:] if any(cell.strip() for cell in row)]
+    if not rows:
         raise SamplesError(f"{option}: {path} holds no rows; give a CSV file of published runs")
-    table = [_renamed(cells, place) for place, cells in enumerate(table, 1)]
-    if lacking := [column for column in NEEDED if column not in table[0]]:
-        raise SamplesError(f"{option}: {path} lacks the columns {', '.join(lacking)}; name the columns so")
-    yield from (PublishedRow(cells=cells) for cells in table)
+    names = [name.strip() for name in header[0]]
+    if faults := list(faults_of_header(names)):
+        raise SamplesError("\n".join(f"{option}: {path}: {fault}" for fault in [*faults, SEE]))
+    for place, cells in enumerate(rows, 1):
+        yield _row([OTHER_NAMES.get(name, name) for name in names], cells, place)
 
 
-def _renamed(cells: Mapping[str, str], place: int) -> dict[str, str]:
-    """The cells under our names of the columns; a row without a name is named after its place."""
-    own = {column: text for column, text in cells.items() if column not in OTHER_NAMES or OTHER_NAMES[column] in cells}
-    own |= {OTHER_NAMES[column]: text for column, text in cells.items() if column not in own}
-    return {"row_id": f"row {place}", "source_id": "table", **own}
+def _row(names: Sequence[str], cells: Sequence[str], place: int) -> PublishedRow:
+    """A row by our names of the columns; one without a name is named after its place."""
+    stated = {name: cell.strip() for name, cell in zip(names, cells, strict=False) if cell.strip()}
+    if len(cells) == len(names):
+        fault = "; ".join(faults_of_cells(stated))
+    else:
+        fault = (
+            f"{len(cells)} cells for {len(names)} columns; give one for each, with quotes around one that has a comma"
+        )
+    return PublishedRow(cells={"row_id": f"row {place}", "source_id": "table", **stated}, fault=fault)

@@ -13,6 +13,7 @@ from typing import Any
 from predict.config.load import build
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
+from predict.validate.published.assumptions import assumptions
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.software import framework_of, precision_of, settings_of
@@ -22,7 +23,7 @@ from sampling.hardware.cluster import hardware_facts, known_hardware
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """The runs that a row may stand for, and what was left open."""
+    """The runs that a row may stand for, and what it leaves open: a phrase for each column."""
 
     runs: tuple[TrainingRun, ...]
     assumed: tuple[str, ...]
@@ -39,10 +40,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     precision, recipe = precision_of(row)
     framework = framework_of(row)
     plan = _plan(row, model)
-    assumed = []
     recomputes = _recomputes(row, plan["pp"] * plan["vpp"])
-    if len(recomputes) > 1:
-        assumed.append("recomputation was not published")
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
@@ -59,10 +57,12 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
             runs.append(build(row.row_id, model, sections))
         except ConfigError as error:
             raise NotExpressibleError(str(error).replace(f"{row.row_id}: ", "")) from None
-    return Candidates(runs=tuple(runs), assumed=tuple(assumed))
+    return Candidates(runs=tuple(runs), assumed=tuple(assumptions(row, runs)))
 
 
 def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
+    if row.fault:
+        raise NotExpressibleError(row.fault)
     if row.text("task").startswith("lora"):
         raise NotExpressibleError("task: adapters on frozen weights are not modelled")
     if row.text("offload"):
@@ -141,7 +141,8 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     vpp = row.integer("vpp", 1) if degree["pp"] > 1 else 1
     plan: dict[str, Any] = {**degree, "dp": dp, "vpp": vpp, "sp": _sequence_parallel(row, degree["tp"])}
     plan["schedule"] = "interleaved-1f1b" if vpp > 1 else "1f1b"
-    plan["zero"] = _zero(row) if dp * degree["cp"] > 1 else 0
+    stage = _zero(row)
+    plan["zero"] = stage if dp * degree["cp"] > 1 else 0
     if "HSDP" in row.text("zero_fsdp"):
         plan["shard"] = row.integer("gpus_per_node", 8)
     if group := re.search(r"group=(\d+)|ici_FSDP=(\d+)", row.text("zero_fsdp")):
@@ -167,17 +168,20 @@ STAGES: tuple[tuple[str, int], ...] = (
     (r"ZeRO-1|^1$|distributed optimizer", 1),
     (r"ZeRO-2|^2$", 2),
     (r"ZeRO-3|^3$", 3),
-    (".", 0),
+    (r"(?i)\bddp\b|\bnone\b|ZeRO-0|^0$", 0),
 )
 """Patterns for sharded data parallelism, of which the first match counts, and their ZeRO stage."""
 
 
 def _zero(row: PublishedRow) -> int:
     """The published ZeRO stage; without one, Megatron's recipes of 2023 and later shard the optimizer."""
-    text = row.text("zero_fsdp")
+    text = row.text("zero_fsdp") or row.text("fsdp") or row.text("distributed_optimizer")
     if not text:
         return 1 if framework_of(row) in ("nemo", "megatron-core") else 0
-    return next(stage for words, stage in STAGES if re.search(words, text))
+    stage = next((stage for words, stage in STAGES if re.search(words, text)), None)
+    if stage is None:
+        raise NotExpressibleError(f"zero_fsdp: {text} is not known; give DDP, ZeRO-1, ZeRO-2, ZeRO-3, FSDP or HSDP")
+    return stage
 
 
 def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
@@ -196,18 +200,35 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
 def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
     """The recomputation settings; where they were not published, none and attention's core are equally likely."""
     of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "torchtitan")
-    text, modules = row.text("recompute").lower(), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
+    text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
+    settings: list[dict[str, Any]] = [{"recompute": "none"}]
     if text == "full":
-        return [{"recompute": "full"}]
-    if text == "none":
-        return [{"recompute": "none"}]
-    if text == "selective" and of_torch:
-        return [_share_of_layers(row, stages)]
-    if text == "selective":
-        return [{"recompute": "selective", "recompute_modules": modules[1] if modules else "core_attn"}]
-    if "maxtext" in row.text("framework").lower():
-        return [{"recompute": "full"}]
-    return [{"recompute": "none"}, {"recompute": "selective"}]
+        settings = [{"recompute": "full"} | _method(row)]
+    elif text.endswith(" layers"):
+        settings = [_first_layers(int(text.split()[0]))]
+    elif text == "selective" and of_torch:
+        settings = [_share_of_layers(row, stages)]
+    elif text == "selective":
+        named = row.text("recompute_modules") or (modules[1] if modules else "core_attn")
+        settings = [{"recompute": "selective", "recompute_modules": named}]
+    elif not text and "maxtext" in row.text("framework").lower():
+        settings = [{"recompute": "full"}]
+    elif not text:
+        settings = [{"recompute": "none"}, {"recompute": "selective"}]
+    return settings
+
+
+def _method(row: PublishedRow) -> dict[str, Any]:
+    if row.text("recompute_method") != "block":
+        return {}
+    return {"recompute_method": "block", "recompute_layers": row.integer("recompute_layers")}
+
+
+def _first_layers(count: int) -> dict[str, Any]:
+    """Recomputation of the first layers of each chunk."""
+    if not count:
+        return {"recompute": "none"}
+    return {"recompute": "full", "recompute_method": "block", "recompute_layers": count}
 
 
 TORCH_SELECTIVE = 0.5
@@ -220,8 +241,7 @@ def _share_of_layers(row: PublishedRow, stages: int) -> dict[str, Any]:
     published (a whole forward is a third of the model's), else half of them."""
     hardware, model = row.number("hfu_pct"), row.number("mfu_pct")
     share = 3 * (hardware / model - 1) if hardware and model and hardware > model else TORCH_SELECTIVE
-    layers = max(1, round(min(1.0, share) * row.integer("layers") / stages))
-    return {"recompute": "full", "recompute_method": "block", "recompute_layers": layers}
+    return _first_layers(max(1, round(min(1.0, share) * row.integer("layers") / stages)))
 
 
 def _batch(row: PublishedRow) -> dict[str, int]:

@@ -17,7 +17,8 @@ def precision_of(row: PublishedRow) -> tuple[str, str]:
     if "fp8" in text or "float8" in text:
         if "mx" in text:
             return "fp8", "mxfp8"
-        return "fp8", next((recipe for recipe in ("rowwise", "blockwise") if recipe in text), "tensorwise")
+        named = next((recipe for recipe in ("rowwise", "blockwise") if recipe in text), "tensorwise")
+        return "fp8", row.text("fp8_recipe") or named
     if "bf16" in text:
         return "bf16", ""
     if "fp16" in text:
@@ -77,6 +78,8 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["gradient_dtype"] = "fp32"
     elif "PURE" in row.text("zero_fsdp"):
         settings["gradient_dtype"] = "bf16"
+    if row.text("optimizer") == "muon":
+        settings["optimizer"] = "muon"
     return settings
 
 

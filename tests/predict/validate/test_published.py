@@ -45,6 +45,16 @@ def test_a_published_step_is_predicted_within_its_interval() -> None:
         ({"task": "lora"}, "task: adapters"),
         ({"offload": "cpu"}, "offload: cpu"),
         ({"heads": "63"}, "head_dim: not published"),
+        ({"gated_mlp": ""}, r"gated_mlp: not published; give 1 \(SwiGLU"),
+        ({"topk": "2"}, "experts: not published, although topk is"),
+        ({"kind": "moe"}, "experts: not published, although kind is moe"),
+        ({"experts": "8"}, "moe_ffn: not published"),
+        ({"experts": "8", "topk": "2", "moe_ffn": "64", "moe_layer_note": "some"}, "moe_layer_note: some names no"),
+        ({"layers": ""}, "layers: not published, although hidden is"),
+        ({"kind": "hybrid"}, "kind: hybrid"),
+        ({"kind": "mla"}, "attn: the ranks of latent attention"),
+        ({"position": "none"}, "position: none"),
+        ({"zero_fsdp": "FDSP"}, "zero_fsdp: FDSP is not known"),
     ],
 )
 def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: str) -> None:
@@ -66,7 +76,7 @@ def test_a_prediction_does_not_depend_on_whose_table_it_is(column: str) -> None:
 def test_unpublished_recomputation_is_a_mixture_and_widens() -> None:
     told = candidates(PublishedRow(cells=MIXTURE))
     assert [run.plan.recompute for run in told.runs] == ["none", "selective"]
-    assert told.assumed == ("recomputation was not published",)
+    assert told.assumed[0] == "recomputation was not published"
     assert told.runs[0].execution.fp8_recipe == "mxfp8"
 
 
@@ -79,7 +89,11 @@ def test_other_tables_names_of_columns_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "fault"),
-    [(b"", "holds no rows"), (b"a,b\n1,2\n", "lacks the columns"), (b"\xff\xfe", "cannot be read")],
+    [
+        (b"", "holds no rows"),
+        (b"row_id,layers\n1,2\n", "lacks the columns gpu, n_gpus, precision, seq_len"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
 )
 def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
     path = tmp_path / "runs.csv"

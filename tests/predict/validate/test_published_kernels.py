@@ -76,7 +76,9 @@ def test_the_norm_kernel_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotExpressibleError, match="attn_kernel: flash9 is none of flash, flash2, megatron, torch"):
+    with pytest.raises(
+        NotExpressibleError, match="attn_kernel: 'flash9' is not known; give one of flash2, flash, megatron, torch"
+    ):
         run_of(tmp_path, attn_kernel="flash9")
 
 

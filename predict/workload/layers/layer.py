@@ -64,7 +64,8 @@ def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
         return None
     heads, kv_heads = heads_on_rank(model, tp)
     shape = {"heads": heads, "kv_heads": kv_heads, "ffn": model.ffn // tp, "tp": 1, "sp": False, "group_nodes": 1}
-    return DenseLayer(**{**layer_call(rank.run).fields(), "dtype": rank.dtype, **shape})
+    fused = rank.execution.elementwise == "fused"  # a compiled layer stands for whichever way the framework fuses
+    return DenseLayer(**{**layer_call(rank.run).fields(), "dtype": rank.dtype, **shape, "compiled": fused})
 
 
 def blocks_of(

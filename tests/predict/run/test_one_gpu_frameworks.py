@@ -72,3 +72,10 @@ def test_weights_in_fp32_are_their_own_masters() -> None:
     }
     assert moved["bf16"] == (28 + 6) * MODEL.parameters
     assert moved["fp32"] == pytest.approx(28 * MODEL.parameters)
+
+
+@pytest.mark.parametrize(("framework", "compiled"), [("torch-eager", False), ("torch-compiled", True)])
+def test_what_samples_of_whole_layers_add_is_that_of_layers_run_alike(framework: str, compiled: bool) -> None:
+    run = gpu_run(MODEL, framework=framework)
+    wholes = {each.block.whole.call for each in decompose(run)[0].chunks[0].forward if each.block.whole}
+    assert [whole.fields()["compiled"] for whole in wholes] == [compiled]

@@ -22,6 +22,7 @@ from regressors.features.pricing import Priced, price
 from regressors.features.schema import schema_of
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
 from sampling.__main__ import ROWS_KEPT, run
+from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Request
 from sampling.choosing.tasks import SamplingTask, missing
 from sampling.command_line import exit_code_of
@@ -35,7 +36,8 @@ from sampling.session.run_tasks import Outcome, run_tasks
 from sampling.store.manifest import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
-from sampling.timing.timer import TimerSettings
+from sampling.timing.device_states import device_phase_s
+from sampling.timing.timer import TimerSettings, cpu_phase_s
 
 POOL_MODELS = 512
 """Models whose shapes may be chosen: far more than a session times."""
@@ -193,7 +195,7 @@ def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[lis
     time_us = np.array([row.time_us for row in rows])
     timed = Timed(terms=terms[: len(rows)], features=features[: len(rows)], time_us=time_us)
     untimed, named = (
-        Untimed(terms=terms[rows_of], features=features[rows_of], cost_s=_seconds(terms[rows_of], timed, of))
+        Untimed(terms=terms[rows_of], features=features[rows_of], cost_s=_seconds(terms[rows_of], timed, of, cluster))
         for rows_of, of in (
             (slice(len(rows), len(rows) + len(lacking)), lacking),
             (slice(len(rows) + len(lacking), None), needed),
@@ -207,15 +209,22 @@ def _matrices(priced: Sequence[Priced]) -> tuple[Floats, Floats]:
     return schema_of(priced).matrices(priced)
 
 
-def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request]) -> Floats:
-    """Seconds that timing each request costs: the timer's seconds per phase, or its least repeats where they take longer."""
+def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request], cluster: Cluster) -> Floats:
+    """Seconds that timing each request costs, on a device in all the states that it is timed in."""
     settings = TimerSettings()
     slowdown = float(np.median(timed.time_us / np.maximum(timed.terms.sum(axis=1), 1e-3)))
     run_s = terms.sum(axis=1) * slowdown * 1e-6
-    phases = np.array([len(request.phases) for request in requests])
-    repeats = settings.warmup_repeats + settings.least_repeats
-    seconds: Floats = phases * (SETUP_S + np.maximum(settings.seconds, repeats * run_s))
-    return seconds
+
+    def phase_s(request: Request, run_s: float) -> float:
+        if cluster.gpu.kind == "cpu":
+            return cpu_phase_s(settings, run_s)
+        return device_phase_s(settings, run_s, sustained=isinstance(request.call, Operator))
+
+    seconds = [
+        len(request.phases) * (SETUP_S + phase_s(request, each_s))
+        for request, each_s in zip(requests, run_s.tolist(), strict=True)
+    ]
+    return np.array(seconds, dtype=np.float64)
 
 
 def shared_out(orders: Mapping[str, tuple[Sequence[Request], float]], count: int) -> list[Request]:

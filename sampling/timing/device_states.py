@@ -13,9 +13,10 @@ from dataclasses import replace
 from sampling.call import State
 from sampling.hardware.cpu_load import load_of_others, read_cpu_clock
 from sampling.hardware.power import Reading
-from sampling.timing.launch_time import Captures, time_launching
+from sampling.timing.graph_replay import REPLAYS, WARM_UPS
+from sampling.timing.launch_time import LAUNCHES, Captures, time_launching
 from sampling.timing.timed_phase import TimedPhase
-from sampling.timing.timer import Timing, summary, uncertainty
+from sampling.timing.timer import TimerSettings, Timing, summary, uncertainty
 
 SLICES = 4
 """Slices of the heating; the clock is read after each."""
@@ -128,3 +129,15 @@ def _heat(phase: TimedPhase, pace_s: float) -> None:
 def _timing(times: list[float], reading: Reading, state: State) -> Timing:
     timing = summary(times, other_load=0.0, by_wall=False)
     return replace(timing, state=state, clock_mhz=reading.clock_mhz, power_w=reading.power_w)
+
+
+def device_phase_s(settings: TimerSettings, run_s: float, *, sustained: bool) -> float:
+    """Seconds for a phase of `run_s` on a device: its warm-up, launches and graph, one batch of bursts with their rests, and on
+    request the heating and the repeats of the sustained state."""
+    begun_s = (ALIKE + LAUNCHES + WARM_UPS + REPLAYS) * run_s
+    bursts_s = settings.burst_repeats * (max(settings.rest_seconds, 2 * run_s) + run_s)
+    if not sustained:
+        return begun_s + bursts_s
+    heating_s = max(settings.sustained_seconds, SLICES * run_s)
+    repeats_s = max(min(settings.seconds, settings.most_repeats * run_s), settings.least_repeats * run_s)
+    return begun_s + bursts_s + heating_s + repeats_s + settings.least_repeats * run_s

@@ -183,3 +183,8 @@ def uncertainty(times: list[float]) -> float:
     middle, reach = (len(times) - 1) / 2, 0.98 * math.sqrt(len(times))
     low, high = times[max(0, math.floor(middle - reach))], times[min(len(times) - 1, math.ceil(middle + reach))]
     return (high - low) / 2 / max(statistics.median(times), 1e-9)
+
+
+def cpu_phase_s(settings: TimerSettings, run_s: float) -> float:
+    """Seconds for a phase of `run_s` on a CPU: one batch, or the least repeats where they take longer."""
+    return max(settings.seconds, (settings.warmup_repeats + settings.least_repeats) * run_s)

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from regressors.active import guided_sampling
+from regressors.active.choice import Timed
 from regressors.active.guided_sampling import guided, main, next_batch, shared_out
 from sampling.call import Request
 from sampling.catalogue import make_call
@@ -22,6 +24,7 @@ from sampling.store.journal import append_to_journal
 from sampling.store.manifest import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
+from sampling.timing.timer import TimerSettings
 
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
 MANIFEST = Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}, sessions=[{"id": 0}])
@@ -159,3 +162,14 @@ def test_one_rank_of_several_is_sent_to_the_plain_sampler(
         monkeypatch.setenv(name, value)
     assert main([]) == 2
     assert "python -m sampling" in capsys.readouterr().err
+
+
+def test_a_call_on_a_gpu_costs_the_time_of_the_devices_states() -> None:
+    requests = [Request(call=Gemm(dtype="bf16", m=m, n=64, k=64), phases=("forward",)) for m in (64, 128)]
+    terms = np.array([[1.0], [2.0]])
+    timed = Timed(terms=terms, features=terms, time_us=np.array([2.0, 4.0]))
+    gpu = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=1, profile="test")
+    on_cpu, on_gpu = (guided_sampling._seconds(terms, timed, requests, cluster) for cluster in (CLUSTER, gpu))
+    settings = TimerSettings()
+    assert min(on_gpu) > settings.sustained_seconds + settings.burst_repeats * settings.rest_seconds
+    assert max(on_cpu) < settings.sustained_seconds

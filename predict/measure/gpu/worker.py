@@ -79,7 +79,9 @@ def _waiter(device: torch.device) -> Callable[[], None]:
 
 def _uuid(device: torch.device) -> str:
     """The GPU's id as nvidia-smi takes it, which no list of visible devices renumbers."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "none"
+    if device.type != "cuda":
+        return "none"
+    return f"GPU-{getattr(torch.cuda.get_device_properties(device), 'uuid', 'unknown')}"
 
 
 def _versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ import torch
 
 from predict.measure.gpu import one_process
 from predict.measure.gpu.one_process import train_alone
-from predict.measure.gpu.timed_steps import Span
+from predict.measure.gpu.timed_steps import WARM_UP, Span
 from predict.measure.gpu.training import build_training
-from predict.measure.gpu.worker import train
+from predict.measure.gpu.worker import _uuid, _waiter, train
 from predict.measure.models import mixture
 from predict.measure.real_step import of_one_gpu
 from predict.run.training_run import TrainingRun
@@ -100,7 +101,24 @@ def test_experts_one_after_the_other_cannot_be_compiled(monkeypatch: pytest.Monk
         build_training(gpu_run(MIXTURE, framework="torch-compiled"), CPU)
 
 
-def test_a_process_of_its_own_trains_and_its_failure_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_of_its_own_trains() -> None:
+    run = gpu_run()
+    seen = of_one_gpu(run, train_alone(run, steps=2, timeout_s=300, device="cpu"))
+    assert len(seen.step_times_us) == 2
+    assert len(seen.losses) >= 2 + WARM_UP.steps
+
+
+def test_a_gpu_is_waited_for_and_named_as_nvidia_smi_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="1f3a"))
+    gpu = torch.device("cuda")
+    _waiter(gpu)()
+    assert waited == [gpu]
+    assert _uuid(gpu) == "GPU-1f3a"
+
+
+def test_the_failure_of_its_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = gpu_run(DENSE)
     with pytest.raises(UserError, match=r"(?s)the step failed:\n.*bogus"):
         train_alone(run, steps=1, timeout_s=120, device="bogus")

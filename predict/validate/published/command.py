@@ -18,8 +18,12 @@ from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.places import SHIPPED_DATA
 from sampling.progress import progress_display
 
-PAPERS = SHIPPED_DATA / "published" / "papers.csv"
-"""Runs printed in papers, typed from them, with their citations."""
+SHIPPED_RUNS = SHIPPED_DATA / "published" / "runs.csv"
+"""Runs whose figures papers and open repositories print, typed from them, each with its source."""
+WHOSE = (
+    "these are the runs that ship, data/published/runs.csv; README's figures on published runs rest on a larger table, which "
+    "does not ship: give yours with --truth (`predict schema --truth` describes its columns)"
+)
 
 
 def validate_published(
@@ -30,8 +34,10 @@ def validate_published(
     calibration: Path | None,
     tell: Callable[[str], None],
 ) -> tuple[list[Comparison], dict[str, Any] | None]:
-    """Verdicts on the rows of `truth` (those of papers without one), and the calibration that was fitted, if any."""
-    rows = list(read_rows(truth or PAPERS))
+    """Verdicts on the rows of `truth` (those that ship without one), and the calibration that was fitted, if any."""
+    if truth is None:
+        tell(WHOSE)
+    rows = list(read_rows(truth or SHIPPED_RUNS))
     content = None
     if calibrate_on:
         if calibration is None:

@@ -40,7 +40,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     precision, recipe = precision_of(row)
     framework = framework_of(row)
     plan = _plan(row, model)
-    recomputes = _recomputes(row, plan["pp"] * plan["vpp"])
+    recomputes = _recomputes(row, model.layers / (plan["pp"] * plan["vpp"]))
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
@@ -197,7 +197,7 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
     return {}
 
 
-def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
+def _recomputes(row: PublishedRow, layers_per_chunk: float) -> list[dict[str, Any]]:
     """The recomputation settings; where they were not published, none and attention's core are equally likely."""
     of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "torchtitan")
     text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
@@ -207,7 +207,7 @@ def _recomputes(row: PublishedRow, stages: int) -> list[dict[str, Any]]:
     elif text.endswith(" layers"):
         settings = [_first_layers(int(text.split()[0]))]
     elif text == "selective" and of_torch:
-        settings = [_share_of_layers(row, stages)]
+        settings = [_share_of_layers(row, layers_per_chunk)]
     elif text == "selective":
         named = row.text("recompute_modules") or (modules[1] if modules else "core_attn")
         settings = [{"recompute": "selective", "recompute_modules": named}]
@@ -236,12 +236,12 @@ TORCH_SELECTIVE = 0.5
 layer (torchtitan, arXiv 2410.06511, section 2.2)."""
 
 
-def _share_of_layers(row: PublishedRow, stages: int) -> dict[str, Any]:
+def _share_of_layers(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
     """The layers whose repetition costs what selective checkpointing does: by hardware over model FLOPs where both were
     published (a whole forward is a third of the model's), else half of them."""
     hardware, model = row.number("hfu_pct"), row.number("mfu_pct")
     share = 3 * (hardware / model - 1) if hardware and model and hardware > model else TORCH_SELECTIVE
-    return _first_layers(max(1, round(min(1.0, share) * row.integer("layers") / stages)))
+    return _first_layers(max(1, round(min(1.0, share) * layers_per_chunk)))
 
 
 def _batch(row: PublishedRow) -> dict[str, int]:

@@ -36,7 +36,6 @@ from sampling.session.run_tasks import Outcome, run_tasks
 from sampling.store.manifest import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
-from sampling.timing.device_states import device_phase_s
 from sampling.timing.timer import TimerSettings, cpu_phase_s
 
 POOL_MODELS = 512
@@ -211,6 +210,8 @@ def _matrices(priced: Sequence[Priced]) -> tuple[Floats, Floats]:
 
 def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request], cluster: Cluster) -> Floats:
     """Seconds that timing each request costs, on a device in all the states that it is timed in."""
+    from sampling.timing.device_states import device_phase_s
+
     settings = TimerSettings()
     slowdown = float(np.median(timed.time_us / np.maximum(timed.terms.sum(axis=1), 1e-3)))
     run_s = terms.sum(axis=1) * slowdown * 1e-6

@@ -48,7 +48,9 @@ def inverse_permutation(call: Unpermute, device: torch.device) -> AutogradWorklo
 
 def assignment(rows: Sequence[int], topk: int, device: torch.device) -> torch.Tensor:
     """Experts [tokens, topk] drawn at random so that each is chosen as often as it has rows."""
-    experts = torch.arange(len(rows), device=device).repeat_interleave(torch.tensor(rows, device=device))
+    experts = torch.arange(len(rows), device=device).repeat_interleave(
+        torch.tensor(rows, device=device), output_size=sum(rows)
+    )
     return experts[torch.randperm(len(experts), device=device)].view(-1, topk)
 
 

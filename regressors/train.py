@@ -69,6 +69,7 @@ def train(
         "donor": donor.name if donor else "",
         "attention_kernel": profile.attention_kernel,
         "sustained": [list(key) for key in profile.sustained],
+        "device": dict(profile.device),
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),
     }

@@ -52,6 +52,7 @@ class RestoredPrices:
         self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
         self.contention_slowdown = inner.contention_slowdown
+        self.launch_floors_us = inner.launch_floors_us
         all_notes = [*inner.provenance.get("notes", ()), *notes]
         self.provenance: Mapping[str, Any] = {**inner.provenance, "notes": all_notes, "benchmark": benchmark}
 

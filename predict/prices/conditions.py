@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from predict.run.execution import Execution
 from regressors.bank.times import Times
@@ -57,6 +57,8 @@ class Conditions:
     fp8_recipe: str
     product_time: float
     memory_time: float
+    sampled_sustained: Mapping[str, Factor] = field(default_factory=dict)
+    """Time of products in a long run over that of a short one, by dtype, where samples of this device tell; else the hardware file."""
 
     def factor(self, call: Call, time: Times) -> Factor:
         """A call's time under these conditions over `time`, which is that of a fused kernel where it is analytic.
@@ -72,8 +74,9 @@ class Conditions:
             if self.gemm_efficiency and time.source == "analytic" and call.KIND != "attention":
                 factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)
             if self.clocks != time.state:
-                ratio = self.gpu.sustained.get(call.dtype, 1.0)
-                factor *= Factor(value=ratio if self.clocks == "sustained" else 1 / ratio, half_width=SUSTAINED_WIDTH)
+                ratio = self._sustained(call.dtype)
+                value = ratio.value if self.clocks == "sustained" else 1 / ratio.value
+                factor *= Factor(value=value, half_width=ratio.half_width)
             if call.dtype == "fp8":
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
         elif isinstance(call, RMSNorm) and not self.fuse_rms_norm:
@@ -81,6 +84,10 @@ class Conditions:
         elif call.FUSIBLE and self.elementwise == "eager":
             factor *= EAGER if time.source == "analytic" else Factor()
         return factor
+
+    def _sustained(self, dtype: str) -> Factor:
+        stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH)
+        return self.sampled_sustained.get(dtype, stated)
 
 
 def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:

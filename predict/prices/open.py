@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.conditions import Conditions, conditions_of
-from predict.prices.contention import CONTENTION_SLOWDOWN, sampled_contention_slowdown
 from predict.prices.cost_model import CostModel
+from predict.prices.device_samples import (
+    CONTENTION_SLOWDOWN,
+    launch_floors,
+    layers_launched,
+    sampled_contention_slowdown,
+    sampled_facts,
+    sustained_factors,
+)
 from predict.prices.price_list import PriceList
 from predict.prices.profile_error import profile_error, validation_path
 from predict.prices.sampled import WithinSamples
@@ -43,6 +50,8 @@ class _Opening:
 
     cluster: Cluster
     conditions: Conditions
+    layers: str
+    """How the run's layers are launched, as `layers_launched` tells."""
     files: tuple[tuple[int, ...], ...]
     this_cpu: str
 
@@ -61,6 +70,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     opening = _Opening(
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
+        layers=layers_launched(execution, cluster.gpu.architecture),
         files=tuple(
             map(
                 state_of,
@@ -88,6 +98,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         "hardware": cluster.gpu.name,
         "sources": dict(cluster.gpu.sources),
     }
+    conditions, floors = opening.conditions, {}
     slowdown, error, origin = None, profile_error(directory.name), "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
@@ -98,6 +109,10 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
             fitted, error, origin = AnotherCpu(bank), math.hypot(error or 0.0, ANOTHER_CPU), "transferred"
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
+        facts = sampled_facts(bank, cluster)
+        conditions = replace(conditions, sampled_sustained=sustained_factors(facts))
+        floors = launch_floors(facts, opening.layers)
+        provenance["device"] = {**facts, "launch_floor_us": floors}
         provenance["samples"] = dict(bank.facts)
         notes = notes_on_age(cluster, directory.name, bank.facts)
         provenance["notes"] = [*notes_on_rows(cluster, sampled_on), *notes]
@@ -111,7 +126,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         models,
         cluster,
         profile_error=error,
-        conditions=opening.conditions,
+        conditions=conditions,
+        launch_floors_us=floors,
         contention_slowdown=provenance["slow_down"]["value"],
         provenance=provenance,
     )

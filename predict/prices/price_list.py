@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from predict.prices.conditions import Conditions, Factor
-from predict.prices.contention import CONTENTION_SLOWDOWN
 from predict.prices.cost_model import Asked, CostModel
+from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
@@ -49,6 +49,10 @@ class Prices(Protocol):
         """Share of hidden communication that compute beside it loses."""
 
     @property
+    def launch_floors_us(self) -> Mapping[Phase, float]:
+        """µs in which the host launches a layer's phase, where samples tell."""
+
+    @property
     def provenance(self) -> Mapping[str, Any]:
         """The samples, the hardware file and the benchmark that the times come from."""
 
@@ -82,11 +86,13 @@ class PriceList:
         profile_error: float | None,
         conditions: Conditions | None = None,
         contention_slowdown: float = CONTENTION_SLOWDOWN,
+        launch_floors_us: Mapping[Phase, float] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._models = models
         self._conditions = conditions
         self.contention_slowdown = contention_slowdown
+        self.launch_floors_us = launch_floors_us or {}
         self._cluster = cluster
         self.profile_error = profile_error
         self.provenance: Mapping[str, Any] = provenance or {"samples": None}

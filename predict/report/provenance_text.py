@@ -40,6 +40,7 @@ def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) ->
     """The samples and the benchmark that the times come from; the sources of the hardware's figures where there are none, which
     are counted, or with `full` listed."""
     lines = [] if analytic or provenance["samples"] is None else [_samples_line(provenance["samples"])]
+    lines += _device_lines(provenance.get("device", {}))
     if "benchmark" in provenance:
         lines.append(_benchmark(provenance["benchmark"]))
     if full:
@@ -73,6 +74,22 @@ def _samples_line(samples: Mapping[str, Any]) -> str:
         return f"samples: {manifest['profile']}, imported from {sources} for {device['name']}, {days}"
     torch = manifest["sessions"][-1]["versions"]["torch"]
     return f"samples: {manifest['profile']}, taken on {device['name']}, {days}, torch {torch}"
+
+
+def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
+    """What samples say of the device as a whole, in place of the hardware file's and the framework's figures."""
+    if floors := device.get("launch_floor_us"):
+        yield f"sampled: the host launches a layer in {', '.join(f'{us:.0f} µs {phase}' for phase, us in floors.items())}"
+    for dtype, ratio in device.get("sustained", {}).items():
+        clocks = "".join(f"; {_clocks(state, found)}" for state, found in device.get("clocks", {}).items())
+        yield f"sampled: {dtype} products take {ratio['value']:.2f} as long in a long run ({ratio['rows']} timings{clocks})"
+
+
+def _clocks(state: str, found: Mapping[str, float]) -> str:
+    readings = {"clock_mhz": "MHz", "power_w": "W"}
+    return (
+        f"{state} at {' and '.join(f'{found[name]:,.0f} {unit}' for name, unit in readings.items() if name in found)}"
+    )
 
 
 def _sources_with_rows(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

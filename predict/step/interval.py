@@ -46,7 +46,7 @@ def step_interval(
 ) -> Interval:
     """The 90 % bounds about `step_us`; `composition_error` is a half-width in log time."""
     kinds = sorted({_kind(unit) for block in _blocks(ranks) for unit in block.all_units()})
-    if any(block.block.floor_us for block in _blocks(ranks)):
+    if any(block.floor_us for block in _blocks(ranks)):
         kinds.append(FLOOR)
     high, low = _shifts(order, ranks, kinds, blocking=blocking)
     above = math.hypot(step_us * math.expm1(composition_error), *np.maximum(high, 0.0))

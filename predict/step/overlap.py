@@ -1,14 +1,14 @@
 """Exposed communication: the time that communication adds to the compute beside which it runs.
 
 While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that hidden communication
-still costs a share of its time: the contention slowdown (`predict.prices.contention`).
+still costs a share of its time: the contention slowdown (`predict.prices.device_samples`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
 from sampling.arithmetic.arrays import smaller
 

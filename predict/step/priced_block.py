@@ -47,13 +47,16 @@ class PricedOverlap:
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PricedBlock:
     """A block with its calls priced. `busy_us` is the time of its kernels and the glue between them; `median_us` is no shorter
-    than the host needs to launch them."""
+    than `floor_us`, which the host needs to launch them."""
 
     block: Block
     units: Units
     overlapped: tuple[PricedOverlap, ...]
     glue_us: float
     busy_us: float
+    floor_us: float
+    floor_sampled: bool
+    """Whether the floor is that of sampled layers, not of the run's settings."""
     median_us: float
 
     def value(self, of: Value, floors: Floats) -> Floats:
@@ -63,7 +66,7 @@ class PricedBlock:
             communication = of(each.communication)
             work = of(each.work) if each.share else np.zeros_like(communication)
             busy = busy + each.exposed(communication, work)
-        return launched_us(busy, self.block.floor_us * floors) if self.block.floor_us else busy
+        return launched_us(busy, self.floor_us * floors) if self.floor_us else busy
 
     def all_units(self) -> Iterator[Priced]:
         yield from self.units
@@ -131,13 +134,17 @@ class BlockPrices:
         )
         glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
+        sampled_us = self.prices.launch_floors_us.get(block.launched) if block.launched else None
+        floor_us = block.floor_us if sampled_us is None else sampled_us
         return PricedBlock(
             block=block,
             units=units,
             overlapped=overlapped,
             glue_us=glue_us,
             busy_us=busy_us,
-            median_us=launched_us(busy_us, block.floor_us) if block.floor_us else busy_us,
+            floor_us=floor_us,
+            floor_sampled=sampled_us is not None,
+            median_us=launched_us(busy_us, floor_us) if floor_us else busy_us,
         )
 
 

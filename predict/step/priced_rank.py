@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
 from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun

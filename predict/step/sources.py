@@ -36,8 +36,8 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
 
 
 def _sources_of_block(priced: PricedBlock) -> dict[str, float]:
-    """µs by source. The host's launch floor is a stated setting, not a sample, so it counts as analytic."""
-    found: dict[str, float] = {"analytic": priced.median_us - priced.busy_us}
+    """µs by source. The host's launch floor is a stated setting, which counts as analytic, unless it was sampled."""
+    found: dict[str, float] = {"measured" if priced.floor_sampled else "analytic": priced.median_us - priced.busy_us}
     for unit in priced.units:
         found[unit.time.source] = found.get(unit.time.source, 0.0) + unit.total_us
     for each in priced.overlapped:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regressors.dataset.device_facts import device_facts
 from regressors.dataset.donor import Donor, Donors, no_donor
 from regressors.features.arrays import Floats
 from regressors.features.digests import hardware_digest, shape_digest
@@ -72,6 +73,8 @@ class Profile:
     """The kernel that ran in most rows of attention by the software's own choice; empty where they do not name one."""
     sustained: Sequence[ModelKey]
     """Models of rows at the clocks of a long run; the others are of rows at those of a short measurement."""
+    device: Mapping[str, Any]
+    """What the rows say of the device as a whole, as `device_facts` gives it."""
 
 
 def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
@@ -100,6 +103,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         quarantined=sum(bool(sample.quarantine) for sample in samples),
         architecture=good[0][1].gpu.architecture,
         attention_kernel=_attention_kernel(learnt),
+        device=device_facts(samples),
         sustained=sorted({_model_key(sample) for sample in learnt if sample.state == "sustained"}),
     )
 

@@ -95,6 +95,7 @@ def blocks_of(
             calls=work.calls,
             overlapped=work.overlapped + sharded,
             floor_us=floor_us,
+            launched=(phase or "backward") if floor_us else None,
             heading=heading,
             whole=Counted(call=whole, phase=phase) if whole and phase else None,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sampling.call import Counted
+from sampling.call import Counted, Phase
 
 Calls = tuple[Counted, ...]
 
@@ -35,7 +35,9 @@ class Block:
     calls: Calls
     overlapped: tuple[OverlappedCommunication, ...] = ()
     floor_us: float = 0.0
-    """The least time it takes: that in which the host launches its kernels."""
+    """The least time it takes by the run's settings: that in which the host launches its kernels."""
+    launched: Phase | None = None
+    """Phase of a layer whose launching that is; samples of it come before the settings."""
     heading: str = ""
     """Heading of the whole block in the ledger; empty where each call stands under its own name."""
     whole: Counted | None = None

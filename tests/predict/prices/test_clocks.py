@@ -69,7 +69,7 @@ def price_us(rows: list[Sample], cluster: Cluster, data: Path, clocks: str) -> f
     ("states", "clocks", "factor"),
     [
         (("burst", "sustained"), "sustained", RATIO),
-        (("burst", "sustained"), "burst", RATIO / 1.12),
+        (("burst", "sustained"), "burst", 1.0),
         (("burst",), "sustained", 1.12),
         (("burst",), "burst", 1.0),
     ],

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predict.prices.contention import CONTENTION_SLOWDOWN
+from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of

@@ -47,7 +47,7 @@ examples:
   predict validate configs/runs/demo.yml
   predict validate this-machine --rounds 1
   predict validate samples
-  predict validate published --truth data/published/papers.csv
+  predict validate published --truth data/published/runs.csv
 """
 
 

@@ -33,6 +33,9 @@ the low-latency protocols add 0.6 (src/include/device.h)."""
 BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
 """cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, otherwise :4096:2:16:8)."""
+DEEPEP_CHANNELS, DEEPEP_PEERS, DEEPEP_CHUNK, DEEPEP_RDMA_CHUNK = 10, 8, 288, 128
+"""DeepEP's channels at its default of 20 multiprocessors, the ranks of a node, and the tokens that a channel holds for each peer over
+NVLink and each node over RDMA (deep_ep/buffer.py, get_dispatch_config)."""
 P2P_IN_FLIGHT = 2
 """Tensors in transfer between stages that no layer keeps: one in each direction (Megatron-Core, p2p_communication.py)."""
 
@@ -53,6 +56,7 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
     if profile.device_overhead:
         return (profile.device_overhead,)
     communicators = communicators_of(run)
+    exchange = exchange_buffer(run)
     channels = communicators * CHANNELS * CHANNEL_BYTES
     return (
         Buffer(
@@ -67,7 +71,28 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
             width_bytes=channels,
             source=f"{communicators} communicators of {CHANNELS} channels with NCCL's default buffers",
         ),
+        *((exchange,) if exchange.size_bytes else ()),
     )
+
+
+def exchange_buffer(run: TrainingRun) -> Buffer:
+    """The buffers in which DeepEP or Hybrid-EP exchange tokens, which they take from the driver, not from torch."""
+    rank, ranks = RankShare(run=run), run.plan.ep
+    row_bytes = rank.item_bytes * run.model.hidden
+    nodes = -(-ranks // rank.groups.ep.ranks_per_node)
+    size, source = 0.0, ""
+    if not run.model.experts or ranks == 1:
+        pass
+    elif run.execution.dispatch == "deepep":
+        in_node = min(ranks, DEEPEP_PEERS)
+        size = float(
+            DEEPEP_CHANNELS * row_bytes * (in_node * DEEPEP_CHUNK + 2 * (nodes > 1) * nodes * DEEPEP_RDMA_CHUNK)
+        )
+        source = "DeepEP, csrc/config.hpp, get_nvl_buffer_size_hint and get_rdma_buffer_size_hint at 20 multiprocessors"
+    elif run.execution.dispatch == "hybridep":
+        size = 2.0 * ranks * rank.tokens / run.plan.tp * row_bytes
+        source = "Hybrid-EP: room for all tokens of the group, there and back"
+    return Buffer(name="token exchange", size_bytes=size, width_bytes=size / 2, source=source)
 
 
 def reserved_share(run: TrainingRun, profile: MemoryProfile) -> float:

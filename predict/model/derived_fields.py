@@ -71,6 +71,16 @@ def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator
         keys = family.keys
         problem = f"{topk} experts a token, of {count} ({keys['experts.count'].name}); set {count} or less"
         yield Fault(path=keys["experts.topk"].name, problem=problem)
+    groups, chosen = fields.get("experts.groups"), fields.get("experts.topk_groups")
+    if not (isinstance(count, int) and isinstance(topk, int) and isinstance(groups, int) and isinstance(chosen, int)):
+        return
+    at, of = family.keys["experts.groups"].name, family.keys["experts.topk_groups"].name
+    if count % groups:
+        yield Fault(path=at, problem=f"{groups} groups do not divide the {count} experts; set one of {divisors(count)}")
+    elif chosen > groups or chosen * (count // groups) < topk <= count:
+        least = -(-topk // (count // groups))
+        problem = f"{topk} experts cannot come from {chosen} of the {groups} groups of {count // groups}"
+        yield Fault(path=of, problem=f"{problem}; set {least} to {groups}")
 
 
 def _uneven_linear_heads(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fault]:

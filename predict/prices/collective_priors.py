@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from math import ceil, sqrt
 
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link
 
 # Five numbers for all three GPUs, fitted to AIConfigurator 0.11's NCCL tables inside a node (A100 NCCL 2.27.3, H100 and
@@ -45,6 +46,12 @@ HOP_BETWEEN_NODES = 0.2
 """The same between nodes, by NCCL's own figures: 2.7–5 µs per hop of a network, 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
 TREE_FILLED = 0.9
 """Bandwidth of trees over that of rings, in NCCL's own model (src/graph/tuning.cc)."""
+
+EXCHANGE_FILLED: Mapping[str, float] = {"intra_node": 0.69, "inter_node": 0.9}
+"""Bandwidth of DeepEP's kernels over the links' own, counting the bytes that cross them. Its README's NVLink figures count the copy
+that stays: 153 and 158 of 200 GB/s on an H800, 726 and 740 of 900 on SM100, and 289 to 342 of 450 on an H200 (nebius/ml-cookbook), less an
+eighth: 0.56 to 0.72. Its RDMA figures count the copies for the token's own node too: 90 and 81 GB/s with 2 nodes and 61 with 4 (V2),
+58 with 4 and 51 with 8 (V1), times the share that leaves, against 50 GB/s of ConnectX-7: 0.81 to 0.92. V1 with 2 nodes reaches half."""
 
 HALF_WIDTH: Mapping[str, float] = {"intra_node": 0.3, "inter_node": 0.6}
 """Half-width of the 90 % interval in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
@@ -123,6 +130,17 @@ def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
     return times
 
 
+def _token_exchange(call: Collective, cluster: Cluster) -> Algorithms:
+    """Copies through the network cards and those inside the nodes are in flight at once, so the slower of the two counts."""
+    assert isinstance(call, TokenExchange)
+    inside, between = cluster.intra_node, cluster.inter_node
+    inside_us = call.size_bytes / (EXCHANGE_FILLED["intra_node"] * inside.bytes_per_us())
+    if call.ranks <= call.ranks_per_node:
+        return {"direct": inside.latency_us + inside_us}
+    away_us = call.away_bytes / (EXCHANGE_FILLED["inter_node"] * between.bytes_per_us())
+    return {"per_node": inside.latency_us + between.latency_us + max(inside_us, away_us)}
+
+
 def _message(call: Collective, cluster: Cluster) -> Algorithms:
     link = cluster.link(call.ranks, call.ranks_per_node)
     return {"direct": link.latency_us + _filling_us(call.size_bytes, link, cluster)}
@@ -150,4 +168,5 @@ _ALGORITHMS: Mapping[type[Collective], Callable[[Collective, Cluster], Algorithm
     ReduceScatter: _around_ring,
     AllToAll: _all_to_all,
     SendRecv: _message,
+    TokenExchange: _token_exchange,
 }

@@ -15,6 +15,7 @@ ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
 PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
 MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
 """Bounds of factors on times: beyond them a factor stands for something else than its name says."""
+DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
 RECIPES = ("", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8")
 
 
@@ -73,6 +74,9 @@ class Execution:
     on either side, piece by piece (pipelined)."""
     overlap_ep: Annotated[str, one_of("none", "shared_expert", "microbatch")] = "none"
     """The work that hides the exchange of tokens between experts: none, shared_expert, or (another) microbatch."""
+    dispatch: Annotated[str, one_of(*DISPATCHERS)] = "alltoall"
+    """How tokens reach their experts: alltoall (a copy per expert, by NCCL), allgather (every token to every rank), or a copy per
+    node, forwarded there to each rank, by the kernels of deepep or hybridep."""
     overlap_p2p: bool = True
     """A stage goes on while its tensors travel to the next one."""
     split_p2p: bool = True

@@ -20,6 +20,7 @@ from predict.workload.sends import send_calls
 from predict.workload.step_end import StepEnd, step_end
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
+from sampling.collectives.token_exchange import TokenExchange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +91,8 @@ def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
         wanted = phases.setdefault(run.cluster.gpus_per_node, {})
         for rank in (rank for each in concrete(run) for rank in decompose(each)):
             for counted in rank.all_calls():
+                if isinstance(counted.call, TokenExchange):  # a library of the framework's, which the sampler has not
+                    continue
                 wanted.setdefault(as_sampled(counted.call), {})[counted.phase] = None
     return {
         ranks: [Request(call=call, phases=tuple(of_call)) for call, of_call in wanted.items()]

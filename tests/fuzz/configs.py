@@ -107,6 +107,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "execution.attention": ("best", "fa2", "unfused", "triton"),
     "execution.overlap_tp": ("none", "backward", "pipelined"),
     "execution.overlap_ep": ("none", "shared_expert", "microbatch"),
+    "execution.dispatch": ("alltoall", "allgather", "deepep", "hybridep"),
     "execution.elementwise": ("fused", "eager"),
     "execution.optimizer": ("adamw", "muon"),
     "execution.stragglers": (True, False),  # type: ignore[dict-item]

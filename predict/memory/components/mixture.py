@@ -10,8 +10,6 @@ from predict.model.parts.mixture import Experts
 from predict.workload.layers.expert_load import busiest_rank
 from predict.workload.layers.mixture import SHARED
 
-GROUPS, GROUPS_CHOSEN = 8, 4
-"""DeepSeek-V3's router picks experts in 4 of 8 groups (arXiv 2412.19437, section 4.2); no field of a model says so."""
 MOE = {"moe": 0.0}
 
 
@@ -48,7 +46,7 @@ def _router(sizes: Sizes, experts: Experts, rows: float) -> SavedTensors:
         kept = rows * (2 * FP32 + 1) * count
     elif _grouped_router(sizes):
         copies = FP32 * (count + rows) * sizes.hidden if sizes.item < FP32 else 0.0
-        groups = 2 * INDEX * GROUPS + INDEX * GROUPS_CHOSEN
+        groups = 2 * INDEX * experts.groups + INDEX * experts.topk_groups
         kept = copies + rows * ((FP32 + 1) * count + groups + chosen)
     else:
         kept = rows * (FP32 * count + chosen)

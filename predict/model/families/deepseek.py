@@ -21,6 +21,8 @@ DEEPSEEK: Mapping[str, Key] = {
     "experts.topk": size("num_experts_per_tok"),
     "experts.ffn": size("moe_intermediate_size"),
     "experts.shared_count": size("n_shared_experts", default=0, nullable=True, minimum=0),
+    "experts.groups": size("n_group", default=1, nullable=True),
+    "experts.topk_groups": size("topk_group", default=1, nullable=True),
     "pattern.dense_before": size("first_k_dense_replace", default=0, minimum=0),
     "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0),
 }

@@ -33,6 +33,10 @@ class Experts(FeedForward):
     bias: bool = False
     """Biases on the matrices of the experts."""
     router_bias: bool = False
+    groups: int = 1
+    """Groups of experts in order, of which the router chooses some first (`n_group` of DeepSeek's config.json)."""
+    topk_groups: int = 1
+    """Groups that each token's experts come from (`topk_group`)."""
 
     @property
     def into(self) -> int:

@@ -6,6 +6,7 @@ What a row leaves open is taken for what is usual (`assumptions` tells it); wher
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from predict.model.families.family import MOST_LAYERS
 from predict.model.layer_kinds import DENSE, LayerKind
@@ -129,7 +130,23 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
     stated = re.search(r"shared intermediate (\d+)", _notes(row))
     of_count = row.integer("shared_experts", 0, least=0) * ffn
     shared = int(stated[1]) if stated else row.integer("shared_ffn", of_count, least=0)
-    return Experts(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
+    experts = Experts(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
+    shipped = _shipped_experts(row)
+    if shipped and (shipped.count, shipped.topk) == (experts.count, experts.topk):
+        # no table states how the router chooses, or biases
+        return replace(
+            experts,
+            groups=shipped.groups,
+            topk_groups=shipped.topk_groups,
+            bias=shipped.bias,
+            router_bias=shipped.router_bias,
+        )
+    return experts
+
+
+def _shipped_experts(row: PublishedRow) -> Experts | None:
+    path = shipped_model(TOTAL_SIZE.sub("", row.text("model")))
+    return ModelSpec.from_hf_config(path).experts if path else None
 
 
 def _window(row: PublishedRow) -> int | None:

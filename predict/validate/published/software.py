@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from predict.run.execution import DISPATCHERS
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 
 
@@ -70,8 +71,10 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["overlap_p2p"] = False
     if "asynctp" in flags:
         settings["overlap_tp"] = "pipelined"
-    if "moe_a2a_overlap=true" in flags:
+    if "moe_a2a_overlap=true" in flags or "1f1b overlap" in flags:
         settings["overlap_ep"] = "microbatch"
+    if dispatch := next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), ""):
+        settings["dispatch"] = dispatch
     if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
         settings["elementwise"] = "eager"
     if "fp32 grad" in row.text("precision"):

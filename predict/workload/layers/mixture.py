@@ -8,6 +8,8 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
 from predict.workload.layers.dense import mlp_works
 from predict.workload.layers.expert_load import busiest_rank, distribution_on_rank
+from predict.workload.layers.token_copies import expected_places
+from predict.workload.rank.blocks import Calls
 from predict.workload.rank.module import Exchange, Module
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.tensor_parallel import entering, leaving
@@ -47,7 +49,7 @@ def modules(rank: RankShare, kind: LayerKind, experts: Experts) -> tuple[Module,
 
 
 def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[Module, ...]:
-    plan, hidden = rank.plan, rank.model.hidden
+    plan = rank.plan
     groups, rows = experts.count // plan.ep, own_rows * experts.topk * plan.etp
     busiest = busiest_rank(rank.execution.expert_load, experts, plan.ep)
     rows = round(rows * busiest)
@@ -68,28 +70,27 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
         Module(
             name="moe",
             works=((grouped(*products["up"]), 1),),
-            exchanges=_exchanges(rank, round(own_rows * experts.topk * busiest), hidden),
+            exchanges=_exchanges(rank, experts, own_rows, busiest),
         ),
         Module(name="moe_act", works=((activation, 1),), part_of="moe"),
         Module(name="moe", works=((grouped(*products["down"]), 1),)),
     )
 
 
-def _exchanges(rank: RankShare, rows: int, hidden: int) -> tuple[Exchange, ...]:
+def _exchanges(rank: RankShare, experts: Experts, own_rows: int, busiest: float) -> tuple[Exchange, ...]:
     """Tokens to their experts and back; each over ep, then gathered and summed over etp."""
-    ep, etp = rank.groups.ep, rank.groups.etp
-    size = rank.item_bytes * rows * hidden
-    there = ep.all_to_all(size)
+    etp = rank.groups.etp
+    size = rank.item_bytes * round(own_rows * experts.topk * busiest) * rank.model.hidden
+    there, back = _dispatch(rank, experts, own_rows * busiest)
     gathered, summed = etp.all_gather(size * etp.ranks), etp.reduce_scatter(size * etp.ranks)
-    moved = (*there, *there)
     share, hidden_by = _hiding(rank)
     found = []
-    if moved:
+    if there:
         found.append(
             Exchange(
                 heading="ep",
-                forward=moved,
-                backward=moved,
+                forward=(*there, *back),
+                backward=(*there, *back),
                 forward_share=share,
                 backward_share=share,
                 hidden_by=hidden_by,
@@ -98,6 +99,25 @@ def _exchanges(rank: RankShare, rows: int, hidden: int) -> tuple[Exchange, ...]:
     if gathered:
         found.append(Exchange(heading="ep", forward=(*gathered, *summed), backward=(*gathered, *summed)))
     return tuple(found)
+
+
+def _dispatch(rank: RankShare, experts: Experts, tokens: float) -> tuple[Calls, Calls]:
+    """The exchange there and back over ep, of `tokens` per rank in 16 bits: Megatron-Core dispatches before it quantises
+    (fused_a2a.py: Hybrid-EP "does not support fp8 dispatch")."""
+    ep, kind = rank.groups.ep, rank.execution.dispatch
+    size = rank.item_bytes * rank.model.hidden * tokens
+    if kind == "alltoall":
+        calls = ep.all_to_all(rank.item_bytes * rank.model.hidden * round(tokens * experts.topk))
+        return calls, calls
+    if kind == "allgather":
+        return ep.all_gather(size * ep.ranks), ep.reduce_scatter(size * ep.ranks)
+    in_node = min(ep.ranks, ep.ranks_per_node)
+    nodes = -(-ep.ranks // in_node)
+    # a copy that comes through the network lands on one of the node's ranks, which needs no further copy
+    inside = expected_places(experts, ep.ranks) * (in_node - 1) / in_node
+    away = expected_places(experts, nodes) * (nodes - 1) / nodes
+    calls = ep.token_exchange(size * inside, size * away)
+    return calls, calls
 
 
 def _hiding(rank: RankShare) -> tuple[float, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from predict.run.training_run import TrainingRun
 from sampling.call import Counted
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.token_exchange import TokenExchange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +35,18 @@ class RankGroup:
 
     def all_to_all(self, size_bytes: float, count: float = 1.0) -> tuple[Counted, ...]:
         return self.collective(AllToAll, size_bytes, count)
+
+    def token_exchange(self, inside_bytes: float, away_bytes: float) -> tuple[Counted, ...]:
+        """The exchange of a mixture's tokens by copies per node; nothing for a group of one."""
+        if self.ranks == 1:
+            return ()
+        call = TokenExchange(
+            size_bytes=round(inside_bytes),
+            away_bytes=round(away_bytes),
+            ranks=self.ranks,
+            ranks_per_node=self.ranks_per_node,
+        )
+        return (Counted(call=call, phase="forward"),)
 
     def round_of_sends(self, size_bytes: float) -> tuple[Counted, ...]:
         """A ring exchange: every rank passes on what it received, ranks − 1 times."""

@@ -276,7 +276,7 @@ def test_a_dense_model_lists_no_kinds() -> None:
 def test_parts_are_read_from_their_keys() -> None:
     deepseek = ModelSpec.from_hf_config(MODELS / "deepseek-v3.json")
     assert deepseek.latent == LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
-    assert deepseek.experts == Experts(count=256, topk=8, ffn=2048, shared_ffn=2048)
+    assert deepseek.experts == Experts(count=256, topk=8, ffn=2048, shared_ffn=2048, groups=8, topk_groups=4)
     assert (deepseek.head_dim, deepseek.rotary_dim, deepseek.mtp_layers) == (192, 64, 1)
     qwen = ModelSpec.from_hf_config(MODELS / "qwen3.5-35b-a3b.json")
     assert qwen.linear == LinearAttention(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv=4)

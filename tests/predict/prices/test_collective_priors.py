@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link, load_cluster
 
 IN_GROUPS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll)
@@ -203,3 +204,30 @@ def test_gpus_are_answered_by_it_and_cpus_as_before(kind: type[Collective]) -> N
 def test_less_is_known_of_groups_between_nodes() -> None:
     inside, between = (AllReduce(size_bytes=1, ranks=8, ranks_per_node=g) for g in (8, 4))
     assert half_width(inside) < half_width(between)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "nodes", "in_readme", "rdma_gb_per_s"),
+    # DeepEP's README: copies for the token's own node count too
+    [("h100-sxm", 2, 3.7, 90), ("h100-sxm", 4, 3.7, 61), ("h100-sxm", 8, 3.7, 51)],
+)
+def test_exchanges_between_nodes_take_as_long_as_published(
+    hardware: str, nodes: int, in_readme: float, rdma_gb_per_s: float
+) -> None:
+    places = min(nodes, in_readme)
+    row_bytes = 4096 * 7168 * 2
+    published_us = places * row_bytes / (rdma_gb_per_s * 1e3)
+    call = TokenExchange(
+        size_bytes=round(7 * row_bytes),
+        away_bytes=round(places * (nodes - 1) / nodes * row_bytes),
+        ranks=8 * nodes,
+        ranks_per_node=8,
+    )
+    assert collective_us(call, cluster_of(hardware)) == pytest.approx(published_us, rel=0.15)
+
+
+@pytest.mark.parametrize(("hardware", "gb_per_s"), [("h200", 336), ("b200", 726)])
+def test_exchanges_inside_a_node_take_as_long_as_published(hardware: str, gb_per_s: float) -> None:
+    received = 6 * 4096 * 7168 * 2
+    call = TokenExchange(size_bytes=received * 7 // 8, away_bytes=0, ranks=8, ranks_per_node=8)
+    assert collective_us(call, cluster_of(hardware)) == pytest.approx(received / (gb_per_s * 1e3), rel=0.15)

@@ -39,7 +39,12 @@ ENDED = re.compile(r"host +: (\S+)\n +rank +: (\d+) .*\n +exitcode +: -(\d+) ")
 
 
 class RanksFailedError(UserError):
-    """Ranks that failed, or were not done in time; another launch may do better."""
+    """Ranks that failed, or were not done in time; another launch may do better. `how` is the end in a line."""
+
+    def __init__(self, name: str, how: str, details: str = "") -> None:
+        super().__init__(f"{name}: {how}{details}")
+        first, _, _ = details.partition("\n")
+        self.how = how + first.removesuffix(":")
 
 
 def launch(
@@ -80,13 +85,11 @@ def launch(
                 exit_code = _wait(agent, timeout_s, meanwhile)
             except subprocess.TimeoutExpired:
                 stop(agent)
-                raise RanksFailedError(
-                    f"{name}: its ranks were not done after {timeout_s:g} s{failure(logs)}"
-                ) from None
+                raise RanksFailedError(name, f"its ranks were not done after {timeout_s:g} s", failure(logs)) from None
             finally:
                 stop(agent)
         if exit_code:
-            raise RanksFailedError(f"{name}: a rank failed{failure(logs)}")
+            raise RanksFailedError(name, "a rank failed", failure(logs))
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def _run_task(directory: Path, manifest: Manifest, task: SamplingTask, budget_s:
         try:
             return phases - _run(directory, job, phases, run_job)
         except RanksFailedError as error:
-            blame(directory, str(error).splitlines()[-1])
+            blame(directory, error.how)
             new = {key: why for key, why in given_up(directory).items() if key not in faulty}
             if not new:
                 raise
@@ -101,7 +101,7 @@ def _run(directory: Path, job: Job, phases: int, run_job: RunJob) -> int:
     def watch() -> None:
         show(journal_length(directory), phases, "")
         if seconds_begun(directory) > LONGEST_CALL_S:
-            raise RanksFailedError(f"sampling on {job.label}: a call took longer than {LONGEST_CALL_S:.0f} s")
+            raise RanksFailedError(f"sampling on {job.label}", f"a call took longer than {LONGEST_CALL_S:.0f} s")
 
     folded = 0
     try:

@@ -119,6 +119,8 @@ class _CallTimer:
             self.say(f"{call.NAME}: {workload.note}")
         tolerant = NoOpAfterFailure(workload, spans_ranks=call.group_size > 1)
         for phase in request.phases:
+            if self.left_s() <= 0:
+                break
             timings = self._timings(call, workload, tolerant, phase)
             if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)

@@ -46,7 +46,7 @@ class Ranks:
                 append_to_journal(Path(job.directory), row(call))
             if how == "raises":
                 raise RanksFailedError(
-                    "sampling: a rank failed (rank 0):\nRuntimeError: CUDA error: misaligned address"
+                    "sampling", "a rank failed", " (rank 0):\nRuntimeError: CUDA error: misaligned address"
                 )
 
     def die(self, job: Job, call: Call) -> None:
@@ -66,9 +66,7 @@ def killed(ranks: Ranks) -> Callable[[Job, Callable[[], None]], None]:
             ranks(job, meanwhile)
         except _Killed as end:
             Path(job.directory, "begun.json").write_bytes(end.args[0])
-            raise RanksFailedError(
-                "sampling: a rank failed (rank 0 on here, by SIGSEGV):\nSegmentation fault"
-            ) from None
+            raise RanksFailedError("sampling", "a rank failed", " (rank 0 on here, by SIGSEGV):\n====") from None
 
     return run
 
@@ -94,7 +92,11 @@ def session(directory: Path, ranks: Ranks, budget_s: float = 60.0) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("raises", "RuntimeError: CUDA error: misaligned address"), ("killed", "Segmentation fault")]
+    ("how", "why"),
+    [
+        ("raises", "RuntimeError: CUDA error: misaligned address"),
+        ("killed", "a rank failed (rank 0 on here, by SIGSEGV)"),
+    ],
 )
 def test_ranks_that_a_call_ended_start_again_without_it(
     how: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -113,7 +115,7 @@ def test_ranks_that_a_call_ended_start_again_without_it(
 
 def test_ranks_that_fail_by_no_calls_fault_end_the_session(tmp_path: Path) -> None:
     def fail(job: Job, meanwhile: Callable[[], None]) -> None:
-        raise RanksFailedError("sampling: a rank failed")
+        raise RanksFailedError("sampling", "a rank failed")
 
     tasks = [SamplingTask(busy_ranks=1, requests=REQUESTS, visits=1)]
     with pytest.raises(RanksFailedError):

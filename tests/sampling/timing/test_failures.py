@@ -163,6 +163,30 @@ def test_a_call_that_another_rank_cannot_build_is_left_out_here_too(one_rank: Cl
     assert "another rank" in notes[0]
 
 
+def test_no_phase_is_begun_after_the_deadline(one_rank: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Sample] = []
+    now_s = 0.0
+
+    def keep(sample: Sample) -> None:
+        nonlocal now_s
+        rows.append(sample)
+        now_s += 10.0
+
+    monkeypatch.setattr("sampling.timing.time_calls.time.monotonic", lambda: now_s)
+    time_requests(
+        [Request(call=GOOD, phases=GOOD.PHASES)],
+        device=CPU,
+        cluster=one_rank,
+        ranks=LoneRank(),
+        session=0,
+        deadline_s=15.0,
+        settings=SETTINGS,
+        keep=keep,
+        say=print,
+    )
+    assert [row.phase for row in rows] == list(GOOD.PHASES[:2])
+
+
 def test_a_precision_that_the_device_lacks_is_left_out(one_rank: Cluster) -> None:
     rows, notes = timed([replace(GOOD, dtype="fp8")], one_rank)
     assert not rows

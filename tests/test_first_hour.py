@@ -21,7 +21,7 @@ SHORTER = {"BUDGET=300": "BUDGET=5"}
 TABLES = ("gradient_scale", "send_recv")
 """Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
 QUICKER = {"predict validate": ["--rounds", "1"]}
-OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm-aiconfigurator'"
+OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm"
 STANDS_IN = f"This machine has no fitted rows of its own: those of {SHIPPED} were taken on AMD EPYC"
 
 

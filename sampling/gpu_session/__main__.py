@@ -26,7 +26,7 @@ from pathlib import Path
 from sampling.errors import ConfigError, UserError
 from sampling.extras import naming_extras
 from sampling.files.disk import naming_the_disk
-from sampling.gpu_session.archive import CALLS, archive_lock, parts
+from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
 from sampling.gpu_session.dry_run import dry_run
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.session import LONGEST_CALL_S, kept_at_the_end_s, run_steps, run_workers
@@ -68,7 +68,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--out", type=Path, metavar="DIR", help="folder of the archive (default: $OUT, else gpu-session)")
     add("--calls", type=Path, metavar="FILE", help="calls of named runs, from `predict calls`")
-    add("--steps", type=Path, metavar="FILE", help="real steps: a JSON file of commands")
+    add(
+        "--steps",
+        type=Path,
+        metavar="FILE",
+        help="real steps: a JSON file of commands (default: configs/sampling/gpu-steps.json)",
+    )
     add("--models", type=int, default=64, help="models that calls are drawn from (default: %(default)s)")
     add("--timer", choices=sorted(PRESETS), default="quick", help="how long each call is timed (default: %(default)s)")
     add("--compile", action="store_true", help="time compiled calls too, which takes a minute each to build")
@@ -113,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
     start_s = time.monotonic()
     budget_s = 60 * options.minutes
     out = (options.out or Path(os.environ.get("OUT") or "gpu-session")).absolute()
-    steps = read_steps(options.steps)
+    steps = read_steps(options.steps, on_cpu=options.hardware == "cpu")
     with archive_lock(out) as lock:
         if options.calls:
             with naming_the_disk(out):
@@ -136,7 +141,8 @@ def run(options: argparse.Namespace) -> None:
             until_s=settings.until_s,
         )
         log = SessionLog(out, time.monotonic)
-        run_steps(log, steps, run_step, now_s=time.monotonic, until_s=start_s + budget_s)
+        step_here = partial(run_step, hardware=read_facts(out).hardware)
+        run_steps(log, steps, step_here, now_s=time.monotonic, until_s=start_s + budget_s)
     print(f"{log.progress.summary()} in {out}; next: python -m sampling import-archive {out}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,13 +95,13 @@ def dry_run(options: argparse.Namespace) -> str:
             plan=plan,
             timer=options.timer,
             budget_s=60 * options.minutes,
-            steps=tuple(read_steps(options.steps)),
+            steps=tuple(read_steps(options.steps, on_cpu=hardware == "cpu")),
             script=failures(plan),
         )
         log = rehearsal.run()
         imported = _imported(rehearsal.directory, Path(scratch))
         files = [path.stat().st_size for path in rehearsal.directory.iterdir()]
-        table = plan_table(plan, list(read_events(rehearsal.directory)), hardware, options.timer)
+        table = plan_table(plan, rehearsal.steps, list(read_events(rehearsal.directory)), hardware, options.timer)
     return "\n".join(
         [
             *table,
@@ -123,7 +124,9 @@ def failures(plan: Plan) -> Script:
     return Script(uncaptured=kinds[-1:], fatal=[each.request.call for each in plan.planned[-1:]])
 
 
-def plan_table(plan: Plan, events: list[dict[str, Any]], hardware: str, timer: str) -> list[str]:
+def plan_table(
+    plan: Plan, steps: Sequence[RealStep], events: list[dict[str, Any]], hardware: str, timer: str
+) -> list[str]:
     """Lines with the calls of each section, those that the session reaches, and the seconds that they take."""
     planned = Counter(each.section for each in plan.planned)
     done: Counter[str] = Counter()
@@ -139,9 +142,10 @@ def plan_table(plan: Plan, events: list[dict[str, Any]], hardware: str, timer: s
     lines = [f"plan for one {hardware_facts(hardware).name}, timer {timer}; {plan.phases:,} phases"]
     lines += [f"  {'section':<10}{'calls':>7}{'reached':>9}{'seconds':>9}"]
     lines += [f"  {name:<10}{count:>7,}{done[name]:>9,}{seconds[name]:>9.0f}" for name, count in planned.items()]
-    steps = [event for event in events if event["event"] == "step"]
     if steps:
-        lines += [f"  {'real steps':<10}{len(steps):>7,}"]
+        run = {event["name"] for event in events if event["event"] == "step"}
+        seconds_run = sum(step.seconds for step in steps if step.name in run)
+        lines += [f"  {'real steps':<10}{len(steps):>7,}{len(run):>9,}{seconds_run:>9.0f}"]
     reached = [
         f"{sum(at <= limit for at in ended_s):,} in {limit:,.0f} s"
         for limit in MILESTONES_S

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from sampling.call import Request
-from sampling.errors import UserError
+from sampling.errors import SamplesError, UserError
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import Planned
 from sampling.gpu_session.steps import RealStep
@@ -105,7 +105,8 @@ def run_workers(
         if log.progress.begun is not None:
             log.lost(_ended_by(exit_code))
         elif exit_code != LOST:
-            raise UserError(f"the worker ended {_ended_by(exit_code)} before it timed anything; its message is above")
+            error = SamplesError if exit_code == SamplesError.exit_code else UserError
+            raise error(f"the worker ended {_ended_by(exit_code)} before it timed anything; its message is above")
         if log.progress.lost >= MOST_LOST:
             log.note(f"{MOST_LOST} workers lost: the device seems broken, so no more calls are timed")
             return

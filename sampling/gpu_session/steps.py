@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from sampling.files.keys import Key
-from sampling.files.places import PACKAGE
+from sampling.files.places import CONFIGS, PACKAGE
 from sampling.files.schema import read
 from sampling.ranks.launch import environment
 
+DEFAULT = CONFIGS / "sampling" / "gpu-steps.json"
 MOST_ANSWER_BYTES = 200_000
 """Largest answer that is kept; one of `predict measure --json` has a few kB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RealStep:
-    """One command, given to this Python: `-m MODULE ARGUMENTS…`. What it prints must be JSON."""
+    """One command, given to this Python: `-m MODULE ARGUMENTS…`. What it prints must be JSON.
+
+    In an argument, `{hardware}` stands for the session's entry of configs/hardware.
+    """
 
     name: str
     module: str
@@ -40,16 +44,19 @@ class StepsFile:
     steps: tuple[RealStep, ...]
 
 
-def read_steps(path: Path | None) -> Sequence[RealStep]:
-    """The steps of a file; none without one. ConfigError with every fault."""
-    return read(StepsFile, path).steps if path else ()
+def read_steps(path: Path | None, *, on_cpu: bool) -> Sequence[RealStep]:
+    """The steps of a file; without one those of one GPU, and none on a CPU. ConfigError with every fault."""
+    if path is None and on_cpu:
+        return ()
+    return read(StepsFile, path or DEFAULT).steps
 
 
-def run_step(step: RealStep, limit_s: float) -> dict[str, Any]:
+def run_step(step: RealStep, limit_s: float, *, hardware: str) -> dict[str, Any]:
     """What the step's command printed, or {"error": why there is nothing}. Paths are relative to the clone."""
     if importlib.util.find_spec(step.module) is None:
         return {"error": f"there is no module {step.module}"}
-    command = [sys.executable, "-m", step.module, *step.arguments]
+    arguments = [argument.replace("{hardware}", hardware) for argument in step.arguments]
+    command = [sys.executable, "-m", step.module, *arguments]
     try:
         done = subprocess.run(
             command, cwd=PACKAGE, env=environment(0), capture_output=True, timeout=limit_s, check=False

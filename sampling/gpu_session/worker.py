@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.call import Request
-from sampling.errors import SamplesError, UserError
+from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.gpu_session.archive import FACTS, ArchiveFacts, read_facts, write_facts
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import Plan, make_plan
@@ -87,6 +87,11 @@ def main() -> int:
     settings = WorkerSettings(**json.loads(sys.argv[1]))
     directory = Path(settings.out)
     hardware = settings.hardware or detect_hardware()
+    if hardware == "cpu" and not settings.hardware:
+        raise ConfigError(
+            "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU and a torch build for it, rehearse with "
+            "--dry-run, or time this machine's CPU with --hardware cpu"
+        )
     most_ranks(hardware)
     timer = PRESETS[settings.timer]
     session = {

@@ -1,0 +1,101 @@
+"""Workers that end in every way, and the commands of real steps."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sampling.call import Request
+from sampling.errors import SamplesError, UserError
+from sampling.files.places import CONFIGS
+from sampling.gpu_session import steps
+from sampling.gpu_session.__main__ import main
+from sampling.gpu_session.log import SessionLog
+from sampling.gpu_session.session import LOST, run_workers
+from sampling.gpu_session.steps import RealStep, read_steps, run_step
+from sampling.operators.streaming import Stream
+
+COPY = Request(call=Stream(dtype="bf16", size_bytes=4096), phases=("forward",))
+
+
+def run(directory: Path, *ends: int, begins: bool = True) -> SessionLog:
+    """Workers that begin a call, unless told not to, and end with these exit codes."""
+    codes: Iterator[int] = iter(ends)
+
+    def worker() -> int:
+        code = next(codes)
+        if begins and code:
+            SessionLog(directory, lambda: 0.0).begin(COPY, "probes")
+        return code
+
+    run_workers(lambda: SessionLog(directory, lambda: 0.0), worker, now_s=lambda: 0.0, until_s=1.0)
+    assert list(codes) == []
+    return SessionLog(directory, lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(-signal.SIGSEGV, "by SIGSEGV"), (-signal.SIGKILL, "by SIGKILL"), (1, "exit code 1")]
+)
+def test_the_call_with_which_a_worker_ends_is_left_out(code: int, reason: str, tmp_path: Path) -> None:
+    log = run(tmp_path, code, 0)
+    assert reason in log.progress.left_out[COPY.call]
+    assert log.progress.lacking(COPY) is None
+
+
+def test_a_worker_that_lost_its_device_has_told_why_itself(tmp_path: Path) -> None:
+    assert run(tmp_path, LOST, 0, begins=False).progress.lost == 0
+
+
+@pytest.mark.parametrize(("code", "error"), [(2, UserError), (3, SamplesError), (1, UserError)])
+def test_a_worker_that_cannot_start_ends_the_session_with_its_exit_code(
+    code: int, error: type[UserError], tmp_path: Path
+) -> None:
+    with pytest.raises(error, match="before it timed anything") as caught:
+        run(tmp_path, code, begins=False)
+    assert caught.value.exit_code == (3 if code == 3 else 2)
+
+
+def test_a_session_without_a_gpu_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--minutes", "1", "--out", str(tmp_path / "archive")]) == 2
+    assert "torch finds no GPU" in capfd.readouterr().err
+
+
+def step(code: str, **changes: object) -> RealStep:
+    values = {"name": "step", "module": "timeit", "arguments": ("-n1", "-r1", code), "seconds": 1.0}
+    return RealStep(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def answer(printed: str) -> str:
+    """Code that prints this alone and ends."""
+    return f"import os; print({printed!r}, flush=True); os._exit(0)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit_s", "found"),
+    [
+        (step(answer('{"median_ms": 3}')), 60, {"median_ms": 3}),
+        (step(answer('"{hardware}"')), 60, {"answer": "h200"}),
+        (step(answer("hello")), 60, {"error": "did not print JSON"}),
+        (step("", module="no_such_module"), 60, {"error": "there is no module no_such_module"}),
+        (step("import time; time.sleep(60)"), 0.5, {"error": "was not done after 0 s"}),
+        (step("import os; os._exit(4)"), 60, {"error": "exit code 4: "}),
+    ],
+)
+def test_a_step_gives_its_answer_or_why_it_has_none(asked: RealStep, limit_s: float, found: dict[str, object]) -> None:
+    assert run_step(asked, limit_s, hardware="h200") == found
+
+
+def test_a_long_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MOST_ANSWER_BYTES", 10)
+    assert "more than the 10" in run_step(step(answer('{"a": "long answer"}')), 60, hardware="")["error"]
+
+
+def test_the_shipped_steps_name_runs_that_are_there() -> None:
+    shipped = read_steps(None, on_cpu=False)
+    assert len(shipped) >= 8
+    assert read_steps(None, on_cpu=True) == ()
+    for each in shipped:
+        assert (CONFIGS.parent / each.arguments[1]).is_file()

@@ -14,7 +14,7 @@ from typing import Any
 from sampling.gpu_session.archive import archive_lock, read_events
 from sampling.gpu_session.import_archive import import_archive
 from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.plan import Plan, make_plan
+from sampling.gpu_session.plan import ANCHORS, Plan, make_plan
 from sampling.gpu_session.rehearsal import FakeBench, FakeClock, Script
 from sampling.gpu_session.session import LOST, WorkerLostError, kept_at_the_end_s, run_steps, run_workers, time_plan
 from sampling.gpu_session.steps import RealStep, read_steps
@@ -119,9 +119,9 @@ def _imported(archive: Path, data: Path) -> str:
 
 
 def failures(plan: Plan) -> Script:
-    """A capture that fails for one kind of call, and one call that ends the device: the rehearsal goes on behind both."""
-    kinds = list(dict.fromkeys(each.request.call.NAME for each in plan.planned))
-    return Script(uncaptured=kinds[-1:], fatal=[each.request.call for each in plan.planned[-1:]])
+    """One kind of call of which no graph can be captured, and one call that ends the device: the rehearsal goes on behind both."""
+    anchors = [each.request.call for each in plan.planned if each.section == ANCHORS]
+    return Script(uncaptured=[call.NAME for call in anchors[:1]], fatal=anchors[-1:])
 
 
 def plan_table(

@@ -80,7 +80,9 @@ class Progress:
         reasons = Counter(self.left_out.values())
         left = "".join(f"; left out {count} × {reason}" for reason, count in reasons.most_common(5))
         steps = sum("error" not in result for result in self.steps.values())
-        return f"{len(self.rows)} rows of {calls} calls ({bad} quarantined), {steps} real steps{left}"
+        return (
+            f"{len(self.rows)} rows of {calls} calls ({bad} quarantined), {steps} real step{'s' * (steps != 1)}{left}"
+        )
 
 
 def progress_of(events: Iterable[Mapping[str, Any]]) -> Progress:

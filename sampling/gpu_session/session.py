@@ -80,6 +80,9 @@ def time_plan(
         bench(requests(), keep=log.row, say=say)
     except UserError:
         raise
+    except KeyboardInterrupt:
+        log.end()  # no fault of the call
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         log.lost(reason)

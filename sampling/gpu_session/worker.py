@@ -161,6 +161,8 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # the front door says what to do
+        return 130
 
 
 if __name__ == "__main__":

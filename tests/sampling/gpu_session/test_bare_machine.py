@@ -45,11 +45,12 @@ def test_the_libraries_are_gone(bare: dict[str, str]) -> None:
 
 
 def test_the_dry_run_needs_torch_and_numpy_alone(bare: dict[str, str]) -> None:
-    dry = command("--dry-run", "--minutes", "1", "--models", "2")
+    dry = command("--dry-run", "--minutes", "3", "--models", "2")
     done = subprocess.run(dry, cwd=CLONE, env=bare, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "plan for one NVIDIA H200" in done.stdout
     assert "it needs pandas and pyarrow" in done.stdout
+    assert "left out 1 × FakeDeviceError: an illegal memory access" in done.stdout
 
 
 def test_a_session_on_a_bare_machine_is_killed_and_goes_on(bare: dict[str, str], tmp_path: Path) -> None:

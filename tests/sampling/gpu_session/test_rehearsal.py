@@ -6,18 +6,21 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sampling.call import Request
 from sampling.gpu_session import archive
 from sampling.gpu_session import rehearsal as rehearsing
 from sampling.gpu_session.archive import EventWriter, read_events, read_facts
 from sampling.gpu_session.import_archive import import_archive
+from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.progress import progress_of
 from sampling.gpu_session.rehearsal import Script
-from sampling.gpu_session.session import MOST_LOST
+from sampling.gpu_session.session import MOST_LOST, time_plan
 from sampling.gpu_session.steps import RealStep
 from sampling.store.tables import iterate_samples, read_samples
 from tests.sampling.gpu_session.rehearsed import KilledError, MortalClock, phases_of, plan_of, rehearsal
@@ -109,6 +112,19 @@ def test_a_call_that_is_killed_twice_is_not_begun_a_third_time(tmp_path: Path) -
     assert begun is not None
     assert {call for call, _ in phases_of(plan)} - {row.call for row in log.progress.rows} == {begun}
     assert "begun 2 times" in log.progress.why_left_out(begun)
+
+
+def test_an_interrupt_is_no_fault_of_the_call(tmp_path: Path) -> None:
+    plan, log = plan_of(models=2), SessionLog(tmp_path, lambda: 0.0)
+
+    def interrupted(requests: Iterable[Request], **_: object) -> None:
+        next(iter(requests))
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            time_plan(log, plan.planned, interrupted, now_s=lambda: 0.0, until_s=1.0)
+    assert log.progress.lacking(plan.planned[0].request) == plan.planned[0].request
 
 
 def test_a_failed_capture_is_told_once_and_costs_no_row(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
-from predict.step.priced_block import BlockPrices, total_us
+from predict.step.priced_block import BlockPrices, block_prices, total_us
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
@@ -42,7 +42,7 @@ def unit_costs(run: TrainingRun, prices: Prices) -> Costs:
     calls = whole_layer_calls(run)
     if run.execution.whole_layers:
         return {unit: {phase: call_cost(call, phase, prices) for phase in call.PHASES} for unit, call in calls.items()}
-    priced = BlockPrices(prices)
+    priced = block_prices(run, prices)
     blocks = dict(blocks_by_unit(run))
     return {
         unit: {phase: block_cost(getattr(blocks[unit], phase), priced) for phase in BLOCK_PHASES}

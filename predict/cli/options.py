@@ -152,7 +152,7 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     path = getattr(options, "calibration", None)
     if path is None:
         return run
-    from predict.prices.calibration import calibrated, read_calibration
+    from predict.run.calibration_file import calibrated, read_calibration
 
     return calibrated(run, read_calibration(path))
 

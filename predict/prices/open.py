@@ -128,7 +128,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         profile_error=error,
         conditions=conditions,
         launch_floors_us=floors,
-        contention_slowdown=provenance["slow_down"]["value"],
+        sampled_contention=slowdown,
         provenance=provenance,
     )
 

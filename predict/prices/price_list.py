@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.cost_model import Asked, CostModel
-from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
@@ -45,8 +44,8 @@ class Prices(Protocol):
         tells."""
 
     @property
-    def contention_slowdown(self) -> float:
-        """Share of hidden communication that compute beside it loses."""
+    def sampled_contention(self) -> float | None:
+        """Share of hidden communication that compute beside it loses, by samples; None where there are none."""
 
     @property
     def launch_floors_us(self) -> Mapping[Phase, float]:
@@ -85,14 +84,14 @@ class PriceList:
         *,
         profile_error: float | None,
         conditions: Conditions | None = None,
-        contention_slowdown: float = CONTENTION_SLOWDOWN,
         launch_floors_us: Mapping[Phase, float] | None = None,
+        sampled_contention: float | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._models = models
         self._conditions = conditions
-        self.contention_slowdown = contention_slowdown
         self.launch_floors_us = launch_floors_us or {}
+        self.sampled_contention = sampled_contention
         self._cluster = cluster
         self.profile_error = profile_error
         self.provenance: Mapping[str, Any] = provenance or {"samples": None}

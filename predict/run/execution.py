@@ -69,6 +69,10 @@ class Execution:
     """How gradients reach the ranks that hold their optimizer state: a reduce_scatter, or an all_reduce to all."""
     overlap_parameters: bool = True
     """Sharded weights are gathered behind the next forward."""
+    copy_gathered: bool = False
+    """A gathered layer is copied out of one buffer into its weights, as FSDP2 does."""
+    sharding_contention: Annotated[float, Key(maximum=1)] = 0.1
+    """Share of the time of hidden communication of sharded weights that compute beside it loses, where no samples tell."""
     overlap_tp: Annotated[str, one_of("none", "backward", "pipelined")] = "backward"
     """The work that hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products
     on either side, piece by piece (pipelined)."""

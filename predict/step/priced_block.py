@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
-from predict.step.overlap import exposed_us
-from predict.workload.rank.blocks import Block, Blocks, Calls, plain
+from predict.run.training_run import TrainingRun
+from predict.step.overlap import Contention, exposed_us
+from predict.workload.rank.blocks import Block, Blocks, Calls, OverlappedCommunication, plain
 
 Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]
@@ -98,6 +99,7 @@ class BlockPrices:
     """Prices blocks, each once."""
 
     prices: Prices
+    contention: Contention
     _known: dict[int, PricedBlock] = field(default_factory=dict)
 
     def bucket(self, blocks: Blocks) -> Bucket:
@@ -119,19 +121,22 @@ class BlockPrices:
         glue_us = self.prices.glue_us(block.whole) if block.whole else None
         return 0.0 if glue_us is None else _bounded(glue_us, total_us(self.prices.parts(block.whole)))  # type: ignore[arg-type]
 
+    def _overlap(self, each: OverlappedCommunication) -> PricedOverlap:
+        communication = self.prices.priced(each.communication)
+        return PricedOverlap(
+            heading=each.heading,
+            communication=communication,
+            work=self.prices.priced(each.work),
+            share=each.share,
+            most=each.most,
+            contention_slowdown=self.contention.slowdown(
+                each.heading, ((unit.call, unit.total_us) for unit in communication)
+            ),
+        )
+
     def _price(self, block: Block) -> PricedBlock:
         units = self.prices.priced(block.calls)
-        overlapped = tuple(
-            PricedOverlap(
-                heading=each.heading,
-                communication=self.prices.priced(each.communication),
-                work=self.prices.priced(each.work),
-                share=each.share,
-                most=each.most,
-                contention_slowdown=self.prices.contention_slowdown,
-            )
-            for each in block.overlapped
-        )
+        overlapped = tuple(self._overlap(each) for each in block.overlapped)
         glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
         sampled_us = self.prices.launch_floors_us.get(block.launched) if block.launched else None
@@ -146,6 +151,16 @@ class BlockPrices:
             floor_sampled=sampled_us is not None,
             median_us=launched_us(busy_us, floor_us) if floor_us else busy_us,
         )
+
+
+def block_prices(run: TrainingRun, prices: Prices) -> BlockPrices:
+    """The prices of a run's blocks, none of them known yet."""
+    contention = Contention(
+        sampled=prices.sampled_contention,
+        of_sharding=run.execution.sharding_contention,
+        gpus_per_node=run.cluster.gpus_per_node,
+    )
+    return BlockPrices(prices, contention)
 
 
 def _bounded(glue_us: float, parts_us: float) -> float:

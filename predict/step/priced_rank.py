@@ -15,7 +15,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
 from predict.schedules.engine.timeline import Timeline
 from predict.step.overlap import exposed_us, least
-from predict.step.priced_block import BlockPrices, Bucket
+from predict.step.priced_block import BlockPrices, Bucket, block_prices
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
 
@@ -113,7 +113,7 @@ def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple
     """Price every rank, asking for all calls at once."""
     ranks = tuple(calls)
     prices.learn(distinct_calls(ranks))
-    blocks = BlockPrices(prices)
+    blocks = block_prices(run, prices)
     return tuple(_rank(run, rank, blocks) for rank in ranks)
 
 
@@ -132,7 +132,7 @@ def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
 
 
 def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
-    execution = run.execution
+    execution, sampled = run.execution, blocks.prices.sampled_contention
     return PricedRank(
         chunks=tuple(_chunk(chunk, blocks) for chunk in rank.chunks),
         blocking_reduction=_not_negative(blocks.of_calls(rank.end.blocking_reduction))
@@ -142,7 +142,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
         reduction_share=float(execution.overlap_gradients),
         all_gather_share=float(execution.overlap_parameters),
         optimizer=blocks.of_calls(rank.end.optimizer),
-        contention_slowdown=blocks.prices.contention_slowdown,
+        contention_slowdown=CONTENTION_SLOWDOWN if sampled is None else sampled,
     )
 
 

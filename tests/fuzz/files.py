@@ -15,7 +15,7 @@ from predict.anchor.benchmark_file import as_json, load_benchmark
 from predict.anchor.memory_benchmark_file import load_memory_benchmark
 from predict.config.load import load
 from predict.model.spec import ModelSpec
-from predict.prices.calibration import read_calibration
+from predict.run.calibration_file import read_calibration
 from predict.schedules import registry
 from predict.schedules.files.order_files import read_order, write_order
 from predict.schedules.stage_times import read_stage_times

@@ -11,6 +11,7 @@ from functools import cache
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
+from predict.prices.published_constants import TRITON_AMPERE, TRITON_HOPPER, TRITON_LARGE_HEAD_BACKWARD
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 from sampling.operators.attention import Attention
@@ -42,13 +43,15 @@ BACKWARD_PRODUCTS = 2.5
 """FLOPs of backward over forward if key and value heads have the same size."""
 
 SLOWDOWN = {
-    "ampere": {"triton": 1.5},
-    "hopper": {"fa2": 1.7, "triton": 2.8},
-    "blackwell": {"fa2": 1.7, "triton": 2.8},
+    "ampere": {"triton": TRITON_AMPERE.value},
+    "hopper": {"fa2": 1.7, "triton": TRITON_HOPPER.value},
+    "blackwell": {"fa2": 1.7, "triton": TRITON_HOPPER.value},
 }
 """Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
 Blackwell figures are Hopper's by analogy: FlashAttention-2 uses neither generation's tensor-core instructions."""
 SLOWDOWN_ELSEWHERE = {"triton": 1.5}
+TRITON_HEAD = 64
+"""Largest head whose backward in Triton keeps to its registers (github.com/Dao-AILab/flash-attention, flash_attn_triton.py)."""
 FLASH_1 = 2.0
 """FlashAttention 1's time over FlashAttention-2's: 1.7 to 3.0 on an A100 (Dao, arXiv 2307.08691, section 4.1)."""
 FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
@@ -81,6 +84,8 @@ def attention_us(call: Attention, phase: Phase, gpu: Gpu) -> tuple[float, float]
         width += UNLIKE_WIDTH
     if phase != "forward":
         us *= _backward_ratio(call, gpu.architecture)
+        if "triton" in call.kernel and call.head_dim > TRITON_HEAD:
+            us *= TRITON_LARGE_HEAD_BACKWARD.value
         width += BACKWARD_WIDTH
     return us, width
 

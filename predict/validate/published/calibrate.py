@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from statistics import fmean
 
 from predict import estimate
-from predict.prices.calibration import bounds, calibrated
 from predict.run.calibration import Calibration
+from predict.run.calibration_file import bounds, calibrated
 from predict.run.training_run import TrainingRun
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from predict.prices.calibration import calibration_json, read_calibration
 from predict.run.calibration import Calibration
+from predict.run.calibration_file import calibration_json, read_calibration
 from predict.validate.published.calibrate import fit
 from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from predict import estimate
 from predict.ledger.flops import mfu
-from predict.prices.calibration import calibrated
 from predict.run.calibration import Calibration
+from predict.run.calibration_file import calibrated
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 from predict.validate.published.completeness import completeness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
@@ -11,6 +12,7 @@ from predict.model.parts.part import LayerPart
 from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
 from predict.workload.rank.module import Module, Work, work_of
+from predict.workload.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import Weights, layer_weights
 from sampling.call import Counted, Phase
@@ -19,7 +21,8 @@ from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.streaming import Stream
 
 RECOMPUTE, ACCUMULATION = "recompute", "gradient_accumulation"
-FSDP = "fsdp"
+Sharded = Callable[[RankShare, Weights, Calls], tuple[OverlappedCommunication, ...]]
+"""Communication of a layer's sharded weights beside the calls of a phase."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -81,19 +84,12 @@ def blocks_of(
     halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
     names = rank.plan.modules_recomputed
     again = work_of((module for module in modules if module.is_among(names)), "forward")
-    gathered = (_gather(rank, weights), float(rank.execution.overlap_parameters))
-    scattered = (_scatter(rank, weights), float(rank.execution.overlap_gradients))
     floor_us = rank.execution.launch_floor_us if floor else 0
 
-    def block(work: Work, *streams: tuple[Calls, float], heading: str = "", phase: Phase | None = None) -> Block:
-        sharded = tuple(
-            OverlappedCommunication(heading=FSDP, communication=stream, work=work.calls, share=share)
-            for stream, share in streams
-            if stream
-        )
+    def block(work: Work, sharded: Sharded | None = None, *, heading: str = "", phase: Phase | None = None) -> Block:
         return Block(
             calls=work.calls,
-            overlapped=work.overlapped + sharded,
+            overlapped=work.overlapped + (sharded(rank, weights, work.calls) if sharded else ()),
             floor_us=floor_us,
             launched=(phase or "backward") if floor_us else None,
             heading=heading,
@@ -102,37 +98,12 @@ def blocks_of(
 
     repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
     return LayerBlocks(
-        forward=block(forward, gathered, phase="forward"),
+        forward=block(forward, sharded_forward, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),
-        backward=block(repeated, gathered, scattered, phase="backward"),
-        backward_input=block(halves[0], gathered),
-        backward_weight=block(halves[1], scattered),
+        backward=block(repeated, sharded_backward, phase="backward"),
+        backward_input=block(halves[0], sharded_forward),
+        backward_weight=block(halves[1], sharded_gradients),
         accumulation=Block(calls=_accumulation(rank, weights), heading=ACCUMULATION),
-    )
-
-
-def _gather(rank: RankShare, weights: Weights) -> Calls:
-    """FSDP collects a layer's weights before its forward, and again before its backward (Zhao et al., arXiv 2304.11277)."""
-    if rank.plan.zero < 3:
-        return ()
-    groups, size = rank.groups, rank.item_bytes
-    return (
-        *groups.shard.all_gather(size * weights.dense),
-        *groups.expert_shard.all_gather(size * weights.experts),
-    )
-
-
-def _scatter(rank: RankShare, weights: Weights) -> Calls:
-    """Sums and scatters a layer's gradients after every backward under ZeRO-2 and 3, since no rank has room for all of them; then
-    sums the copies of each shard."""
-    if rank.plan.zero < 2:
-        return ()
-    groups, size = rank.groups, DTYPE_BYTES[rank.execution.gradient_dtype]
-    return (
-        *groups.shard.reduce_scatter(size * weights.dense),
-        *groups.expert_shard.reduce_scatter(size * weights.experts),
-        *groups.copies.all_reduce(size * weights.dense / groups.shard.ranks),
-        *groups.expert_copies.all_reduce(size * weights.experts / groups.expert_shard.ranks),
     )
 
 
@@ -143,8 +114,7 @@ def _accumulation(rank: RankShare, weights: Weights) -> Calls:
 
 
 def _first_copies(rank: RankShare, weights: Weights) -> Calls:
-    """Whole gradients that no product adds to the sum, copied to its wider dtype: each is read and written. Sharded ones are
-    copied as they are sent, at no traffic of their own."""
+    """Whole gradients that no product adds to the sum, copied to its wider dtype: each is read and written."""
     execution, plan = rank.execution, rank.plan
     sum_bytes = DTYPE_BYTES[execution.gradient_dtype]
     if execution.fuse_gradients or plan.zero or plan.dp > 1 or sum_bytes <= rank.item_bytes:

@@ -147,6 +147,8 @@ EXECUTION_KNOBS = [
     execution("overlap_gradients", True, False, True, exposed("dp_exposed"), plan__dp=8),
     execution("sharded_reduction", "reduce_scatter", "all_reduce", True, step, plan__dp=8, plan__zero=1),
     execution("overlap_parameters", True, False, True, exposed("dp_exposed"), plan__dp=8, plan__zero=1),
+    execution("sharding_contention", 0.1, 0.6, True, exposed("fsdp"), plan__dp=8, plan__zero=3),
+    execution("copy_gathered", False, True, True, exposed("fsdp"), plan__dp=8, plan__zero=3),
     execution("overlap_tp", "none", "backward", False, exposed("tp"), plan__tp=8),
     execution("overlap_tp", "backward", "pipelined", False, exposed("tp"), plan__tp=8, plan__sp=True),
     execution("overlap_ep", "none", "microbatch", False, exposed("ep"), MOE, plan__dp=8, plan__ep=8),

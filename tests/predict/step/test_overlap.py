@@ -15,9 +15,10 @@ from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of
-from predict.step.overlap import exposed_us
+from predict.step.overlap import Contention, exposed_us
 from predict.step.priced_block import Bucket, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
+from sampling.collectives.kinds import AllGather
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 
 TIME = st.floats(0, 1e6)
@@ -48,6 +49,25 @@ def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> N
     assert exposed_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * CONTENTION_SLOWDOWN)
     assert exposed_us(100.0, 1000.0, share=1.0, most=0.6) == pytest.approx(40 + 60 * CONTENTION_SLOWDOWN)
     assert exposed_us(100.0, 1000.0, share=0.0) == 100
+
+
+def _contention(sampled: float | None = None) -> Contention:
+    return Contention(sampled=sampled, of_sharding=0.6, gpus_per_node=8)
+
+
+def test_sharded_weights_slow_compute_by_the_channels_that_their_groups_take() -> None:
+    in_node = AllGather(size_bytes=2**20, ranks=8, ranks_per_node=8)
+    whole_nodes, one_card = (AllGather(size_bytes=2**20, ranks=16, ranks_per_node=many) for many in (8, 1))
+    assert _contention().slowdown("fsdp", [(in_node, 1.0)]) == pytest.approx(0.6)
+    assert _contention().slowdown("fsdp", [(whole_nodes, 1.0)]) == pytest.approx(0.6)
+    assert _contention().slowdown("fsdp", [(one_card, 1.0)]) == pytest.approx(0.6 / 8)
+    assert _contention().slowdown("fsdp", [(in_node, 3.0), (one_card, 1.0)]) == pytest.approx(0.6 * (3 + 1 / 8) / 4)
+
+
+def test_samples_of_contention_come_before_its_priors() -> None:
+    gather = [(AllGather(size_bytes=2**20, ranks=8, ranks_per_node=8), 1.0)]
+    assert _contention().slowdown("tp", gather) == CONTENTION_SLOWDOWN
+    assert _contention(0.3).slowdown("tp", gather) == _contention(0.3).slowdown("fsdp", gather) == 0.3
 
 
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.prices.calibration import bounds, calibrated, read_calibration
 from predict.run.calibration import Calibration
+from predict.run.calibration_file import bounds, calibrated, read_calibration
 from predict.validate.memory.comparison import compare_memory
 from predict.validate.memory.summary import summary as memory_summary
 from predict.validate.published.comparison import compare

@@ -20,6 +20,7 @@ from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Router
+from sampling.operators.streaming import Stream
 from tests.predict.workload.parallel_runs import (
     collectives,
     communication,
@@ -289,6 +290,28 @@ def test_fsdp_gathers_a_layer_forward_and_backward_and_scatters_its_gradients() 
     weights = 855_654_400  # of one layer of llama3-70b: four projections, three matrices, two norms
     assert collectives(single(layer.forward), "fsdp") == [("all_gather", BF16 * weights, 1.0)]
     assert collectives(single(layer.backward), "fsdp")[1] == ("reduce_scatter", 4 * weights, 1.0)
+
+
+def test_sharding_copies_what_it_gathers_and_widens_gradients_before_it_sums_them() -> None:
+    def passes(block: str, **execution: Any) -> float:
+        settings = {f"execution__{key}": value for key, value in execution.items()}
+        layer = _layer(made(DENSE, 1, plan__dp=8, plan__zero=3, **settings))
+        moved = getattr(layer, block).overlapped
+        streams = [one.call for each in moved for one in each.communication if isinstance(one.call, Stream)]
+        return sum(call.size_bytes for call in streams) / 855_654_400
+
+    assert passes("forward", copy_gathered=False) == 0
+    assert passes("forward", copy_gathered=True) == 2 * BF16
+    assert passes("backward", copy_gathered=False, fuse_gradients=False) == BF16 + 4
+    assert passes("backward", copy_gathered=True, fuse_gradients=False) == 2 * BF16 + BF16 + 4
+    assert passes("backward", copy_gathered=False, fuse_gradients=False, gradient_dtype="bf16") == 0
+    assert passes("backward", copy_gathered=False, fuse_gradients=True) == 0
+
+
+def test_gathering_and_scattering_share_the_work_that_hides_them() -> None:
+    layer = _layer(made(DENSE, 1, plan__dp=8, plan__zero=3))
+    (both,) = (each for each in layer.backward.overlapped if each.heading == "fsdp")
+    assert [one.call.NAME for one in both.communication] == ["all_gather", "reduce_scatter"]
 
 
 def test_hybrid_sharding_adds_up_the_shards_of_its_copies() -> None:

@@ -1,0 +1,44 @@
+"""Constants that were read off published training runs: value, bounds, source, and what each moves.
+
+Samples of the device come before them wherever there are any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedConstant:
+    """A factor or a share, without unit, and the bounds that its source leaves it."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+    moves: str
+    """The times that it changes."""
+
+
+TRITON_AMPERE = PublishedConstant(
+    value=1.4,
+    low=1.3,
+    high=1.5,
+    source="MPT of head size 64 on A100, llm-foundry's benchmarks, 2k to 64k tokens",
+    moves="attention in Triton on Ampere, over FlashAttention-2",
+)
+TRITON_HOPPER = PublishedConstant(
+    value=2.1,
+    low=1.9,
+    high=2.3,
+    source="MPT on H100, llm-foundry's benchmarks, 2k to 64k tokens",
+    moves="attention in Triton on Hopper, over FlashAttention-3; Blackwell by analogy: Triton used neither one's instructions",
+)
+TRITON_LARGE_HEAD_BACKWARD = PublishedConstant(
+    value=1.4,
+    low=1.3,
+    high=1.55,
+    source="MPT of head sizes 112 and 128 beside 64 on A100, llm-foundry's benchmarks; flash_attn_triton.py names the cause: "
+    "registers of the backward spill",
+    moves="the backward of attention in Triton with heads larger than 64",
+)

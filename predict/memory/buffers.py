@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
-from predict.memory.state import StateBytes, weight_bytes
+from predict.memory.state import FP32, StateBytes, bytes_per_parameter, weight_bytes
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
 from sampling.cells.matrices import Shape
@@ -33,6 +33,13 @@ the low-latency protocols add 0.6 (src/include/device.h)."""
 BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
 """cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, otherwise :4096:2:16:8)."""
+BLAS_HANDLES = 2
+"""cuBLAS handles that keep a workspace each: that of the forward's thread and that of autograd's (torch, CublasHandlePool.cpp)."""
+TE_BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
+TE_BLAS_ELSEWHERE_BYTES = 4 * MIB
+"""Transformer Engine's own workspace, beside torch's (cpp_extensions/gemm.py, `get_cublas_workspace_size_bytes`)."""
+TE_GROUPED_STREAMS = 4
+"""Streams of its grouped products, each with a further workspace (`get_num_cublas_streams`)."""
 DEEPEP_CHANNELS, DEEPEP_PEERS, DEEPEP_CHUNK, DEEPEP_RDMA_CHUNK = 10, 8, 288, 128
 """DeepEP's channels at its default of 20 multiprocessors, the ranks of a node, and the tokens that a channel holds for each peer over
 NVLink and each node over RDMA (deep_ep/buffer.py, get_dispatch_config)."""
@@ -44,8 +51,30 @@ def tensor_buffers(
     run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape], state: StateBytes
 ) -> tuple[Buffer, ...]:
     """The buffers of one rank that torch's allocator counts; `linear_shapes` are the distinct shapes of the rank's linear modules."""
-    found = [_dummy_gradients(run, profile, linear_shapes), _ddp_buckets(run, state), _p2p(run), _blas(run)]
+    found = [
+        _dummy_gradients(run, profile, linear_shapes),
+        _ddp_buckets(run, state),
+        _p2p(run),
+        _blas(run),
+        _transformer_engine(run, profile),
+    ]
     return tuple(buffer for buffer in found if buffer.size_bytes)
+
+
+def left_between_steps(run: TrainingRun, profile: MemoryProfile, state: StateBytes, received_inputs: int) -> float:
+    """Bytes of the tensors that a step leaves behind and the next one frees; `received_inputs` are the chunks of the rank that
+    take their input from another stage.
+
+    Megatron-Core: each of those chunks holds the input of its last microbatch, and the gradient of that input
+    (transformer_block.py, `set_input_tensor`). In fp16 the master weights hold fp32 gradients until the next step
+    (optimizer.py, `_copy_model_grads_to_main_grads`).
+    """
+    if not profile.transformer_engine:
+        return 0.0
+    rank = RankShare(run=run)
+    inputs = 2.0 * received_inputs * rank.item_bytes * rank.rows * run.model.hidden
+    copies = state.optimizer / bytes_per_parameter(run, profile).optimizer * FP32 if run.precision == "fp16" else 0.0
+    return inputs + copies
 
 
 def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ...]:
@@ -129,10 +158,25 @@ def _p2p(run: TrainingRun) -> Buffer:
     rank = RankShare(run=run)
     size = P2P_IN_FLIGHT * rank.item_bytes * rank.rows * run.model.hidden if run.plan.pp > 1 else 0
     source = "an activation and a gradient in transfer between stages"
-    return Buffer(name="pipeline transfers", size_bytes=float(size), width_bytes=float(size), source=source)
+    return Buffer(
+        name="pipeline transfers", size_bytes=float(size), width_bytes=float(size), source=source, between_steps=False
+    )
 
 
 def _blas(run: TrainingRun) -> Buffer:
-    gpu = run.cluster.gpu
-    size = 0.0 if gpu.kind == "cpu" else float(BLAS_BYTES.get(gpu.architecture, BLAS_ELSEWHERE_BYTES))
-    return Buffer(name="BLAS workspace", size_bytes=size, width_bytes=0.0, source="torch's CUBLAS_WORKSPACE_CONFIG")
+    gpu, stated = run.cluster.gpu, run.execution.blas_workspace_mib * MIB
+    each = 0.0 if gpu.kind == "cpu" else stated or float(BLAS_BYTES.get(gpu.architecture, BLAS_ELSEWHERE_BYTES))
+    source = f"CUBLAS_WORKSPACE_CONFIG; {BLAS_HANDLES} handles of torch"
+    return Buffer(name="BLAS workspaces", size_bytes=BLAS_HANDLES * each, width_bytes=0.0, source=source)
+
+
+def _transformer_engine(run: TrainingRun, profile: MemoryProfile) -> Buffer:
+    gpu, experts = run.cluster.gpu, run.model.experts
+    size = 0.0
+    if profile.transformer_engine and gpu.kind != "cpu":
+        workspaces = 1 + (TE_GROUPED_STREAMS if experts is not None and run.execution.grouped_experts else 0)
+        size = workspaces * float(TE_BLAS_BYTES.get(gpu.architecture, TE_BLAS_ELSEWHERE_BYTES))
+    source = (
+        "Transformer Engine, cpp_extensions/gemm.py, get_cublas_workspace: one, and one per stream of grouped products"
+    )
+    return Buffer(name="Transformer Engine workspaces", size_bytes=size, width_bytes=0.0, source=source)

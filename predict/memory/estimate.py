@@ -15,7 +15,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from predict.memory.activations import Activations
-from predict.memory.buffers import RESERVED_WIDTH, device_buffers, reserved_share, tensor_buffers
+from predict.memory.buffers import (
+    RESERVED_WIDTH,
+    device_buffers,
+    left_between_steps,
+    reserved_share,
+    tensor_buffers,
+)
 from predict.memory.chunk_memory import ChunkCounter
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
@@ -147,6 +153,7 @@ class MemoryModel:
         state = sum((unit.state for unit in units), StateBytes())
         shapes = frozenset().union(*{unit.linear_shapes for unit in units})
         slack = reserved_share(run, profile)
+        received = sum(chunk.units[0].role != "embedding" for chunk in chunks)
         return RankBaseline(
             rank=rank,
             layers=sum(chunk.layers for chunk in chunks),
@@ -156,6 +163,7 @@ class MemoryModel:
             update_working=update_bytes(run, profile, state),
             tensors=tensor_buffers(run, profile, shapes, state),
             device=self._outside_allocator,
+            left_behind=left_between_steps(run, profile, state, received),
             slack_share=slack,
             slack_width=RESERVED_WIDTH if slack else 0.0,
         )

@@ -39,6 +39,8 @@ class RankMemory:
     """Memory that the allocator has reserved and no tensor uses."""
     device: float
     """Memory outside the allocator: context, communication."""
+    between_steps: float
+    """Tensors that stay allocated from one step to the next, the gradients of resident buffers among them."""
     when: PeakMoment
     width: float
     """Half-width of the uncertainty of buffers and slack."""
@@ -76,6 +78,8 @@ class RankBaseline:
     """Working set of the optimizer's step."""
     tensors: tuple[Buffer, ...]
     device: tuple[Buffer, ...]
+    left_behind: float
+    """Tensors that a step leaves behind and the next one frees."""
     slack_share: float
     """Slack over allocated bytes."""
     slack_width: float
@@ -98,6 +102,12 @@ class RankBaseline:
         """Bytes of the tensors that exist throughout the step."""
         return self.state.parameters + self.state.optimizer + self.resident_gradients + self.buffer_bytes
 
+    @property
+    def between_steps(self) -> float:
+        """Bytes of the tensors that exist between two steps."""
+        lasting = sum(buffer.size_bytes for buffer in self.tensors if buffer.between_steps)
+        return self.state.parameters + self.state.optimizer + self.resident_gradients + lasting + self.left_behind
+
     def at(self, peak: Peak, moment: PeakMoment) -> RankMemory:
         """The rank at the peak of its actions, or in the optimizer's step if that needs more: all gradients exist by then
         and no activations."""
@@ -119,6 +129,7 @@ class RankBaseline:
             buffers=self.buffer_bytes,
             slack=self.slack_share * allocated,
             device=self.device_bytes,
+            between_steps=self.between_steps,
             when=PeakMoment(action=OPTIMIZER_STEP) if in_update else moment,
             width=sum(width**2 for width in (*widths, self.slack_width * allocated)) ** 0.5,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from predict.model.layer_kinds import DENSE, LayerKind
@@ -57,7 +57,7 @@ def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) ->
         units.append(Unit(role="layer", kind=kind, weights=of_kind[kind], recompute=repeats))
     if stage.last:
         units.append(_head(run, shares_embedding=stage.shared_table))
-        units += _further_tokens(run)
+        units += _further_tokens(run, has_embedding=not stage.further_embedding)
     return ChunkUnits(units=tuple(units))
 
 
@@ -79,8 +79,9 @@ def _head(run: TrainingRun, *, shares_embedding: bool) -> Unit:
     return Unit(role="head", weights=Weights(dense=plain_head(run, shares_embedding=shares_embedding).elements))
 
 
-def _further_tokens(run: TrainingRun) -> list[Unit]:
-    """Multi-token prediction: for each further token a joining product, a layer and another pass through the head."""
+def _further_tokens(run: TrainingRun, *, has_embedding: bool) -> list[Unit]:
+    """Multi-token prediction: for each further token a joining product, a layer and another pass through the head; for all of
+    them an embedding, a second one where the rank has none (Megatron-Core, gpt_model.py, `mtp_process`)."""
     model, plan = run.model, run.plan
     kind = model.mtp_kind
     one = [
@@ -88,7 +89,10 @@ def _further_tokens(run: TrainingRun) -> list[Unit]:
         Unit(role="layer", kind=kind, weights=layer_weights(model, plan, kind), recompute=plan.recompute),
         Unit(role="head", weights=Weights()),
     ]
-    return one * model.mtp_layers
+    further = one * model.mtp_layers
+    if further and not has_embedding:
+        further[0] = replace(further[0], weights=further[0].weights + embedding_weights(model, plan))
+    return further
 
 
 def weights_of_chunks(chunks: tuple[ChunkUnits, ...]) -> Weights:

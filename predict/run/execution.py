@@ -53,6 +53,13 @@ class Execution:
     """Dtype in which gradients are added up over microbatches and reduced over replicas: fp32, or the weights' 16 bits."""
     fuse_gradients: bool = True
     """A weight's gradient is added to those of earlier microbatches by its own product, not by a separate pass."""
+    fuse_loss: bool = False
+    """The loss takes fewer, fused kernels (Megatron's cross_entropy_loss_fusion with its own implementation), which need more
+    memory while they run."""
+    grouped_experts: bool = True
+    """The experts of a rank are computed by one grouped product, not one after the other."""
+    blas_workspace_mib: Annotated[float, Key(maximum=1024)] = 0.0
+    """MiB of each of cuBLAS's workspaces, as CUBLAS_WORKSPACE_CONFIG sets them; 0 for torch's default on the device."""
     optimizer: Annotated[str, one_of("adamw", "muon")] = "adamw"
     """adamw, or muon for the matrices."""
     master_weights: bool = True

@@ -22,6 +22,8 @@ class Stage:
     """It ends with the head."""
     shared_table: bool
     """The rank holds both embedding and head, and they share one table."""
+    further_embedding: bool = False
+    """Further predicted tokens need a copy of the embedding here, which no other stage of the rank holds."""
 
 
 def placement_of(run: TrainingRun) -> Placement:
@@ -41,6 +43,7 @@ def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
                 first=number == 0,
                 last=number == last,
                 shared_table=run.model.tied and {0, last} <= set(own),
+                further_embedding=bool(run.model.mtp_layers) and number == last and 0 not in own and not run.model.tied,
             )
             for number in own
         )

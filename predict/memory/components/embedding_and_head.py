@@ -5,6 +5,7 @@ from __future__ import annotations
 from predict.memory.components.norms import norm, normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import FP32, INDEX, Sizes
+from predict.memory.profiles.memory_profile import FUSED_LOSS
 from predict.workload.rank.weights import padded_vocabulary
 
 
@@ -31,7 +32,8 @@ def head(sizes: Sizes) -> Saved:
     """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes beside the norm, where the loss takes fp32 logits
     of any dtype."""
     logits = float(sizes.tokens) * _vocabulary_on_rank(sizes)
-    per_logit = sizes.profile.loss[sizes.item]
+    fused = sizes.profile.transformer_engine and sizes.rank.execution.fuse_loss
+    per_logit = (FUSED_LOSS if fused else sizes.profile.loss)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
     return (
         *normed_input(sizes, "logits", is_module=False, not_only_products=True),

@@ -12,6 +12,7 @@ PROFILE = MemoryProfile(
     fused_latent=True,
     flash_linear=True,
     static_rotary=True,
+    transformer_engine=True,
     megatron=True,
     weighted_activation=True,
     frees_recomputed_outputs=True,

@@ -30,6 +30,13 @@ IN_PLACE_LOSS: Mapping[int, LossBytes] = {
 """Megatron-LM's `vocab_parallel_cross_entropy`: an fp32 copy becomes the softmax and then the gradient in place, beside the
 16-bit logits or their gradient."""
 
+FUSED_LOSS: Mapping[int, LossBytes] = {
+    2: LossBytes(kept=4, forward=10, backward=10),
+    4: LossBytes(kept=4, forward=8, backward=8),
+}
+"""Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32
+tensor before copying them back (the file's note on in-place semantics)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buffer:
@@ -39,6 +46,8 @@ class Buffer:
     size_bytes: float
     width_bytes: float
     source: str
+    between_steps: bool = True
+    """It stays allocated from one step to the next."""
 
 
 def in_gradient_dtype(run: TrainingRun) -> int:
@@ -70,6 +79,8 @@ class MemoryProfile:
     """The tables of cosines and sines belong to the model; otherwise each forward makes them."""
     compiled: bool = False
     """torch.compile recomputes in the backward what is cheap to compute from the inputs and outputs of products."""
+    transformer_engine: bool = False
+    """Products run in Transformer Engine, under Megatron-Core's schedules."""
     megatron: bool = False
     """Megatron-LM's layers: with sequence parallelism a product keeps its share of its input and gathers it again (arXiv
     2205.05198, section 4.2.2), the vocabulary is padded, and masks of other ranks' tokens are kept."""

@@ -114,7 +114,7 @@ def _compare_test(row: PublishedRow) -> list[MemoryComparison]:
     why = verdict = ""
     try:
         told = memory_of(megatron_tests.run_of(row))
-        predicted = {STATE: told.ranks[-1].state, PEAK: told.ranks[-1].allocated}
+        predicted = {STATE: told.ranks[-1].between_steps, PEAK: told.ranks[-1].allocated}
         verdict = told.verdict
     except NotExpressibleError as error:
         why = str(error)

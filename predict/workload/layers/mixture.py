@@ -55,25 +55,28 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
     rows = round(rows * busiest)
     products = products_on_rank(experts.expert_matrices(rank.model), plan.etp)
 
-    def grouped(n: int, k: int) -> GroupedGemm:
-        return GroupedGemm(
+    calls = 1 if rank.execution.grouped_experts else groups
+
+    def product(n: int, k: int) -> tuple[GroupedGemm, int]:
+        call = GroupedGemm(
             dtype=rank.run.precision,
-            groups=groups,
-            rows=rows,
+            groups=groups // calls,
+            rows=max(1, rows // calls),
             n=n,
             k=k,
-            distribution=distribution_on_rank(rank.execution.expert_load),
+            distribution=distribution_on_rank(rank.execution.expert_load) if calls == 1 else "balanced",
         )
+        return call, calls
 
     activation = (SwiGLU if experts.gated else Gelu)(dtype=rank.dtype, tokens=rows, width=products["down"][1])
     return (
         Module(
             name="moe",
-            works=((grouped(*products["up"]), 1),),
+            works=(product(*products["up"]),),
             exchanges=_exchanges(rank, experts, own_rows, busiest),
         ),
         Module(name="moe_act", works=((activation, 1),), part_of="moe"),
-        Module(name="moe", works=((grouped(*products["down"]), 1),)),
+        Module(name="moe", works=(product(*products["down"]),)),
     )
 
 

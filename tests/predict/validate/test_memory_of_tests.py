@@ -91,6 +91,13 @@ def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value:
         ({"precision": "FP16"}, "gradient_dtype", "fp16"),
         ({"precision": "FP8", "fp8_recipe": "blockwise"}, "fp8_recipe", "blockwise"),
         ({"optimizer": "muon"}, "optimizer", "muon"),
+        ({}, "dropout", True),
+        ({"position": "rope"}, "dropout", False),
+        ({"cp": "2", "pp": "2"}, "dropout", False),
+        ({}, "fuse_loss", False),
+        ({"notes": "cross-entropy-loss-fusion=1"}, "fuse_loss", True),
+        ({}, "grouped_experts", False),
+        ({"notes": "moe-grouped-gemm=1"}, "grouped_experts", True),
     ],
 )
 def test_each_flag_of_the_software_is_read(changes: dict[str, str], key: str, value: object) -> None:

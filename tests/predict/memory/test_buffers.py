@@ -1,0 +1,82 @@
+"""Workspaces, what a step leaves behind, and tensors that only some settings bring, each by its known size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from predict.memory.estimate import MemoryModel
+from predict.run.training_run import TrainingRun
+from tests.predict.workload.parallel_runs import made, spec
+
+MIB = 2**20
+
+
+def workspaces(run: TrainingRun) -> dict[str, float]:
+    return {buffer.name: buffer.size_bytes / MIB for buffer in MemoryModel(run).baseline(0).tensors}
+
+
+def allocated(run: TrainingRun) -> float:
+    return MemoryModel(run).estimate(None, 0.0).ranks[-1].allocated
+
+
+@pytest.mark.parametrize(
+    ("changes", "torch_mib", "engine_mib"),
+    [
+        ({}, 2 * 32, 32),
+        ({"cluster__hardware": "a100-sxm"}, 2 * 8.125, 4),
+        ({"cluster__hardware": "a100-sxm", "execution__blas_workspace_mib": 32}, 2 * 32, 4),
+        ({"model": "mixtral-8x7b", "plan__ep": 2, "plan__dp": 2}, 2 * 32, 5 * 32),
+        ({"model": "mixtral-8x7b", "plan__ep": 2, "plan__dp": 2, "execution__grouped_experts": False}, 2 * 32, 32),
+        ({"execution__framework": "fsdp"}, 2 * 32, None),
+    ],
+)
+def test_each_library_keeps_its_own_workspaces(
+    changes: dict[str, Any], torch_mib: float, engine_mib: float | None
+) -> None:
+    found = workspaces(made(**{"model": "llama3-8b", **changes}))
+    assert found["BLAS workspaces"] == torch_mib
+    assert found.get("Transformer Engine workspaces") == engine_mib
+
+
+def test_each_chunk_that_receives_its_input_keeps_it_and_its_gradient_between_steps() -> None:
+    run = made("llama3-8b", plan__pp=4, plan__vpp=2, plan__schedule="interleaved-1f1b")
+    tensor = 2 * run.batch.micro * run.batch.seq_len * run.model.hidden
+    model = MemoryModel(run)
+    assert [model.baseline(rank).left_behind / tensor for rank in range(4)] == [2, 4, 4, 4]
+
+
+def test_what_is_left_between_steps_is_state_and_lasting_buffers() -> None:
+    model = MemoryModel(made("llama3-8b", plan__pp=2))
+    rank = model.baseline(1)
+    transfers = next(buffer.size_bytes for buffer in rank.tensors if buffer.name == "pipeline transfers")
+    assert rank.between_steps == rank.state.total + rank.buffer_bytes - transfers + rank.left_behind
+    assert model.estimate(None, 0.0).ranks[1].between_steps == rank.between_steps
+
+
+def test_masters_of_fp16_weights_hold_fp32_gradients_until_the_next_step() -> None:
+    sharded = {"plan__dp": 4, "plan__zero": 1}
+    rank = MemoryModel(made("llama3-8b", precision="fp16", **sharded)).baseline(0)
+    assert rank.left_behind == 4 * rank.elements / 4
+    assert MemoryModel(made("llama3-8b", **sharded)).baseline(0).left_behind == 0
+
+
+def test_a_fused_loss_takes_a_further_fp32_tensor_of_logits() -> None:
+    small = {"layers": 1, "batch__global": 1}
+    run = made("llama3-8b", **small)
+    logits = run.batch.seq_len * run.model.vocab
+    more = allocated(made("llama3-8b", **small, execution__fuse_loss=True)) - allocated(run)
+    assert more == pytest.approx(4 * logits, rel=0.01)
+
+
+@pytest.mark.parametrize(("plan", "copies"), [({}, 0), ({"plan__pp": 2}, 1)])
+def test_further_tokens_need_an_embedding_where_the_rank_has_none(plan: dict[str, Any], copies: int) -> None:
+    def elements(mtp_layers: int) -> int:
+        run = made(replace(spec("llama3-8b"), mtp_layers=mtp_layers), **plan)
+        return MemoryModel(run).baseline(run.plan.pp - 1).elements
+
+    model = spec("llama3-8b")
+    layer = elements(2) - elements(1)
+    assert elements(1) - elements(0) == layer + copies * model.hidden * model.vocab

@@ -38,6 +38,8 @@ class Execution:
     """Clocks of a long run (`sustained`) or of a short measurement (`burst`)."""
     launch_floor_us: Annotated[float, Key(maximum=1e6)] = 0.0
     """µs that the host needs to launch one layer's phase (forward, recompute or backward), however small its kernels."""
+    synchronous_launches: bool = False
+    """The host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1), so that its time adds to theirs."""
     dropout: bool = False
     """Dropout on attention's weights and on both residual branches, as GPT-3 was trained."""
     gemm_efficiency: Annotated[float, Key(minimum=0.01, maximum=1)] = 0.0

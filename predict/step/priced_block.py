@@ -67,7 +67,7 @@ class PricedBlock:
             communication = of(each.communication)
             work = of(each.work) if each.share else np.zeros_like(communication)
             busy = busy + each.exposed(communication, work)
-        return launched_us(busy, self.floor_us * floors) if self.floor_us else busy
+        return launched_us(busy, self.floor_us * floors, synchronous=self.block.synchronous) if self.floor_us else busy
 
     def all_units(self) -> Iterator[Priced]:
         yield from self.units
@@ -149,7 +149,7 @@ class BlockPrices:
             busy_us=busy_us,
             floor_us=floor_us,
             floor_sampled=sampled_us is not None,
-            median_us=launched_us(busy_us, floor_us) if floor_us else busy_us,
+            median_us=launched_us(busy_us, floor_us, synchronous=block.synchronous) if floor_us else busy_us,
         )
 
 
@@ -167,9 +167,12 @@ def _bounded(glue_us: float, parts_us: float) -> float:
     return max(-MOST_GLUE * parts_us, min(MOST_GLUE * parts_us, glue_us))
 
 
-def launched_us(busy_us: Time, floor_us: Time) -> Time:
-    """Time of kernels that run for `busy_us` and that the host launches in `floor_us`: the longer of the two, and a little more
-    where they are close, since some kernels are shorter than their launches and others longer."""
+def launched_us(busy_us: Time, floor_us: Time, *, synchronous: bool = False) -> Time:
+    """Time of kernels that run for `busy_us` and that the host launches in `floor_us`: the sum where the launches are synchronous;
+    else the longer of the two, and a little more where they are close, since some kernels are shorter than their launches and
+    others longer."""
+    if synchronous:
+        return busy_us + floor_us
     return joined_us(busy_us, floor_us, LAUNCH_NORM)
 
 

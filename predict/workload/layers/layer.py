@@ -91,6 +91,7 @@ def blocks_of(
             calls=work.calls,
             overlapped=work.overlapped + (sharded(rank, weights, work.calls) if sharded else ()),
             floor_us=floor_us,
+            synchronous=rank.execution.synchronous_launches,
             launched=(phase or "backward") if floor_us else None,
             heading=heading,
             whole=Counted(call=whole, phase=phase) if whole and phase else None,

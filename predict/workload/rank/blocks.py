@@ -38,6 +38,8 @@ class Block:
     """The least time it takes by the run's settings: that in which the host launches its kernels."""
     launched: Phase | None = None
     """Phase of a layer whose launching that is; samples of it come before the settings."""
+    synchronous: bool = False
+    """Whether the host waits for each kernel before it launches the next."""
     heading: str = ""
     """Heading of the whole block in the ledger; empty where each call stands under its own name."""
     whole: Counted | None = None

@@ -130,6 +130,7 @@ EXECUTION_KNOBS = [
     execution("clocks", "burst", "sustained", True, all_work),
     execution("launch_floor_us", 0, 5000, True, exposed("host"), plan__tp=8),
     execution("launch_floor_us", 0, 5000, True, step, plan__tp=8),
+    execution("synchronous_launches", False, True, True, exposed("host"), plan__tp=8, execution__launch_floor_us=500),
     execution("dropout", False, True, True, exposed("dropout")),
     execution("gemm_efficiency", 0.5, 0.8, False, all_work),
     execution("product_time", 1.0, 1.2, True, all_work),

@@ -76,6 +76,11 @@ def test_kernels_and_their_launches_take_the_longer_of_the_two_and_little_more(b
     assert max(busy, floor) * (1 - 1e-9) <= longer <= max(busy, floor) * 2**0.25 * (1 + 1e-9)
 
 
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))
+def test_a_host_that_waits_for_each_kernel_adds_its_time_to_theirs(busy: float, floor: float) -> None:
+    assert launched_us(busy, floor, synchronous=True) == busy + floor
+
+
 # the reduction and its windows
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +36,7 @@ from sampling.errors import ConfigError
 from sampling.hardware.cluster import Gpu
 
 if TYPE_CHECKING:
+    from predict.schedules.engine.order import Folded
     from predict.schedules.engine.timeline import Timeline
 
 GIB = 2**30
@@ -183,16 +184,21 @@ class MemoryModel:
                 schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=microbatches, memory_limit=limit
             )
         return [
-            peak_of_order(row, chunks, schedule.released_by_b)
-            for row, chunks in zip(order.rows, self.chunks, strict=True)
+            _in_whole(peak_of_order(row, chunks, schedule.released_by_b), order.folded, rank)
+            for rank, (row, chunks) in enumerate(zip(order.core.rows, self.chunks, strict=True))
         ]
+
+
+def _in_whole(peak: Peak, form: Folded | None, rank: int) -> Peak:
+    """The peak of a folded order's rank from that of its shorter form."""
+    if form is None or peak.index < form.ends[rank]:
+        return peak
+    later = peak.action._replace(microbatch=peak.action.microbatch + form.more * form.together)
+    return replace(peak, action=later, index=peak.index + form.more * form.lengths[rank])
 
 
 def _moment(peak: Peak, rank: int, timeline: Timeline | None) -> PeakMoment:
     if timeline is None:
         return PeakMoment(action=str(peak.action))
-    return PeakMoment(
-        action=str(peak.action),
-        start_us=float(timeline.start[rank][peak.index]),
-        end_us=float(timeline.end[rank][peak.index]),
-    )
+    start_us, end_us = timeline.when(rank, peak.index)
+    return PeakMoment(action=str(peak.action), start_us=start_us, end_us=end_us)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
 from predict.schedules.building.schedule import REGISTRY, Schedule
 from predict.schedules.engine.costs import ChunkTimes, TickTimes, in_ticks
-from predict.schedules.engine.order import CODE, KIND, Order, Placement
+from predict.schedules.engine.folding import continued, steady_state
+from predict.schedules.engine.order import CODE, KIND, Folded, Order, Placement
 from predict.schedules.files.order_files import is_order_file, read_order
 from sampling.additions import modules_of
 from sampling.errors import ConfigError, InfeasibleError
@@ -16,6 +18,9 @@ from sampling.files.faults import did_you_mean
 EQUAL = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 KEPT = 128
 """Orders kept, as many as the engine keeps compiled."""
+SPARE = 2
+FEW, WARM_UPS = 8, (2, 4)
+"""Periods, and microbatches per rank, among which the steady state of an order is looked for."""
 
 
 def names() -> list[str]:
@@ -78,7 +83,34 @@ def order(
 
 @lru_cache(maxsize=KEPT)
 def _built(name: str, ranks: int, chunks: int, microbatches: int) -> Order:
-    return _make(get(name), ranks, chunks, microbatches)
+    wanted = get(name)
+    if wanted.period is not None and microbatches % (period := wanted.period(ranks)) == 0:
+        form = _shortest_form(name, ranks, chunks)
+        if form is not None and microbatches > form.short.microbatches:
+            return continued(replace(form, more=(microbatches - form.short.microbatches) // period))
+    return _make(wanted, ranks, chunks, microbatches)
+
+
+@lru_cache(maxsize=KEPT)
+def _shortest_form(name: str, ranks: int, chunks: int) -> Folded | None:
+    """The order of a schedule that repeats itself, for the fewest microbatches that have SPARE copies more of its steady state than
+    what comes after depends on; None where many times the ranks have no steady state."""
+    wanted = get(name)
+    assert wanted.period is not None
+    period = wanted.period(ranks)
+
+    def form(periods: int) -> Folded | None:
+        if wanted.refusal(ranks, chunks, periods * period):
+            return None
+        return steady_state(_make(wanted, ranks, chunks, periods * period), period)
+
+    for warm_up in WARM_UPS:
+        periods = warm_up * ranks // period + FEW
+        found = form(periods)
+        if found is not None:
+            spare = found.copies - found.reach - SPARE
+            return form(periods - spare) if spare > 0 else found
+    return None
 
 
 def _make(wanted: Schedule, ranks: int, chunks: int, microbatches: int) -> Order:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
 from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
-from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Rows
 from predict.schedules.engine.timeline import Timeline
 from predict.step.overlap import exposed_us, least
 from predict.step.priced_block import BlockPrices, Bucket, block_prices
@@ -95,7 +96,10 @@ def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
     """Windows by rank and chunk: the share of the rank's gradients that are ready no sooner than the chunk's, and the time in
     µs from the start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
     of_ranks = []
-    for rows, start, end in zip(timeline.order.rows, timeline.start, timeline.end, strict=True):
+    timed = (
+        timeline.core
+    )  # the last backwards come after the steady state, and their windows are the same in the shorter form
+    for rows, start, end in zip(timed.order.rows, timed.start, timed.end, strict=True):
         backward = rows[:, KIND] != KINDS.index("F")
         last = sorted(
             (float(start[backward & (rows[:, CHUNK] == chunk)][-1]) for chunk in range(timeline.order.chunks)),
@@ -123,12 +127,22 @@ BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backwar
 
 def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
     """The number of actions of each kind in an order, by rank and chunk."""
-    counts = []
-    for row in order.rows:
-        found = np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=order.chunks * len(KINDS))
-        by_chunk = found.reshape(order.chunks, len(KINDS)).tolist()
-        counts.append([dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in by_chunk])
-    return counts
+    form = order.folded
+    if form is None:
+        return [_by_kind(_counts(row, order.chunks)) for row in order.rows]
+    copies = zip(form.short.rows, form.ends, form.lengths, strict=True)
+    return [
+        _by_kind(_counts(row, order.chunks) + form.more * _counts(row[end - length : end], order.chunks))
+        for row, end, length in copies
+    ]
+
+
+def _counts(row: Rows, chunks: int) -> NDArray[np.intp]:
+    return np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=chunks * len(KINDS)).reshape(chunks, -1)
+
+
+def _by_kind(counts: NDArray[np.intp]) -> list[dict[Kind, int]]:
+    return [dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in counts.tolist()]
 
 
 def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
@@ -148,7 +162,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
 
 def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
     """End of the last rank in µs: its pipeline, then its gradient reduction and its optimizer. `ranks` have the timeline's windows."""
-    return max(float(end[-1]) + rank.after_us for end, rank in zip(timeline.end, ranks, strict=True))
+    return max(float(end) + rank.after_us for end, rank in zip(timeline.rank_ends, ranks, strict=True))
 
 
 def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:

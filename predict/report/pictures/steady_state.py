@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predict.schedules.engine.order import CHUNK, KIND, MICROBATCH, PAIRED, Order, Rows
+from predict.schedules.engine.folding import longest_run, repeats
+from predict.schedules.engine.order import CHUNK, MICROBATCH, Order, Rows
 from predict.schedules.engine.timeline import Timeline
 
 SAME = 1e-6
@@ -48,7 +49,7 @@ def _repeating(timeline: Timeline, together: int) -> SteadyState | None:
         if shift is None:
             return None
         after = start[shift:] - start[:-shift]
-        alike = _alike(rows, shift, together)
+        alike = repeats(rows, shift, together)
         if not alike.any():
             return None
         period = float(np.median(after[alike])) if period is None else period
@@ -57,7 +58,7 @@ def _repeating(timeline: Timeline, together: int) -> SteadyState | None:
         lasting = end - start
         tolerance = SAME * period
         alike &= (np.abs(after - period) <= tolerance) & (np.abs(lasting[shift:] - lasting[:-shift]) <= tolerance)
-        first, last = _longest_run(alike)
+        first, last = longest_run(alike)
         if first == last:
             return None
         begins, ends = max(begins, float(start[first])), min(ends, float(end[last - 1 + shift]))
@@ -73,21 +74,3 @@ def _shift(rows: Rows, together: int) -> int | None:
     wanted[MICROBATCH] += together
     again = np.flatnonzero((rows[middle + 1 :] == wanted).all(axis=1))
     return int(again[0]) + 1 if len(again) else None
-
-
-def _alike(rows: Rows, shift: int, together: int) -> np.ndarray:
-    """Whether each action comes again `shift` actions later, for the microbatch `together` further."""
-    now, later = rows[:-shift], rows[shift:]
-    same: np.ndarray = later[:, MICROBATCH] - now[:, MICROBATCH] == together
-    for column in (KIND, CHUNK, PAIRED):
-        same &= later[:, column] == now[:, column]
-    return same
-
-
-def _longest_run(truths: np.ndarray) -> tuple[int, int]:
-    """First and last + 1 of the longest run of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], truths, [False]]).astype(np.int8)))
-    if not len(edges):
-        return 0, 0
-    longest = int(np.argmax(edges[1::2] - edges[::2]))
-    return int(edges[2 * longest]), int(edges[2 * longest + 1])

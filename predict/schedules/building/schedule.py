@@ -13,6 +13,7 @@ from sampling.additions import add
 Supports = Callable[[int, int, int], str | None]
 Builder = Callable[[int, int, int], Sequence[Rows]]
 """The actions of each rank, from ranks, chunks and microbatches."""
+Period = Callable[[int], int]
 Solver = Callable[[int, TickTimes, int | None], Sequence[Rows]]
 """The actions of each rank, from microbatches, times and the most chunk activations a rank may hold (None: its own choice)."""
 MOST = 2**20
@@ -38,6 +39,9 @@ class Schedule:
     """The stages of each chunk, from ranks and chunks."""
     actions: Builder | None = None
     """The order, where it follows from the counts."""
+    period: Period | None = None
+    """Microbatches that the order's steady state takes at a time, from the ranks: of as many more microbatches, it is the same order
+    with one more copy of them. None where it has no such state."""
     solver: Solver | None = None
     """The order, where it is solved for the times of the stages under a limit on memory."""
     released_by_b: float = 0.0
@@ -78,6 +82,7 @@ def schedule(
     splits_backward: bool,
     supports: Supports,
     placement: Callable[[int, int], Placement],
+    period: Period | None = None,
 ) -> Callable[[Builder], Builder]:
     """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
 
@@ -89,6 +94,7 @@ def schedule(
             supports=supports,
             placement=placement,
             actions=actions,
+            period=period,
         )
     )
 
@@ -130,6 +136,16 @@ def _registered(make: Callable[[Function], Schedule]) -> Callable[[Function], Fu
 def any_counts(ranks: int, chunks: int, microbatches: int) -> str | None:
     """`supports` of the schedules that run with all counts."""
     return None
+
+
+def each_microbatch(ranks: int) -> int:
+    """`period` of the schedules that repeat themselves from one microbatch to the next."""
+    return 1
+
+
+def each_round(ranks: int) -> int:
+    """`period` of the schedules whose chunks take turns every as many microbatches as there are ranks."""
+    return ranks
 
 
 def two_chunks(ranks: int, chunks: int, microbatches: int) -> str | None:

@@ -115,10 +115,12 @@ class Order:
     itself, so that what is compiled from it is found at no cost; compare `actions` for the content.
     """
 
-    rows: tuple[Rows, ...]
+    rows: Sequence[Rows]
     """Actions of each rank."""
     microbatches: int
     placement: Placement
+    folded: Folded | None = None
+    """How it follows from an order of fewer microbatches, where that is known."""
 
     @classmethod
     def of(cls, actions: Iterable[Sequence[Action]], *, microbatches: int, placement: Placement) -> Order:
@@ -143,6 +145,11 @@ class Order:
         )
 
     @property
+    def core(self) -> Order:
+        """The shorter order that a folded one continues, else the order itself: as much is alive at once in either."""
+        return self.folded.short if self.folded else self
+
+    @property
     def ranks(self) -> int:
         return len(self.placement.stages)
 
@@ -154,3 +161,23 @@ class Order:
     def share(self) -> int:
         """Microbatches of one chain."""
         return self.microbatches // self.placement.chain_count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Folded:
+    """A shorter order whose steady state, the stretch that every rank repeats for later and later microbatches, is continued.
+
+    On each rank the steady state of `short` is `copies` times the same `lengths[rank]` actions and stops before row
+    `ends[rank]`; each copy is for microbatches `together` further than the one before. `more` copies are put in there, and
+    what follows moves to later microbatches.
+    """
+
+    short: Order
+    ends: tuple[int, ...]
+    lengths: tuple[int, ...]
+    copies: int
+    together: int
+    reach: int
+    """Copies by which an action's own copy is further than that of anything it waits for, at most. What follows the steady
+    state stands in the copy after the last."""
+    more: int = 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from predict.schedules.engine.order import CHUNK, CODE, KIND, Floats, Order, Rows
+from predict.schedules.engine.folding import MadeWhenAsked, Pace, with_copies
+from predict.schedules.engine.order import CHUNK, CODE, KIND, Floats, Folded, Order, Rows
 
 ROUNDING = 1e-9
 
@@ -21,23 +23,45 @@ class Timeline:
     """
 
     order: Order
-    start: tuple[Floats, ...]
-    end: tuple[Floats, ...]
+    start: Sequence[Floats]
+    end: Sequence[Floats]
+    form: Folded | None = None
+    """The shorter form of a folded order that was timed; None where every action was."""
+    short: Timeline | None = None
+    """The timeline of that form: what is before the further copies runs when it does there, what is after them `later` later."""
+    later: float = 0.0
+
+    @property
+    def rank_ends(self) -> Floats:
+        """End of each rank's last action."""
+        ends: Floats = np.array([end[-1] for end in self.core.end]) + self.later
+        return ends
+
+    @property
+    def core(self) -> Timeline:
+        """The shorter timeline, or this one where there is none."""
+        return self.short or self
 
     @property
     def makespan(self) -> float:
         """End of the last action."""
-        return float(max(end[-1] for end in self.end))
+        return float(self.rank_ends.max())
 
     @property
     def busy(self) -> Floats:
         """Time that each rank computes."""
-        return np.array([(end - start).sum() for start, end in zip(self.start, self.end, strict=True)])
+        lasting = [end - start for start, end in zip(self.core.start, self.core.end, strict=True)]
+        busy: Floats = np.array([of_rank.sum() for of_rank in lasting])
+        if self.form is not None:
+            copies = zip(lasting, self.form.ends, self.form.lengths, strict=True)
+            busy += self.form.more * np.array([of_rank[end - length : end].sum() for of_rank, end, length in copies])
+        return busy
 
     @property
     def span(self) -> Floats:
         """Time of each rank from the start of its first action to the end of its last."""
-        return np.array([end[-1] - start[0] for start, end in zip(self.start, self.end, strict=True)])
+        begins: Floats = np.array([start[0] for start in self.core.start])
+        return self.rank_ends - begins
 
     @property
     def bubble_fraction(self) -> float:
@@ -52,16 +76,40 @@ class Timeline:
         """
         return _missing(self.busy.max(), self.span.max())
 
+    def when(self, rank: int, index: int) -> tuple[float, float]:
+        """Start and end of one action, by its place in the order."""
+        form = self.form
+        if form is None or index < form.ends[rank]:
+            return float(self.core.start[rank][index]), float(self.core.end[rank][index])
+        missing = form.more * form.lengths[rank]
+        if index < form.ends[rank] + missing:
+            return float(self.start[rank][index]), float(self.end[rank][index])
+        start, end = (float(of[rank][index - missing]) for of in (self.core.start, self.core.end))
+        return start + self.later, end + self.later
+
     def peak_chunks(self, released_by_b: float = 0.0) -> tuple[int, ...]:
         """Most chunks whose activations are alive at once on each rank, rounded up."""
-        return tuple(math.ceil(alive(row, released_by_b).max() - ROUNDING) for row in self.order.rows)
+        return tuple(math.ceil(alive(row, released_by_b).max() - ROUNDING) for row in self.core.order.rows)
 
     def peak_bytes(self, chunk_bytes: ArrayLike) -> tuple[float, ...]:
         """Most bytes of activations alive at once on each rank; `chunk_bytes` is one number, or of shape (ranks, chunks)."""
         sizes = np.broadcast_to(np.asarray(chunk_bytes, dtype=float), (self.order.ranks, self.order.chunks))
         return tuple(
-            float(alive(row, sizes=of_rank).max()) for row, of_rank in zip(self.order.rows, sizes, strict=True)
+            float(alive(row, sizes=of_rank).max()) for row, of_rank in zip(self.core.order.rows, sizes, strict=True)
         )
+
+
+def continued_timeline(order: Order, form: Folded, short: Timeline, pace: Pace) -> Timeline:
+    """The timeline of a folded order from that of one of its forms, whose further copies come at this pace."""
+    time, together = float(pace.time[0]), int(pace.together[0])
+    return Timeline(
+        order=order,
+        start=MadeWhenAsked(order.ranks, lambda rank: with_copies(form, rank, short.start[rank], time, together)),
+        end=MadeWhenAsked(order.ranks, lambda rank: with_copies(form, rank, short.end[rank], time, together)),
+        form=form,
+        short=short,
+        later=form.more * time,
+    )
 
 
 def alive(row: Rows, released_by_b: float = 0.0, sizes: ArrayLike = 1.0) -> Floats:

@@ -11,15 +11,17 @@ times of another shape or below 0, and InfeasibleError, naming the actions, for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
 from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
-from predict.schedules.engine.order import Floats, Order
+from predict.schedules.engine.folding import Pace, forms, pace_of
+from predict.schedules.engine.order import Floats, Folded, Order
 from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
-from predict.schedules.engine.timeline import Timeline
+from predict.schedules.engine.timeline import Timeline, continued_timeline
 from sampling.files.machine_code import compiled
 
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]
@@ -30,13 +32,8 @@ BLOCK_BYTES = 2**25
 
 def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> float:
     """End of the last action."""
-    program = compile_order(order)
-    delays = edge_delays(program, times.p2p)
-    durations = cell_durations(program, times)
-    if blocking:
-        durations, delays = _blocked(program, durations, delays)
-    free = _free(program, delays, durations)
-    return max(float(free[rows[-1]]) for rows in program.rows)
+    played = _play(order, times, blocking=blocking)
+    return max(float(played.free[rows[-1]]) for rows in played.program.rows) + played.later
 
 
 def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
@@ -47,30 +44,64 @@ def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
 
 def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
     """When each rank is done under each of many sets of times, shape (ranks, sets)."""
-    program = compile_order(order)
-    costs = cost_table(program, times, blocking=blocking)
-    last = np.array([rows[-1] for rows in program.rows])
-    block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
-    parts = [np.ascontiguousarray(costs[:, first : first + block]) for first in range(0, costs.shape[1], block)]
-    return np.concatenate([_run_sets(levels(program), len(program.cell), part)[last] for part in parts], axis=1)
+    costs = cost_table(compile_order(next(forms(order)).short), times, blocking=blocking)
+    ends = np.full((order.ranks, costs.shape[1]), np.nan)
+    for form in forms(order):
+        left = np.flatnonzero(np.isnan(ends[0]))
+        if not len(left):
+            break
+        program = compile_order(form.short)
+        last = np.array([rows[-1] for rows in program.rows])
+        block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
+        for sets in (left[first : first + block] for first in range(0, len(left), block)):
+            free = _run_sets(levels(program), len(program.cell), costs[:, sets])
+            ends[:, sets] = free[last] + form.more * pace_of(form, program, free).time
+    return ends
 
 
 def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:
     """When every action of the order runs."""
-    program = compile_order(order)
-    delays = edge_delays(program, times.p2p)
-    durations = cell_durations(program, times)
-    taken = np.array(durations)[program.cell]
-    if blocking:
-        durations, delays = _blocked(program, durations, delays)
-    free = np.asarray(_free(program, delays, durations))
+    played = _play(order, times, blocking=blocking)
+    program, delays = played.program, played.delays
+    free = np.asarray(played.free)
+    taken = np.array(cell_durations(program, times))[program.cell]
     start = np.maximum(free[program.previous], free[program.dependency] + np.array(delays)[program.edge])
     end = start + taken
-    return Timeline(
-        order=order,
-        start=tuple(start[rows - 1] for rows in program.rows),
-        end=tuple(end[rows - 1] for rows in program.rows),
-    )
+    starts, ends = (tuple(of[rows - 1] for rows in program.rows) for of in (start, end))
+    if not played.form.more:
+        return Timeline(order=order, start=starts, end=ends)
+    short = Timeline(order=played.form.short, start=starts, end=ends)
+    return continued_timeline(order, played.form, short, played.pace)
+
+
+class _Played(NamedTuple):
+    """The times of a form of an order that stands for the whole: the last copies come at a steady pace, or none are missing."""
+
+    form: Folded
+    program: Program
+    delays: list[float]
+    free: Sequence[float] | Floats
+    pace: Pace
+
+    @property
+    def later(self) -> float:
+        """Time by which what follows the steady state is later than in the form."""
+        return self.form.more * float(self.pace.time[0])
+
+
+def _play(order: Order, times: ChunkTimes, *, blocking: bool) -> _Played:
+    """Play the shortest form of the order that stands for the whole under one set of times."""
+    for form in forms(order):
+        program = compile_order(form.short)
+        delays = edge_delays(program, times.p2p)
+        durations = cell_durations(program, times)
+        if blocking:
+            durations, delays = _blocked(program, durations, delays)
+        free = _free(program, delays, durations)
+        pace = pace_of(form, program, np.reshape(free, (-1, 1)))
+        if not np.isnan(pace.time[0]):
+            break
+    return _Played(form, program, delays, free, pace)
 
 
 def _blocked(program: Program, durations: list[float], delays: list[float]) -> tuple[list[float], list[float]]:

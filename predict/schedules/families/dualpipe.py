@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.building.schedule import each_microbatch, schedule, two_chunks
 from predict.schedules.engine.order import CHUNK, CODE, KIND, MICROBATCH, PAIRED, Rows, opposite_chains, v_shape
 
 Step = tuple[tuple[str, int, bool], ...]
@@ -28,6 +28,7 @@ def _pair(forward_chunk: int) -> Step:
         or _enough(ranks, microbatches)
     ),
     placement=opposite_chains,
+    period=lambda ranks: 2,
 )
 def dualpipe(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """Each rank holds two stages, of two opposite chains of p: the weights twice, and p + 1 activations of a stage.
@@ -52,6 +53,7 @@ def dualpipe(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
         two_chunks(ranks, chunks, microbatches) or _enough(ranks, microbatches)
     ),
     placement=v_shape,
+    period=each_microbatch,
 )
 def dualpipev(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """DualPipe folded into a V, so that the weights are held once: 2p + 1 activations of half a rank."""

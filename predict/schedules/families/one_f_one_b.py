@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from predict.schedules.building.interleaving import chunk_turns, round_size, whole_rounds
-from predict.schedules.building.schedule import one_chunk, schedule
+from predict.schedules.building.schedule import each_microbatch, each_round, one_chunk, schedule
 from predict.schedules.engine.order import WHOLE_ROW, Rows, loop, rows
 
 
@@ -17,6 +17,7 @@ from predict.schedules.engine.order import WHOLE_ROW, Rows, loop, rows
     splits_backward=False,
     supports=one_chunk,
     placement=loop,
+    period=each_microbatch,
 )
 def one_f_one_b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """Takes as long as AFAB where transfers are free, but rank r holds min(m, p − r) activations instead of m."""
@@ -31,6 +32,7 @@ def one_f_one_b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     splits_backward=False,
     supports=whole_rounds,
     placement=loop,
+    period=each_round,
 )
 def interleaved_1f1b(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """1F1B over v chunks, which take turns every g microbatches: the bubble of 1F1B divided by v.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.building.schedule import each_microbatch, schedule, two_chunks
 from predict.schedules.engine.order import MICROBATCH, Rows, interleave, rows, v_shape
 
 
@@ -14,6 +14,7 @@ from predict.schedules.engine.order import MICROBATCH, Rows, interleave, rows, v
     splits_backward=True,
     supports=two_chunks,
     placement=v_shape,
+    period=each_microbatch,
 )
 def zbv(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """The activations of 1F1B, 2p half-ranks. In units where f = b = w of a chunk, a step of 2p − 1

@@ -5,14 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from predict.schedules.building.interleaving import chunk_turns, round_size, whole_rounds
-from predict.schedules.building.schedule import one_chunk, schedule
+from predict.schedules.building.schedule import each_microbatch, each_round, one_chunk, schedule
 from predict.schedules.engine.order import Kind, Rows, loop, merge, rows
 
 BACKWARD: tuple[Kind, Kind] = ("B", "W")
 ZERO_BUBBLE = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241"
 
 
-@schedule("zb-h1", citation=f"{ZERO_BUBBLE}, section 2.1", splits_backward=True, supports=one_chunk, placement=loop)
+@schedule(
+    "zb-h1",
+    citation=f"{ZERO_BUBBLE}, section 2.1",
+    splits_backward=True,
+    supports=one_chunk,
+    placement=loop,
+    period=each_microbatch,
+)
 def zb_h1(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """The memory of 1F1B on rank 0, p activations, on all ranks; a third of its bubble where f = b = w.
 
@@ -21,7 +28,14 @@ def zb_h1(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     return [_handcrafted(ranks, rank, microbatches, ahead=1) for rank in range(ranks)]
 
 
-@schedule("zb-h2", citation=f"{ZERO_BUBBLE}, section 2.2", splits_backward=True, supports=one_chunk, placement=loop)
+@schedule(
+    "zb-h2",
+    citation=f"{ZERO_BUBBLE}, section 2.2",
+    splits_backward=True,
+    supports=one_chunk,
+    placement=loop,
+    period=each_microbatch,
+)
 def zb_h2(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """2p − 1 activations on all ranks; no bubble inside a rank's span where f = b = w.
 
@@ -36,6 +50,7 @@ def zb_h2(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     splits_backward=True,
     supports=whole_rounds,
     placement=loop,
+    period=each_round,
 )
 def interleaved_zb(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """Interleaved 1F1B with half as many forwards ahead and W running r backwards late: p·v activations on all ranks.

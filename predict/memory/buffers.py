@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from predict.memory.components.embedding_and_head import logits_of_loss
+from predict.memory.components.sizes import Sizes
 from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import FP32, StateBytes, bytes_per_parameter, weight_bytes
 from predict.run.training_run import TrainingRun
@@ -48,13 +50,14 @@ P2P_IN_FLIGHT = 2
 
 
 def tensor_buffers(
-    run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape], state: StateBytes
+    run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape], state: StateBytes, *, has_head: bool
 ) -> tuple[Buffer, ...]:
     """The buffers of one rank that torch's allocator counts; `linear_shapes` are the distinct shapes of the rank's linear modules."""
     found = [
         _dummy_gradients(run, profile, linear_shapes),
         _ddp_buckets(run, state),
         _p2p(run),
+        _stale_logits(run, profile, has_head=has_head),
         _blas(run),
         _transformer_engine(run, profile),
     ]
@@ -124,9 +127,13 @@ def exchange_buffer(run: TrainingRun) -> Buffer:
     return Buffer(name="token exchange", size_bytes=size, width_bytes=size / 2, source=source)
 
 
-def reserved_share(run: TrainingRun, profile: MemoryProfile) -> float:
-    """The allocator's slack over the allocated bytes; 0 on a CPU and where `device_overhead` includes it."""
-    return 0.0 if run.cluster.gpu.kind == "cpu" or profile.device_overhead else RESERVED_OVER_ALLOCATED - 1
+def slack_of(run: TrainingRun, profile: MemoryProfile) -> tuple[float, float]:
+    """The allocator's slack over the bytes that it falls on, and its half-width; 0 on a CPU and where `device_overhead` includes it."""
+    if run.cluster.gpu.kind == "cpu" or profile.device_overhead:
+        return 0.0, 0.0
+    if profile.fragmentation is not None:
+        return profile.fragmentation, profile.fragmentation
+    return RESERVED_OVER_ALLOCATED - 1, RESERVED_WIDTH
 
 
 def communicators_of(run: TrainingRun) -> int:
@@ -161,6 +168,13 @@ def _p2p(run: TrainingRun) -> Buffer:
     return Buffer(
         name="pipeline transfers", size_bytes=float(size), width_bytes=float(size), source=source, between_steps=False
     )
+
+
+def _stale_logits(run: TrainingRun, profile: MemoryProfile, *, has_head: bool) -> Buffer:
+    sizes = Sizes(rank=RankShare(run=run), profile=profile)
+    size = profile.stale_logits * sizes.item * logits_of_loss(sizes) if has_head else 0.0
+    source = "outputs of earlier microbatches, which the pipeline's buffers hold until they are used again"
+    return Buffer(name="earlier logits", size_bytes=size, width_bytes=0.0, source=source)
 
 
 def _blas(run: TrainingRun) -> Buffer:

@@ -15,13 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from predict.memory.activations import Activations
-from predict.memory.buffers import (
-    RESERVED_WIDTH,
-    device_buffers,
-    left_between_steps,
-    reserved_share,
-    tensor_buffers,
-)
+from predict.memory.buffers import device_buffers, left_between_steps, slack_of, tensor_buffers
 from predict.memory.chunk_memory import ChunkCounter
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
@@ -153,7 +147,8 @@ class MemoryModel:
         units = [self.counter.unit(unit) for chunk in chunks for unit in chunk.units]
         state = sum((unit.state for unit in units), StateBytes())
         shapes = frozenset().union(*{unit.linear_shapes for unit in units})
-        slack = reserved_share(run, profile)
+        slack, slack_width = slack_of(run, profile)
+        has_head = any(unit.role == "head" for chunk in chunks for unit in chunk.units)
         received = sum(chunk.units[0].role != "embedding" for chunk in chunks)
         return RankBaseline(
             rank=rank,
@@ -162,11 +157,12 @@ class MemoryModel:
             state=state,
             resident_gradients=state.gradients if profile.gradient_buffers else 0.0,
             update_working=update_bytes(run, profile, state),
-            tensors=tensor_buffers(run, profile, shapes, state),
+            tensors=tensor_buffers(run, profile, shapes, state, has_head=has_head),
             device=self._outside_allocator,
             left_behind=left_between_steps(run, profile, state, received),
             slack_share=slack,
-            slack_width=RESERVED_WIDTH if slack else 0.0,
+            slack_width=slack_width,
+            slack_of_state=profile.fragmentation is None,
         )
 
     def _peaks(self, timeline: Timeline | None) -> list[Peak]:

@@ -81,7 +81,8 @@ class RankBaseline:
     left_behind: float
     """Tensors that a step leaves behind and the next one frees."""
     slack_share: float
-    """Slack over allocated bytes."""
+    """Slack over allocated bytes, or over those of activations and working sets alone (`slack_of_state` is False)."""
+    slack_of_state: bool
     slack_width: float
 
     @property
@@ -116,6 +117,7 @@ class RankBaseline:
         working = self.update_working if in_update else peak.at.working
         activations = 0.0 if in_update else peak.at.activations
         allocated = self.allocated + made + working + activations
+        fragmented = allocated if self.slack_of_state else working + activations
         widths = [buffer.width_bytes for buffer in (*self.tensors, *self.device)]
         return RankMemory(
             rank=self.rank,
@@ -127,9 +129,9 @@ class RankBaseline:
             activations=activations,
             working=working,
             buffers=self.buffer_bytes,
-            slack=self.slack_share * allocated,
+            slack=self.slack_share * fragmented,
             device=self.device_bytes,
             between_steps=self.between_steps,
             when=PeakMoment(action=OPTIMIZER_STEP) if in_update else moment,
-            width=sum(width**2 for width in (*widths, self.slack_width * allocated)) ** 0.5,
+            width=sum(width**2 for width in (*widths, self.slack_width * fragmented)) ** 0.5,
         )

@@ -79,8 +79,8 @@ class Conditions:
                 factor *= Factor(value=value, half_width=ratio.half_width)
             if call.dtype == "fp8":
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
-        elif isinstance(call, RMSNorm) and not self.fuse_rms_norm:
-            factor *= EAGER_RMS_NORM if time.source == "analytic" else Factor()
+        elif isinstance(call, RMSNorm):
+            factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
         elif call.FUSIBLE and self.elementwise == "eager":
             factor *= EAGER if time.source == "analytic" else Factor()
         return factor

@@ -29,11 +29,14 @@ class Execution:
     attention: Annotated[str, one_of(*ATTENTION_KERNELS)] = "best"
     """Attention kernel: the device's best, one by name, or `unfused` (two products with softmax between them)."""
     elementwise: Annotated[str, one_of("fused", "eager")] = "fused"
-    """`fused` norms, activations and rotary embedding, or one `eager` kernel after the other."""
+    """`fused` activations, rotary embedding and LayerNorms, or one `eager` kernel after the other."""
     fuse_rms_norm: bool = True
     """An RMSNorm is one kernel, not torch's operators on fp32 copies."""
     fuse_softmax: bool = True
     """The scores of `unfused` attention are scaled, masked and normalised by one kernel, not by one after the other."""
+    fuse_gate: bool = True
+    """Gate and up projection of a feed-forward are one product; otherwise they are two, and each reduces the gradient of their input
+    over tp."""
     clocks: Annotated[str, one_of("sustained", "burst")] = "sustained"
     """Clocks of a long run (`sustained`) or of a short measurement (`burst`)."""
     launch_floor_us: Annotated[float, Key(maximum=1e6)] = 0.0
@@ -55,6 +58,8 @@ class Execution:
     """Dtype in which gradients are added up over microbatches and reduced over replicas: fp32, or the weights' 16 bits."""
     fuse_gradients: bool = True
     """A weight's gradient is added to those of earlier microbatches by its own product, not by a separate pass."""
+    reduction_dtype: Annotated[str, one_of("", "fp32", "bf16", "fp16")] = ""
+    """Dtype in which gradients are reduced over replicas; empty for gradient_dtype."""
     fuse_loss: bool = False
     """The loss takes fewer, fused kernels (Megatron's cross_entropy_loss_fusion with its own implementation), which need more
     memory while they run."""
@@ -85,6 +90,12 @@ class Execution:
     overlap_tp: Annotated[str, one_of("none", "backward", "pipelined")] = "backward"
     """The work that hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products
     on either side, piece by piece (pipelined)."""
+    gather_again: bool = True
+    """Sequence parallelism gathers the input of a product again in the backward; otherwise each rank keeps it whole."""
+    split_loss: bool = True
+    """Each tensor-parallel rank takes the loss over its part of the vocabulary; otherwise each gathers all logits and takes all of it."""
+    recompute_ends: bool = False
+    """Full recomputation repeats the embedding and the head too, not the layers alone."""
     overlap_ep: Annotated[str, one_of("none", "shared_expert", "microbatch")] = "none"
     """The work that hides the exchange of tokens between experts: none, shared_expert, or (another) microbatch."""
     dispatch: Annotated[str, one_of(*DISPATCHERS)] = "alltoall"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import LayerKind
@@ -79,7 +79,12 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
     return ChunkCalls(
         layers=len(stage.kinds),
         forward=blocks("forward"),
-        backward=(*_repeated_forward(run, cache, stage.kinds), *blocks("backward"), *added),
+        backward=(
+            *_repeated_forward(run, cache, stage.kinds),
+            *_repeated_ends(run, outer),
+            *blocks("backward"),
+            *added,
+        ),
         backward_input=blocks("backward_input") if halves else (),
         backward_weight=(*blocks("backward_weight"), *added) if halves else (),
         send=send,
@@ -90,3 +95,10 @@ def _repeated_forward(run: TrainingRun, cache: BlockCache, kinds: tuple[LayerKin
     """The forwards that full recomputation repeats: of all layers, or of the first ones of the chunk."""
     chosen = kinds[: run.plan.fully_recomputed(len(kinds))]
     return tuple(Repeated(block=cache.layer(kind).again, count=chosen.count(kind)) for kind in dict.fromkeys(chosen))
+
+
+def _repeated_ends(run: TrainingRun, ends: Iterable[LayerBlocks]) -> Blocks:
+    """The forwards of embedding and head where full recomputation repeats them too."""
+    if run.plan.recompute != "full" or not run.execution.recompute_ends:
+        return ()
+    return tuple(Repeated(block=of_end.again, count=1) for of_end in ends)

@@ -39,7 +39,7 @@ def gradient_reduction(run: TrainingRun, weights: Weights) -> Calls:
     by layer in the backward itself, as ZeRO-2 does."""
     if run.plan.zero >= 2:
         return ()
-    size, groups = DTYPE_BYTES[run.execution.gradient_dtype], groups_of(run)
+    size, groups = DTYPE_BYTES[run.execution.reduction_dtype or run.execution.gradient_dtype], groups_of(run)
     if run.plan.zero == 0 or run.execution.sharded_reduction == "all_reduce":
         return (
             *groups.replicas.all_reduce(size * weights.dense),

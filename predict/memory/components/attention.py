@@ -20,7 +20,11 @@ def saved_tensors(sizes: Sizes, attention: Attention) -> Saved:
     gate = queries * (1 if sizes.profile.compiled else 2) if model.query_gate else 0.0
     return (
         *normed_input(sizes, "qkv", is_module=False),
-        SavedTensors(component="qkv", kept=_normed_heads(sizes, heads, kv_heads), in_forward=queries + keys),
+        SavedTensors(
+            component="qkv",
+            kept=_normed_heads(sizes, heads, kv_heads) + (queries + keys if sizes.profile.keeps_joint_qkv else 0.0),
+            in_forward=queries + keys,
+        ),
         SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
         *core_attention(sizes, shape),
         projection(sizes, queries, gate=gate, partial_rotary=0 < model.rotary_dim < model.head_dim),

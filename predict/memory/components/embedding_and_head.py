@@ -31,7 +31,7 @@ def embedding(sizes: Sizes) -> Saved:
 def head(sizes: Sizes) -> Saved:
     """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes beside the norm, where the loss takes fp32 logits
     of any dtype."""
-    logits = float(sizes.tokens) * _vocabulary_on_rank(sizes)
+    logits = logits_of_loss(sizes)
     fused = sizes.profile.transformer_engine and sizes.rank.execution.fuse_loss
     per_logit = (FUSED_LOSS if fused else sizes.profile.loss)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
@@ -48,9 +48,14 @@ def head(sizes: Sizes) -> Saved:
     )
 
 
+def logits_of_loss(sizes: Sizes) -> float:
+    """Logits of a microbatch that a rank takes the loss of."""
+    return float(sizes.tokens) * _vocabulary_on_rank(sizes)
+
+
 def _vocabulary_on_rank(sizes: Sizes) -> int:
-    """Logits per token: Megatron-LM pads the vocabulary, torch's modules do not."""
-    vocab, tp = sizes.model.vocab, sizes.tp
+    """Logits per token that a rank takes the loss of: Megatron-LM pads the vocabulary, torch's modules do not."""
+    vocab, tp = sizes.model.vocab, sizes.tp if sizes.rank.execution.split_loss else 1
     return padded_vocabulary(vocab, tp) // tp if sizes.profile.megatron else -(-vocab // tp)
 
 

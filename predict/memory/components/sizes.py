@@ -59,7 +59,7 @@ class Sizes:
     @property
     def input_rows(self) -> int:
         """Tokens of its input that a column-parallel product keeps; torch's keeps them gathered."""
-        return self.rows if self.profile.megatron else self.tokens
+        return self.rows if self.profile.megatron and self.rank.execution.gather_again else self.tokens
 
     @property
     def hidden(self) -> int:

@@ -37,6 +37,12 @@ FUSED_LOSS: Mapping[int, LossBytes] = {
 """Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32
 tensor before copying them back (the file's note on in-place semantics)."""
 
+HELD_LOGITS_LOSS: Mapping[int, LossBytes] = {
+    2: LossBytes(kept=6, forward=10, backward=16),
+    4: LossBytes(kept=8, forward=8, backward=16),
+}
+"""UPCAST_LOSS where the pipeline holds its output, the logits themselves, until the backward is over."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buffer:
@@ -91,8 +97,12 @@ class MemoryProfile:
     fp8_inputs: bool = False
     """fp8 products keep their inputs in fp8 (Transformer Engine's Linear saves the quantised tensor for the gradient of its
     weight; torchao's keeps the 16-bit one)."""
+    keeps_joint_qkv: bool = False
+    """The values stay a view of the joint product of query, key and value, beside the rotated queries and keys."""
     loss: Mapping[int, LossBytes] = field(default_factory=lambda: UPCAST_LOSS)
     """Bytes of the loss, for each size of a logit's element in bytes."""
+    stale_logits: int = 0
+    """Microbatches whose logits the last stage still holds while it computes the next one."""
 
     sequence_parallelism: bool = True
     """The framework offers sequence parallelism."""
@@ -108,5 +118,7 @@ class MemoryProfile:
     """A product adds to the main gradient where `execution.fuse_gradients` is set, and autograd gets a dummy of the weight's shape."""
     fp32_update_copies: bool = False
     """The optimizer's step makes an fp32 copy of its share of the gradients in fp16 runs."""
+    fragmentation: float | None = None
+    """Slack of the allocator over activations and working sets; None for its mean over all tensors (`buffers.slack_of`)."""
     device_overhead: Buffer | None = None
     """All memory outside tensors, where it was measured as one figure; otherwise context, communication and slack add up to it."""

@@ -184,13 +184,17 @@ def _zero(row: PublishedRow) -> int:
     return stage
 
 
+MODULES_AFTER_LAYERS = {"gpt-neox": 3, "aa-scaling": 2}
+"""Frameworks that share out all modules of the model alike, the embedding among them, and how many modules follow the last layer:
+DeepSpeed's PipelineModule under GPT-NeoX; norm and head (github.com/Aleph-Alpha/scaling, transformer/model/model.py)."""
+
+
 def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
     framework = framework_of(row)
     if layout := re.search(r"layout=(\S+)", row.text("pp_schedule")):
         return {"layout": layout[1]}
-    if framework == "gpt-neox":
-        # DeepSpeed shares out all modules alike: the embedding, and three after the last layer
-        return {"count_embedding": 1, "count_loss": 3}
+    if framework in MODULES_AFTER_LAYERS:
+        return {"count_embedding": 1, "count_loss": MODULES_AFTER_LAYERS[framework]}
     if model.layers % stages and (model.layers + 2) % stages == 0:
         # embedding and head each take a layer's place, as such a count of layers is chosen for
         return {"count_embedding": 1, "count_loss": 1}

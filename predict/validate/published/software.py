@@ -77,7 +77,8 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
     if dispatch := next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), ""):
         settings["dispatch"] = dispatch
     if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
-        settings["elementwise"] = "eager"
+        # torch.nn.RMSNorm is several kernels until torch 2.9
+        settings |= {"elementwise": "eager", "fuse_rms_norm": False}
     if "fp32 grad" in row.text("precision"):
         settings["gradient_dtype"] = "fp32"
     elif "PURE" in row.text("zero_fsdp"):

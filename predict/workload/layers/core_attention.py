@@ -46,8 +46,7 @@ def _unfused(rank: RankShare, heads: int, head_dim: int, value_dim: int) -> Work
     seq_len, matrices = batch.seq_len, batch.micro * heads
     scores = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=seq_len, k=head_dim, adds=True)
     values = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=value_dim, k=seq_len, adds=False)
-    fused = rank.execution.elementwise == "fused" and rank.execution.fuse_softmax
-    between = (CausalSoftmax,) if fused else (MaskFill, Softmax)
+    between = (CausalSoftmax,) if rank.execution.fuse_softmax else (MaskFill, Softmax)
     softmax = tuple((kind(dtype=dtype, matrices=matrices, seq_len=seq_len), share) for kind in between)
     dropped = ((Dropout(dtype=dtype, count=matrices * seq_len**2), share),) if rank.execution.dropout else ()
     return ((scores, share), *softmax, *dropped, (values, share))

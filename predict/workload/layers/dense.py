@@ -14,9 +14,11 @@ from sampling.operators.elementwise import Gelu, SwiGLU
 
 
 def modules(rank: RankShare, kind: LayerKind, mlp: Dense) -> tuple[Module, ...]:
-    works = mlp_works(rank, mlp.matrices(rank.model), gated=rank.model.gated)
+    gated = rank.model.gated
+    works = mlp_works(rank, mlp.matrices(rank.model), gated=gated)
+    into = 2 if gated and not rank.execution.fuse_gate else 1
     return (
-        Module(name="mlp", works=works[:1], exchanges=entering(rank)),
+        Module(name="mlp", works=works[:1], exchanges=entering(rank, readers=into)),
         Module(name="mlp", works=works[1:], exchanges=leaving(rank)),
     )
 
@@ -25,4 +27,6 @@ def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Wo
     """The operators of an MLP with these matrices, divided over tp."""
     products = products_on_rank(matrices, rank.plan.tp)
     activation = (SwiGLU if gated else Gelu)(dtype=rank.dtype, tokens=rank.tokens, width=products["down"][1])
-    return ((rank.gemm(*products["up"]), 1), (activation, 1), (rank.gemm(*products["down"]), 1))
+    outputs, inputs = products["up"]
+    apart = 2 if gated and not rank.execution.fuse_gate else 1
+    return ((rank.gemm(outputs // apart, inputs), apart), (activation, 1), (rank.gemm(*products["down"]), 1))

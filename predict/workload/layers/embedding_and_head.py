@@ -51,11 +51,15 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
 
 def _head(rank: RankShare) -> tuple[Module, ...]:
     model, group = rank.model, rank.groups.tp
-    width = padded_vocabulary(model.vocab, rank.plan.tp) // rank.plan.tp
-    loss = Exchange(heading=TP, forward=group.all_reduce(4 * rank.tokens) * LOSS_REDUCTIONS, backward=())
+    vocabulary = padded_vocabulary(model.vocab, rank.plan.tp)
+    width = vocabulary // rank.plan.tp
+    of_loss = width if rank.execution.split_loss else vocabulary
+    reductions = group.all_reduce(4 * rank.tokens) * LOSS_REDUCTIONS
+    gathered = group.all_gather(rank.item_bytes * rank.tokens * vocabulary)
+    loss = Exchange(heading=TP, forward=reductions if rank.execution.split_loss else gathered, backward=())
     capped: tuple[tuple[Stream, float], ...] = ()
     if model.logit_cap:
-        capped = ((Stream(dtype=rank.dtype, size_bytes=2 * rank.item_bytes * rank.tokens * width), 1),)
+        capped = ((Stream(dtype=rank.dtype, size_bytes=2 * rank.item_bytes * rank.tokens * of_loss), 1),)
     # the head stays in the wider precision where only the layers' products are in fp8
     logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
     return (
@@ -63,7 +67,7 @@ def _head(rank: RankShare) -> tuple[Module, ...]:
         Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
         Module(
             name="loss",
-            works=(*capped, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=width), 1)),
+            works=(*capped, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss), 1)),
             exchanges=(loss,),
         ),
     )

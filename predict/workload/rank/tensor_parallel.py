@@ -18,17 +18,20 @@ PIPELINED_MOST = 0.55
 with and without asynchronous tensor parallelism on H100)."""
 
 
-def entering(rank: RankShare, width: int = 0) -> tuple[Exchange, ...]:
-    """The exchange before a column-parallel product of tokens `width` wide (default: the hidden width)."""
+def entering(rank: RankShare, width: int = 0, *, readers: int = 1) -> tuple[Exchange, ...]:
+    """The exchange before `readers` column-parallel products of the same tokens, `width` wide (default: the hidden width).
+
+    Without sequence parallelism each of them reduces its own gradient of the tokens; with it they share the gathered tokens.
+    """
     group, size = rank.groups.tp, rank.item_bytes * rank.tokens * (width or rank.model.hidden)
     if group.ranks == 1:
         return ()
-    gathered_again = (*group.reduce_scatter(size), *group.all_gather(size))
+    again = group.all_gather(size) if rank.execution.gather_again else ()
     return (
         Exchange(
             heading=TP,
             forward=group.all_gather(size) if rank.plan.sp else (),
-            backward=gathered_again if rank.plan.sp else group.all_reduce(size),
+            backward=(*group.reduce_scatter(size), *again) if rank.plan.sp else group.all_reduce(size) * readers,
             forward_share=_share(rank, "pipelined"),
             backward_share=_share(rank, "pipelined", "backward"),
             most=_most(rank),

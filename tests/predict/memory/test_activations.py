@@ -73,7 +73,8 @@ def test_tensor_parallelism_divides_attention_and_mlp_alone(profile: str) -> Non
     whole, split = (layer("llama3-70b", DENSE, profile, plan__tp=tp).components for tp in (1, 4))
     entered = 2 * TOKENS * 8192
     assert split["norm"] == whole["norm"]
-    assert split["qkv"] == whole["qkv"] == entered
+    # beside what entered, a profile may keep the joint product
+    assert split["qkv"] - entered == (whole["qkv"] - entered) / 4
     assert split["core_attn"] == whole["core_attn"] / 4
     assert split["proj"] == whole["proj"] / 4
     assert split["mlp"] - entered == (whole["mlp"] - entered) / 4

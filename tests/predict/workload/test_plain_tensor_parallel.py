@@ -1,0 +1,112 @@
+"""Tensor parallelism without Megatron-Core's refinements: what each setting adds to the exchanges, the loss and the repeated forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from predict.run.training_run import TrainingRun
+from predict.workload.layers.embedding_and_head import head_blocks
+from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.rank.blocks import Block, single
+from predict.workload.rank.share import RankShare
+from sampling.operators.gemm import Gemm
+from sampling.operators.vocabulary import CrossEntropy
+from tests.predict.workload.parallel_runs import collectives, communication, flops, how_often, made, ranks, step_us
+
+TP = 4
+
+
+def _run(*, sp: bool = False, **execution: Any) -> TrainingRun:
+    settings = {f"execution__{name}": value for name, value in execution.items()}
+    return made("llama3-8b", 4, plan__tp=TP, plan__sp=sp, plan__recompute="full", **settings)
+
+
+def _layer(run: TrainingRun) -> LayerBlocks:
+    return layer_blocks(RankShare(run=run), run.model.kinds()[0])
+
+
+def _head(run: TrainingRun) -> LayerBlocks:
+    return head_blocks(RankShare(run=run), shares_embedding=False)
+
+
+def _often(block: Block) -> dict[str, float]:
+    return how_often(single(block), "tp")
+
+
+def _products(block: Block) -> list[Gemm]:
+    return [one.call for one in block.calls if isinstance(one.call, Gemm) for _ in range(round(one.count))]
+
+
+def test_a_gate_apart_is_two_products_that_each_reduce_the_gradient_of_their_input() -> None:
+    joint, apart = _layer(_run()), _layer(_run(fuse_gate=False))
+    assert len(_products(apart.forward)) == len(_products(joint.forward)) + 1
+    assert sum(call.flops("forward") for call in _products(apart.forward)) == sum(
+        call.flops("forward") for call in _products(joint.forward)
+    )
+    assert (_often(joint.backward), _often(apart.backward)) == ({"all_reduce": 2}, {"all_reduce": 3})
+    assert _often(apart.forward) == _often(joint.forward)
+
+
+def test_with_sequence_parallelism_gate_and_up_share_the_gathered_input() -> None:
+    assert _often(_layer(_run(sp=True, fuse_gate=False)).backward) == _often(_layer(_run(sp=True)).backward)
+
+
+def test_an_input_that_is_kept_whole_is_not_gathered_again() -> None:
+    again, kept = (_often(_layer(_run(sp=True, gather_again=on)).backward) for on in (True, False))
+    assert again["all_gather"] - kept["all_gather"] == 2  # of attention and feed-forward
+    assert again["reduce_scatter"] == kept["reduce_scatter"]
+
+
+def test_a_loss_over_all_logits_gathers_them_and_is_taken_on_every_rank() -> None:
+    runs = [_run(split_loss=on) for on in (True, False)]
+    split, whole = (_head(run).forward for run in runs)
+    part, every = (
+        next(one.call for one in block.calls if isinstance(one.call, CrossEntropy)) for block in (split, whole)
+    )
+    assert every.vocab == TP * part.vocab
+    assert _often(split) == {"all_reduce": 3}
+    assert collectives(single(whole), "tp") == [("all_gather", 2 * RankShare(run=runs[1]).tokens * every.vocab, 1.0)]
+
+
+def test_full_recomputation_of_the_ends_repeats_their_forward() -> None:
+    def repeated(run: TrainingRun) -> float:
+        (rank,) = ranks(run)
+        (chunk,) = rank.chunks
+        return flops(chunk.backward)
+
+    layers, ends = _run(), _run(recompute_ends=True)
+    (chunk,) = next(iter(ranks(layers))).chunks
+    head = sum(call.flops("forward") for call in _products(_head(layers).forward))
+    assert repeated(ends) - repeated(layers) == pytest.approx(head)
+    assert chunk.layers == 4
+
+
+def test_gradients_are_reduced_in_their_own_dtype() -> None:
+    def reduced(**execution: Any) -> int:
+        settings = {f"execution__{name}": value for name, value in execution.items()}
+        (rank,) = ranks(made("llama3-8b", 4, plan__dp=8, execution__gradient_dtype="bf16", **settings))
+        ((_, size, _),) = communication(rank.end.gradient_reduction)
+        return size
+
+    assert reduced(reduction_dtype="fp32") == 2 * reduced() == 2 * reduced(reduction_dtype="bf16")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"fuse_gate": False},
+        {"split_loss": False},
+        {"recompute_ends": True},
+        {"fuse_rms_norm": False},
+        {"elementwise": "eager"},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_each_makes_the_step_longer(setting: dict[str, Any]) -> None:
+    assert step_us(_run(**setting)) > step_us(_run())
+
+
+def test_keeping_the_input_whole_makes_the_step_shorter() -> None:
+    assert step_us(_run(sp=True, gather_again=False)) < step_us(_run(sp=True))

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.draft import Values, read_draft
+from predict.config.draft import Draft, Values, read_draft
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
+from predict.model.huggingface import ModelReading
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
@@ -42,6 +43,29 @@ def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> Traini
     each fault, and SamplesError for a damaged manifest of the cluster's profile.
     """
     draft = read_draft(config if isinstance(config, Document) else Path(config), overrides)
+    sections = read_sections(draft)
+    draft.faults.extend(broken_rules(sections.by_rule_name()))
+    if draft.faults or sections.model.spec is None:
+        raise config_error(draft.faults, draft.sources)
+    return made_run(draft, sections)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sections:
+    """The sound values of a config, before the rules across keys; what is wrong with others is among the faults of its draft."""
+
+    model: ModelReading
+    values: Mapping[str, Values]
+    """Section → its values, with defaults."""
+
+    def by_rule_name(self) -> Values:
+        """The values by the names under which rules ask for them."""
+        model = {**self.model.values, "model": self.model.spec} if self.model.spec else self.model.values
+        return {**model, **_flat(self.values)}
+
+
+def read_sections(draft: Draft) -> Sections:
+    """The values of a draft, with the settings of its framework and the profile of its cluster."""
     model = draft.model()
     values = {section: draft.section(section) for section in ("cluster", "plan", "batch")}
     values["cluster"] = _with_profile(draft.with_known_hardware(values["cluster"]))
@@ -50,14 +74,16 @@ def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> Traini
     schedule = values["plan"].get("schedule")
     if schedule and is_order_file(schedule) and not draft.is_set("plan.schedule"):
         values["plan"]["schedule"] = str(draft.path.parent / schedule)
-    of_model = {**model.values, "model": model.spec} if model.spec else model.values
-    draft.faults.extend(broken_rules({**of_model, **_flat(values)}))
-    if draft.faults or model.spec is None:
-        raise config_error(draft.faults, draft.sources)
-    values["cluster"] = _with_cores(values["cluster"])
-    if crowded := list(broken_rules(values["cluster"])):
+    return Sections(model=model, values=values)
+
+
+def made_run(draft: Draft, sections: Sections) -> TrainingRun:
+    """The run of sections without faults. ConfigError where a CPU machine has fewer cores than ranks."""
+    assert sections.model.spec is not None
+    cluster = _with_cores(sections.values["cluster"])
+    if crowded := list(broken_rules(cluster)):
         raise config_error(crowded, draft.sources)
-    return _run(draft.path.stem, model.spec, values)
+    return _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
 
 
 def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingRun:

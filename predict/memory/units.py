@@ -44,33 +44,43 @@ class ChunkUnits:
 
 def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
     """The chunks of each pipeline rank. The run's schedule is a named one, not `best`."""
-    of_kind = {kind: _layer(run, kind) for kind in dict.fromkeys(run.model.kinds())}
+    of_kind = {kind: _weights(run, kind) for kind in dict.fromkeys(run.model.kinds())}
     return tuple(tuple(_chunk(run, stage, of_kind) for stage in stages) for stages in stages_of_ranks(run))
 
 
 def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> ChunkUnits:
-    units = [_embedding(run)] if stage.first else []
+    units = [embedding_unit(run)] if stage.first else []
     recompute = run.plan.recompute
     again = run.plan.fully_recomputed(len(stage.kinds))
     for place, kind in enumerate(stage.kinds):
         repeats = "none" if recompute == "full" and place >= again else recompute
         units.append(Unit(role="layer", kind=kind, weights=of_kind[kind], recompute=repeats))
     if stage.last:
-        units.append(_head(run, shares_embedding=stage.shared_table))
-        units += _further_tokens(run, has_embedding=not stage.further_embedding)
+        units += head_units(run, shares_embedding=stage.shared_table, has_embedding=not stage.further_embedding)
     return ChunkUnits(units=tuple(units))
 
 
-def _layer(run: TrainingRun, kind: LayerKind) -> Weights:
+def layer_unit(run: TrainingRun, kind: LayerKind) -> Unit:
+    """A layer, recomputed as the plan says."""
+    return Unit(role="layer", kind=kind, weights=_weights(run, kind), recompute=run.plan.recompute)
+
+
+def _weights(run: TrainingRun, kind: LayerKind) -> Weights:
     if run.execution.whole_layers and kind == DENSE and run.model.latent is None:
         return Weights(dense=plain_layer(run).elements)
     return layer_weights(run.model, run.plan, kind)
 
 
-def _embedding(run: TrainingRun) -> Unit:
+def embedding_unit(run: TrainingRun) -> Unit:
     if not run.execution.whole_layers:
         return Unit(role="embedding", weights=embedding_weights(run.model, run.plan))
     return Unit(role="embedding", weights=Weights(dense=plain_embedding(run).elements))
+
+
+def head_units(run: TrainingRun, *, shares_embedding: bool, has_embedding: bool) -> list[Unit]:
+    """The head, and what predicts more tokens, on a rank that has the embedding or not."""
+    head = _head(run, shares_embedding=shares_embedding)
+    return [head, *_further_tokens(run, has_embedding=has_embedding)]
 
 
 def _head(run: TrainingRun, *, shares_embedding: bool) -> Unit:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.run.plan import Plan
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean
 from sampling.files.keys import Key, keys_of
@@ -17,6 +18,7 @@ from sampling.files.schema import check, read
 FOLDER = CONFIGS / "frameworks"
 ON_GPUS = "megatron-core"
 SETTINGS = {key.name: key for key in keys_of(Execution) if key.name != "framework"}
+OFFERED = {key.name: key for key in (*keys_of(Plan), *keys_of(Execution)) if key.name != "framework"}
 Settings: TypeAlias = Annotated[Mapping[str, Any], Key(choices=lambda: tuple(SETTINGS), meaning="keys of execution")]
 
 
@@ -30,6 +32,8 @@ class FrameworkFile:
     """The keys of a run's `execution` that the framework sets."""
     by_architecture: Mapping[str, Settings] = field(default_factory=dict)
     """Architecture of the GPUs → settings that replace those of `execution` there."""
+    offers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Key of a run's plan or execution → the values that the framework offers, which a search tries where the key is `auto`."""
     memory: str = ""
     """The memory profile: how the framework keeps tensors, one of predict/memory/profiles."""
     spread: Annotated[float | None, Key(minimum=0)] = None
@@ -43,6 +47,15 @@ class FrameworkFile:
         for path, settings in {"execution": self.execution, **self.by_architecture}.items():
             section = path if path == "execution" else f"by_architecture.{path}"
             yield from check(settings, [SETTINGS[name] for name in settings], section=section)[1]
+        for name, values in self.offers.items():
+            key = OFFERED.get(name)
+            if key is None:
+                yield Fault(
+                    path=f"offers.{name}", problem=f"is not a key of plan or execution{did_you_mean(name, OFFERED)}"
+                )
+            else:
+                wrong = (key.malformed(value) for value in values)
+                yield from (Fault(path=f"offers.{name}", problem=problem) for problem in wrong if problem)
 
 
 def framework_names() -> tuple[str, ...]:
@@ -57,6 +70,14 @@ def framework_spread(name: str) -> float:
 def memory_profile(name: str) -> str:
     """The name of the framework's memory profile, one of predict.memory.profiles. Whole layers are plain torch."""
     return next((file.memory for file in _files(name) if file.memory), "eager")
+
+
+def offered(name: str) -> Mapping[str, tuple[Any, ...]]:
+    """Key of plan or execution → the values that the framework offers; nothing is said of keys that are not there."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for file in reversed(_files(name)):
+        found |= file.offers
+    return found
 
 
 @cache

@@ -49,6 +49,8 @@ class Gpu:
     """Share of the peak that each kind of work (gemm, attention, elementwise, wire) reaches where nothing was sampled."""
     sources: Mapping[str, str]
     threads: int = 0
+    power_w: float | None = None
+    """W of the board at its limit."""
     fastest_tflops: Mapping[str, float] = field(default_factory=dict)
     """Peaks by dtype of the best device that the hardware file stands for, where they exceed `peak_tflops`."""
 

@@ -21,7 +21,7 @@ Ratio: TypeAlias = Annotated[float, Key(minimum=0.5, maximum=5)]
 LatencyUs: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="µs of a message")]
 GbPerS: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GB/s one way per GPU")]
 """Bounds of links and devices; beyond them, times leave the range in which they can be added up."""
-OPTIONAL_FIGURES = ("fastest_tflops", "sustained")
+OPTIONAL_FIGURES = ("fastest_tflops", "sustained", "power_w")
 REQUIRED_FIGURES = (
     "peak_tflops",
     "memory_gib",
@@ -79,6 +79,8 @@ class Hardware:
     memory_gb_per_s: Annotated[float, Key(minimum=0.01, maximum=1e6, meaning="GB/s")]
     cache_mib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="MiB of the last-level cache")]
     multiprocessors: Annotated[int, Key(maximum=10**6, meaning="SMs or compute units")]
+    power_w: Annotated[float | None, Key(minimum=1, maximum=1e5, meaning="W of the board at its limit")] = None
+    """Power in W at the board's limit, which training runs close to; energy is not told without it."""
     efficiency: Annotated[Mapping[Work, Share], Key(needs=("gemm", "attention", "elementwise", "wire"))]
     """Shares of the peak that each kind of work reaches where nothing was sampled."""
     intra_node: Link

@@ -38,6 +38,11 @@ def test_a_framework_holds_only_what_differs_from_the_one_it_is_like(folder: Pat
             "{memory: eager, by_architecture: {hopper: {attention: fa9}}}",
             "by_architecture.hopper.attention: 'fa9' is not",
         ),
+        (
+            "{memory: eager, offers: {zeroo: [0]}}",
+            "offers.zeroo: is not a key of plan or execution; did you mean 'zero'",
+        ),
+        ("{memory: eager, offers: {zero: [4]}}", "offers.zero: 4 is out of range"),
         ("{like: bas}", "like: 'bas' is not known; name another framework; did you mean 'base'"),
         ("{like: mine}", "like: 'mine' leads back to itself"),
     ],

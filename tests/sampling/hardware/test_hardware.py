@@ -208,7 +208,7 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         *(
             key
             for key in described({})
-            if key not in ("name", "device_name", "memory_gib", "peak_tflops", "sustained", "sources")
+            if key not in ("name", "device_name", "memory_gib", "peak_tflops", "sustained", "power_w", "sources")
         ),
     }
 

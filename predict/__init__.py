@@ -17,6 +17,8 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
     from predict.config.document import Document
+    from predict.config.foreign.imported import ImportedConfig
+    from predict.config.foreign.statement import LaunchArguments
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.prices.price_list import Prices
@@ -32,6 +34,8 @@ __all__ = [
     "default_config",
     "estimate",
     "estimate_as_scheduled",
+    "import_config",
+    "launch_arguments",
     "load",
     "memory_advice",
     "one_batch",
@@ -97,6 +101,28 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     from predict.search.default_plan import default_config as choose
 
     return choose(model, gpus, batch=batch, overrides=overrides)
+
+
+def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
+    """The files with which another tool runs a config, megatron-lm, nemo, torchtitan or deepspeed, and what they do not express.
+
+    UserError for another tool, and for `plan.schedule: best`; ConfigError lists every fault of the config.
+    """
+    from predict.config.foreign.launch import launch_arguments as write
+
+    return write(load(config, overrides), tool)
+
+
+def import_config(files: Sequence[Path | str], overrides: Sequence[str] = ()) -> ImportedConfig:
+    """The run config that other tools' files of one run make: Megatron-LM's arguments (script, list or YAML), torchtitan's TOML,
+    DeepSpeed's JSON, Primus' YAML. `overrides` such as `cluster.hardware=h100` add what they do not say.
+
+    `.document` is a config for every function here, `.not_read` the settings that change nothing or are unknown. ConfigError
+    lists every fault, and all that is missing.
+    """
+    from predict.config.foreign.imported import import_config as read
+
+    return read([Path(file) for file in files], overrides)
 
 
 def load(

@@ -9,9 +9,22 @@ from io import TextIOWrapper
 
 from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
 from predict.cli.options import use_data
+from predict.cli.other_tools import export, import_config
 from sampling.command_line import exit_code_of
 
-COMMANDS = (one_batch, schedule, memory, calls, measure, benchmark, validate, schema, doctor)
+COMMANDS = (
+    one_batch,
+    schedule,
+    memory,
+    export,
+    import_config,
+    calls,
+    measure,
+    benchmark,
+    validate,
+    schema,
+    doctor,
+)
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
 EXAMPLES = """\
 examples:

@@ -64,8 +64,17 @@ def _by_first_and_last_rank(layers: int, stages: int, plan: Plan) -> tuple[int, 
     return tuple(of_rank[stage % ranks] // chunks for stage in range(stages))
 
 
+def stages_in(layout: str) -> int:
+    """How many stages a layout has; ConfigError for one that cannot be read."""
+    return len(_shares(layout))
+
+
+def _shares(layout: str) -> list[int]:
+    return _numbers(layout) if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", layout) else _letters(layout)
+
+
 def _explicit(layout: str, layers: int, stages: int) -> tuple[int, ...]:
-    shares = _numbers(layout) if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", layout) else _letters(layout)
+    shares = _shares(layout)
     if len(shares) != stages:
         raise ConfigError(
             f"plan.layout: {shown(layout)} has {len(shares)} stages, but plan.pp · plan.vpp makes {stages}; give one for each"

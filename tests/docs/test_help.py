@@ -40,7 +40,7 @@ def examples() -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory that looks like the clone, into which examples may write."""
-    for name in ("configs", "data"):
+    for name in ("configs", "data", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "docs" / "examples" / "stages.json", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,57 @@
+"""`predict export`: a run's launch arguments for another tool."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_config, add_json, log, print_json, write_file
+from sampling.errors import UserError
+
+VERSION = 1
+EXAMPLES = """\
+examples:
+  predict export configs/runs/llama3-70b-64xh100.yml --to megatron-lm
+  predict export configs/runs/llama3-70b-64xh100.yml --to deepspeed --output launch
+  predict export configs/runs/llama3-70b-64xh100.yml --to torchtitan --set plan.zero=3 --json
+"""
+DESCRIPTION = """\
+Write a run's launch arguments for another tool.
+
+megatron-lm: a script with its flags; nemo: a script with the overrides of a Megatron-Bridge recipe; torchtitan: its TOML file;
+deepspeed: ds_config.json and a script with the flags of Megatron-DeepSpeed. Settings that the tool cannot express are listed on
+stderr, and as comments in the file. Data, tokenizer and the optimizer's schedule are yours to add.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "export", "write a run's launch arguments for another tool", EXAMPLES, description=DESCRIPTION
+    )
+    add_config(command)
+    command.add_argument("--to", required=True, metavar="TOOL", help="megatron-lm, nemo, torchtitan or deepspeed")
+    command.add_argument("--output", type=Path, metavar="DIR", help="write the files there instead of stdout")
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import launch_arguments
+
+    if options.output is not None and options.output.is_file():
+        raise UserError(f"--output: {options.output} is a file; give a directory")
+    written = launch_arguments(options.config, options.to, options.overrides)
+    if options.output is not None:
+        for name, text in written.files.items():
+            write_file("--output", options.output / name, text)
+            log(f"wrote {options.output / name}")
+    if options.json:
+        files, lost = dict(written.files), list(written.not_expressed)
+        print_json({"version": VERSION, "tool": written.tool, "files": files, "not_expressed": lost})
+        return
+    for line in written.not_expressed:
+        log(f"not expressed: {line}")
+    if options.output is None:
+        several = len(written.files) > 1
+        print("\n".join(f"==> {name} <==\n{text}" if several else text for name, text in written.files.items()), end="")

@@ -1,0 +1,199 @@
+"""One file of another tool, read as far as it goes: the sections of a run config that it gives, and what it leaves over."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from predict.config.draft import REQUIRED_SECTIONS
+from predict.config.foreign import deepspeed, primus, torchtitan_read
+from predict.config.foreign.arguments import Arguments
+from predict.config.foreign.megatron.execution import read_execution, read_precision
+from predict.config.foreign.megatron.model import read_model_arguments
+from predict.config.foreign.megatron.plan import read_batch, read_plan
+from predict.config.foreign.megatron.text import read_mapping, read_script
+from predict.config.foreign.model_keys import model_section, shipped_models_of_shape
+from predict.model.huggingface import override
+from predict.model.shipped import shipped_model, shipped_models
+from predict.model.spec import ModelSpec
+from predict.run.frameworks import ON_GPUS
+from sampling.files import regular
+from sampling.files.documents import MOST_YAML_BYTES, read_json, read_yaml
+from sampling.files.faults import Fault, did_you_mean, shown
+
+YAML, JSON, TOML = (".yml", ".yaml"), ".json", ".toml"
+LAUNCHER = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForeignFile:
+    """What a file says of a run."""
+
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    not_read: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_foreign(path: Path, *, chosen_model: Any = None) -> ForeignFile:
+    """Read a file by what it holds; `chosen_model` is the model that the user names in place of the file's."""
+    kind = path.suffix.lower()
+    if kind in (*YAML, JSON):
+        document, faults = (read_json if kind == JSON else read_yaml)(path)
+        if document is None:
+            return ForeignFile(faults=faults)
+        return _read_document(document, chosen_model, is_json=kind == JSON)
+    try:
+        text = regular.read_text(path, most_bytes=MOST_YAML_BYTES)
+        return _read_text(text, chosen_model, name=path.stem, is_toml=kind == TOML)
+    except regular.NotReadError as error:
+        return _faulty(f"{path}: {error}")
+    except tomllib.TOMLDecodeError as error:
+        return _faulty(f"{path}: not valid TOML: {error}; mend the syntax")
+
+
+def _read_text(text: str, chosen_model: Any, *, name: str, is_toml: bool) -> ForeignFile:
+    if is_toml:
+        return _read_torchtitan(tomllib.loads(text), chosen_model)
+    arguments = read_script(text)
+    if not arguments:
+        return _faulty("it holds no arguments; give a launch script, YAML, TOML or JSON of another tool")
+    return _read_megatron(arguments, chosen_model, name=name)
+
+
+def _faulty(problem: str) -> ForeignFile:
+    return ForeignFile(faults=[Fault(path="", problem=problem)])
+
+
+def _read_document(document: Mapping[Any, Any], chosen_model: Any, *, is_json: bool) -> ForeignFile:
+    if all(section in document for section in REQUIRED_SECTIONS):
+        return _faulty("is a run config already; give it to `predict one-batch`")
+    if primus.is_primus(document):
+        return _read_primus(document, chosen_model)
+    if is_json and not {"num_layers", "micro_batch_size", "tensor_model_parallel_size"} & set(read_mapping(document)):
+        return _read_deepspeed(document)
+    return _read_megatron(read_mapping(document), chosen_model, name="model")
+
+
+def _read_megatron(
+    values: Mapping[str, Any], chosen_model: Any, *, name: str, model: Mapping[str, Any] | None = None
+) -> ForeignFile:
+    """Megatron-LM's arguments, those of Megatron-DeepSpeed among them; `model` is the section where it is known already."""
+    is_deepspeed = "deepspeed" in values
+    given = Arguments(values=deepspeed.as_megatron(values) if is_deepspeed else values)
+    section, spec = _model_of(given, chosen_model, name, model or {})
+    plan = read_plan(given, layers=spec.layers if spec else given.count("num_layers") or 0)
+    if is_deepspeed:
+        given.passed_over("deepspeed", "deepspeed_config", "no_pipeline_parallel", "enable_expert_tensor_parallelism")
+        plan["zero"] = given.count("zero_stage") or 0
+    if instances := given.count("num_distributed_optimizer_instances"):
+        plan["instances"] = instances
+    execution = read_execution(given)
+    if is_deepspeed:
+        execution = {key: execution[key] for key in deepspeed.FROM_ARGUMENTS}
+        is_flash = [given.switch(name) for name in deepspeed.FLASH]
+        execution["attention"] = "fa2" if any(is_flash) else "unfused"
+    sections = {
+        "cluster": {own: count for theirs, own in LAUNCHER.items() if (count := given.count(theirs))},
+        "plan": plan,
+        "batch": read_batch(given),
+        "precision": read_precision(given),
+        "execution": {"framework": deepspeed.FRAMEWORK if is_deepspeed else ON_GPUS, **execution},
+        **section,
+    }
+    return ForeignFile(sections=sections, faults=given.faults, notes=given.notes, not_read=given.left_over)
+
+
+def _model_of(
+    given: Arguments, chosen_model: Any, name: str, known: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], ModelSpec | None]:
+    """The model's section and its spec, as far as the arguments or the name chosen in their place tell."""
+    if chosen_model is not None or known:
+        silent = Arguments(values=given.values)  # what is wrong with a model that is replaced does not matter
+        read_model_arguments(silent, name=name)
+        given.passed_over(*silent.used)
+        path = shipped_model(chosen_model) if isinstance(chosen_model, str) else None
+        return known if chosen_model is None else {}, ModelSpec.from_hf_config(path) if path else None
+    spec = read_model_arguments(given, name=name)
+    if spec is None or given.faults:
+        return {}, spec
+    if not spec.vocab:
+        return _model_by_other_sizes(given, spec), spec
+    section = model_section(spec)
+    if section is None:
+        given.fault("num_layers", "no family of models has this shape; give --set model=FILE, a config.json of it")
+    return {} if section is None else {"model": section}, spec
+
+
+def _model_by_other_sizes(given: Arguments, spec: ModelSpec) -> Mapping[str, Any]:
+    """The only shipped model of the sizes that are given, where the vocabulary is left to a tokenizer."""
+    of_shape = shipped_models_of_shape(spec)
+    if len(of_shape) != 1:
+        who = f"{' and '.join(of_shape)} have these sizes" if of_shape else "no shipped model has these sizes"
+        given.fault("vocab_size", f"missing, and {who}; give it, or --set model=NAME")
+        return {}
+    given.notes.append(f"vocab_size: not given; that of {of_shape[0]}, the shipped model of the other sizes")
+    return {"model": of_shape[0]}
+
+
+def _read_primus(document: Mapping[Any, Any], chosen_model: Any) -> ForeignFile:
+    framework, values = primus.framework(document), primus.overridden(document)
+    preset = primus.model_name(document)
+    path = shipped_model(preset)
+    if path is None and chosen_model is None:
+        near = did_you_mean(preset, shipped_models())
+        return _faulty(f"model: Primus' preset {shown(preset)} is not a shipped model{near}; give --set model=NAME")
+    model: dict[str, Any] = {} if path is None else {"model": path.stem}
+    if framework == "torchtitan":
+        read = _read_torchtitan(values, chosen_model or (path and path.stem))
+        return ForeignFile(
+            sections={**model, **read.sections}, faults=read.faults, notes=read.notes, not_read=read.not_read
+        )
+    if framework != "megatron":
+        return _faulty(f"modules.pre_trainer.framework: {shown(framework)} is not read; megatron and torchtitan are")
+    changed = {name: value for name, value in values.items() if name in SIZES_OVER_A_PRESET}
+    if path is not None and changed and chosen_model is None:
+        keys = read_json(path)[0] or {}
+        for name, value in changed.items():
+            keys = override(keys, name, 0 if value is None else value)
+        model = {"model": keys}
+    read = _read_megatron({**PRIMUS_DEFAULTS, **values}, chosen_model, name=preset, model=model)
+    note = "modules.pre_trainer: the presets that it names are not read; what they set beyond the model is taken as Megatron-LM has it"
+    left = {name: value for name, value in read.not_read.items() if name not in changed}
+    return ForeignFile(sections=read.sections, faults=read.faults, notes=[note, *read.notes], not_read=left)
+
+
+SIZES_OVER_A_PRESET = (
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_experts",
+    "moe_router_topk",
+    "mtp_num_layers",
+)
+"""Sizes that a Primus experiment changes in its model's preset."""
+PRIMUS_DEFAULTS: Mapping[str, Any] = {"bf16": True, "attention_dropout": 0.0, "hidden_dropout": 0.0}
+"""Values of Primus' language-model presets where Megatron-LM's own defaults differ (primus/configs/models/megatron)."""
+
+
+def _read_torchtitan(document: Mapping[str, Any], chosen_model: Any) -> ForeignFile:
+    given = Arguments(values=deepspeed.flat(document))
+    name = chosen_model or torchtitan_read.read_model_name(given)
+    given.passed_over("model.name", "model.flavor")
+    path = shipped_model(name) if isinstance(name, str) else None
+    if path is None and chosen_model is None:
+        given.fault("model.flavor", f"{shown(name)} is not a shipped model; give --set model=NAME")
+    layers = ModelSpec.from_hf_config(path).layers if path else 0
+    sections = torchtitan_read.read_sections(given, layers=layers)
+    model = {} if path is None or chosen_model is not None else {"model": path.stem}
+    return ForeignFile(sections={**model, **sections}, faults=given.faults, notes=given.notes, not_read=given.left_over)
+
+
+def _read_deepspeed(document: Mapping[Any, Any]) -> ForeignFile:
+    given = Arguments(values=deepspeed.flat(document))
+    sections = deepspeed.read_sections(given)
+    sections["execution"]["framework"] = deepspeed.FRAMEWORK
+    return ForeignFile(sections=sections, faults=given.faults, notes=given.notes, not_read=given.left_over)

@@ -1,0 +1,101 @@
+"""Overrides of a Megatron-Bridge (NeMo) recipe: the same settings as Megatron-LM's arguments, in the groups of its ConfigContainer.
+
+Names and groups: docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap".
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from predict.run.training_run import TrainingRun
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "train": ("global_batch_size", "micro_batch_size"),
+    "comm_overlap": ("tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
+    "optimizer": ("optimizer", "clip_grad"),
+    "ddp": (
+        "use_distributed_optimizer",
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+        "use_megatron_fsdp",
+        "data_parallel_sharding_strategy",
+        "num_distributed_optimizer_instances",
+    ),
+}
+"""Group → its settings; every other setting is the model's."""
+RENAMED: Mapping[str, tuple[str, Any]] = {
+    "no_overlap_p2p_communication": ("comm_overlap.overlap_p2p_comm", False),
+    "no_scatter_gather_tensors_in_pipeline": ("model.scatter_gather_tensors_in_pipeline", False),
+    "no_gradient_accumulation_fusion": ("model.gradient_accumulation_fusion", False),
+    "no_masked_softmax_fusion": ("model.masked_softmax_fusion", False),
+    "disable_bias_linear": ("model.add_bias_linear", False),
+    "untie_embeddings_and_output_weights": ("model.share_embeddings_and_output_weights", False),
+    "swiglu": ("model.gated_linear_unit", True),
+    "grad_reduce_in_bf16": ("mixed_precision.grad_reduce_in_fp32", False),
+    "accumulate_allreduce_grads_in_fp32": ("mixed_precision.grad_reduce_in_fp32", True),
+}
+"""Switch of Megatron-LM → the setting that stands for it, and its value."""
+KEYS: Mapping[str, str] = {
+    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "model.num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
+    "seq_length": "model.seq_length",
+    "num_experts": "model.num_moe_experts",
+    "group_query_attention": "",
+    "optimizer": "optimizer.optimizer",
+    "no_async_tensor_model_parallel_allreduce": "",
+}
+"""Arguments that another key stands for; "" for those without one."""
+PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed"}
+FP8_PRECISIONS: Mapping[str, str] = {
+    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+}
+OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe")
+
+
+def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Key path → value of the recipe's overrides for Megatron-LM's arguments."""
+    group_of = {name: group for group, names in GROUPS.items() for name in names}
+    written: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in OF_PRECISION:
+            continue
+        if name in RENAMED:
+            key, value = RENAMED[name]  # noqa: PLW2901
+        else:
+            key = KEYS.get(name, f"{group_of.get(name, 'model')}.{name}")
+        if key:
+            written[key] = value
+    written["dataset.sequence_length"] = run.batch.seq_len
+    if run.precision == "fp8":
+        written["mixed_precision"] = FP8_PRECISIONS[arguments.get("fp8_recipe", "tensorwise")]
+    elif run.precision in PRECISIONS:
+        written["mixed_precision"] = PRECISIONS[run.precision]
+    return written
+
+
+def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """A shell script that launches a recipe, `$RECIPE_SCRIPT`, with these overrides."""
+    nodes, per_node = run.cluster.nodes, run.cluster.gpus_per_node
+    comments = [f"# {line}" for note in notes for line in note.splitlines()]
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; RECIPE_SCRIPT: the recipe's pretraining script",
+        *comments,
+        "OVERRIDES=(",
+        *(f"    {shlex.quote(f'{key}={_value(value)}')}" for key, value in overrides(run, arguments).items()),
+        ")",
+        f"torchrun --nnodes {nodes} --nproc-per-node {per_node} " + '"$RECIPE_SCRIPT" "${OVERRIDES[@]}" "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """A value as OmegaConf reads it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,214 @@
+"""Megatron-LM's arguments of a model's shape (megatron/training/arguments.py), both ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from predict.config.foreign.arguments import Arguments
+from predict.config.foreign.statement import Statement
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
+from sampling.files.faults import shown
+
+SIZES: Mapping[str, str] = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "vocab_size": "vocab",
+}
+LATENT: Mapping[str, str] = {
+    "q_lora_rank": "q_rank",
+    "kv_lora_rank": "kv_rank",
+    "qk_head_dim": "nope_dim",
+    "qk_pos_emb_head_dim": "rope_dim",
+    "v_head_dim": "value_dim",
+}
+EXPERTS: Mapping[str, str] = {"num_experts": "count", "moe_router_topk": "topk", "moe_ffn_hidden_size": "ffn"}
+GROUPS: Mapping[str, str] = {"moe_router_num_groups": "groups", "moe_router_group_topk": "topk_groups"}
+PATTERN = re.compile(r"\[\s*([01])\s*\]\s*(?:\*\s*(\d{1,5}))?")
+"""A term of `--moe-layer-freq "([0]*3+[1]*58)"`."""
+
+
+def write_model(spec: ModelSpec, statement: Statement) -> None:
+    """Add the arguments of a model; what of it Megatron-LM has no argument for stays unsaid."""
+    say = statement.say
+    say(*(f"model.{name}" for name in SIZES.values()), **{name: getattr(spec, own) for name, own in SIZES.items()})
+    say("model.ffn", "model.max_positions")
+    statement.arguments.update({"ffn_hidden_size": spec.ffn} if spec.ffn else {})
+    if spec.max_positions:
+        say(max_position_embeddings=spec.max_positions)
+    _write_heads(spec, statement)
+    _write_switches(spec, statement)
+    if any(kind.mixer != "full" for kind in spec.kinds()):
+        mixers = sorted({kind.mixer for kind in spec.kinds()} - {"full"})
+        statement.cannot("model.layer_kinds", ", ".join(mixers), "no argument is written for these layers")
+    if spec.latent is not None:
+        of_part = {name: getattr(spec.latent, own) for name, own in LATENT.items()}
+        say("model.latent", "model.rotary_dim", "model.head_dim", "model.kv_heads", **of_part)
+        say(multi_latent_attention=True, qk_layernorm=True)
+        if not spec.latent.q_rank:
+            del statement.arguments["q_lora_rank"]
+    if spec.experts is not None:
+        _write_experts(spec, spec.experts, statement)
+    if spec.mtp_layers:
+        say("model.mtp_layers", mtp_num_layers=spec.mtp_layers)
+
+
+def _write_heads(spec: ModelSpec, statement: Statement) -> None:
+    say = statement.say
+    say("model.kv_heads", "model.head_dim")
+    if spec.latent is not None:
+        return
+    if spec.kv_heads != spec.heads:
+        say(group_query_attention=True, num_query_groups=spec.kv_heads)
+    if spec.head_dim * spec.heads != spec.hidden:
+        say(kv_channels=spec.head_dim)
+    if spec.qk_norm and not spec.qk_norm_all_heads:
+        say("model.qk_norm", qk_layernorm=True)
+    if spec.rotary_dim:
+        say("model.rotary_dim", rotary_percent=spec.rotary_dim / spec.head_dim)
+
+
+def _write_switches(spec: ModelSpec, statement: Statement) -> None:
+    say = statement.say
+    say("model.gated", "model.norm", "model.rope", "model.tied", "model.attention_bias", "model.mlp_bias")
+    switches = {
+        "swiglu": spec.gated,
+        "untie_embeddings_and_output_weights": not spec.tied,
+        "disable_bias_linear": not spec.mlp_bias,
+        "add_qkv_bias": spec.attention_bias and not spec.mlp_bias,
+    }
+    say(**{name: True for name, is_on in switches.items() if is_on})
+    say(normalization="RMSNorm" if spec.norm == "rms" else "LayerNorm")
+    say(position_embedding_type="rope" if spec.rope else "learned_absolute")
+    if spec.attention_bias and not spec.mlp_bias:
+        say("model.qkv_bias_only")
+    if spec.output_bias != spec.mlp_bias:
+        statement.cannot(
+            "model.attention_bias",
+            spec.attention_bias,
+            "--disable-bias-linear is of the MLP and of attention's output projection together",
+        )
+
+
+def _write_experts(spec: ModelSpec, experts: Experts, statement: Statement) -> None:
+    say = statement.say
+    say("model.experts", moe_grouped_gemm=True, **{name: getattr(experts, own) for name, own in EXPERTS.items()})
+    if experts.shared_ffn:
+        say(moe_shared_expert_intermediate_size=experts.shared_ffn)
+    if experts.shared_gate:
+        say(moe_shared_expert_gate=True)
+    if experts.groups > 1:
+        say(**{name: getattr(experts, own) for name, own in GROUPS.items()})
+    if experts.bias or experts.router_bias:
+        statement.cannot("model.experts", experts, "Megatron-LM has no argument for biases of experts and router")
+    sparse = [int(kind.sparse) for kind in spec.kinds()]
+    if not all(sparse):
+        say(moe_layer_freq=f"({'+'.join(f'[{value}]*{count}' for value, count in _runs(sparse))})")
+
+
+def _runs(values: list[int]) -> list[tuple[int, int]]:
+    """Values that follow each other, each with how often: [0, 0, 1] → [(0, 2), (1, 1)]."""
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1] = (value, runs[-1][1] + 1)
+        else:
+            runs.append((value, 1))
+    return runs
+
+
+def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
+    """The model of Megatron-LM's arguments, whose vocab is 0 where only a tokenizer gives it; None where no size is given."""
+    sizes = {own: given.count(argument) for argument, own in SIZES.items()}
+    if not any(sizes.values()):
+        return None
+    for argument, own in SIZES.items():
+        if not sizes[own] and own != "vocab":
+            given.fault(argument, "missing; give it, or --set model=NAME of a shipped model")
+    layers, hidden, heads = (sizes[own] or 1 for own in ("layers", "hidden", "heads"))
+    vocab = sizes["vocab"] or 0
+    latent, experts = _read_latent(given), _read_experts(given, hidden)
+    kinds = tuple(LayerKind(sparse=sparse) for sparse in _sparse_layers(given, layers)) if experts is not None else ()
+    no_bias, gated = given.switch("disable_bias_linear"), given.switch("swiglu")
+    qkv_bias = given.switch("add_qkv_bias")
+    head_dim = latent.query_dim if latent else given.count("kv_channels") or hidden // heads
+    kv_heads = given.count("num_query_groups") if given.switch("group_query_attention") else None
+    rotary = given.number("rotary_percent", 1.0)
+    head_norm = given.switch("qk_layernorm")
+    return ModelSpec(
+        name=name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        vocab=vocab,
+        kv_heads=heads if latent else kv_heads or heads,
+        head_dim=head_dim,
+        ffn=given.count("ffn_hidden_size") or _default_ffn(hidden, gated=gated),
+        gated=gated,
+        norm="rms" if given.text("normalization", "LayerNorm") == "RMSNorm" else "layer",
+        rope=given.text("position_embedding_type", "learned_absolute") == "rope"
+        or given.switch("use_rotary_position_embeddings"),
+        attention_bias=qkv_bias or not no_bias,
+        qkv_bias_only=qkv_bias and no_bias,
+        mlp_bias=not no_bias,
+        tied=not given.switch("untie_embeddings_and_output_weights"),
+        max_positions=given.count("max_position_embeddings") or 0,
+        layer_kinds=kinds,
+        qk_norm=head_norm and latent is None,
+        rotary_dim=latent.rope_dim if latent else int(head_dim * rotary) if rotary < 1 else 0,
+        mtp_layers=given.count("mtp_num_layers") or 0,
+        latent=latent,
+        experts=experts,
+    )
+
+
+def _default_ffn(hidden: int, *, gated: bool) -> int:
+    """Megatron-LM's own width of the MLP: 4 · hidden, and 8/3 of it with SwiGLU, in multiples of 64."""
+    return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+
+
+def _read_latent(given: Arguments) -> LatentAttention | None:
+    if not given.switch("multi_latent_attention"):
+        return None
+    defaults = {"q_lora_rank": 0, "kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
+    return LatentAttention(**{own: given.count(name) or defaults[name] for name, own in LATENT.items()})
+
+
+def _read_experts(given: Arguments, hidden: int) -> Experts | None:
+    count = given.count("num_experts")
+    if not count:
+        return None
+    given.passed_over("moe_grouped_gemm")  # how experts are computed here, whatever the switch says
+    gated = given.switch("swiglu")
+    return Experts(
+        count=count,
+        topk=given.count("moe_router_topk") or 2,
+        ffn=given.count("moe_ffn_hidden_size") or given.count("ffn_hidden_size") or _default_ffn(hidden, gated=gated),
+        shared_ffn=given.count("moe_shared_expert_intermediate_size") or 0,
+        shared_gate=given.switch("moe_shared_expert_gate"),
+        gated=gated,
+        groups=given.count("moe_router_num_groups") or 1,
+        topk_groups=given.count("moe_router_group_topk") or 1,
+    )
+
+
+def _sparse_layers(given: Arguments, layers: int) -> list[bool]:
+    """Whether each layer is sparse, by `--moe-layer-freq`: one in N, or a list such as ([0]*3+[1]*58)."""
+    written = given.value("moe_layer_freq", 1)
+    if isinstance(written, str) and written.isdecimal():
+        written = int(written)
+    if isinstance(written, int) and not isinstance(written, bool) and written > 0:
+        return [index % written == 0 for index in range(layers)]
+    if isinstance(written, str):
+        terms = PATTERN.findall(written)
+        plain = PATTERN.sub("", written).strip("() ").replace("+", "").replace(" ", "")
+        written = [int(value) for value, times in terms for _ in range(int(times or 1))] if not plain else None
+    if not isinstance(written, list) or len(written) != layers:
+        problem = f"{shown(given.value('moe_layer_freq'))} is not a pattern of {layers} layers"
+        given.fault("moe_layer_freq", f"{problem}; write 1, or a list such as ([0]*3+[1]*58)")
+        return [True] * layers
+    return [bool(value) for value in written]

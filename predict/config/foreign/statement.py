@@ -1,0 +1,81 @@
+"""What a tool's arguments say of a run, and what they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from predict.model.spec import ModelSpec
+from predict.run.execution import Execution
+from predict.run.frameworks import framework_settings
+from predict.run.plan import Plan
+from predict.run.training_run import TrainingRun
+from sampling.files.faults import shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchArguments:
+    """A run as another tool takes it."""
+
+    tool: str
+    files: Mapping[str, str]
+    """File name → text."""
+    not_expressed: tuple[str, ...]
+    """Settings of the run that the tool has no argument for, each with its value and what happens instead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """The arguments written so far, the key paths that they say, and the reasons for those that they cannot."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Key path → its value and why the tool cannot express it."""
+
+    def say(self, *paths: str, **arguments: Any) -> None:
+        """Add arguments, which express the settings at `paths`."""
+        self.arguments.update(arguments)
+        self.said.update(paths)
+
+    def cannot(self, path: str, value: Any, why: str) -> None:
+        self.reasons[path] = f"{path}: {shown(value)}: {why}"
+
+    def not_expressed(self, run: TrainingRun, framework: str) -> tuple[str, ...]:
+        """A line for each setting of the run that no argument says, of those that differ from the defaults of the run and of
+        its framework; `framework` is the one that the tool itself stands for."""
+        beyond = dict(_settings_beyond_defaults(run))
+        unknown = {
+            path: f"{path}: {shown(value)}: {self.tool} has no argument for it"
+            for path, value in beyond.items()
+            if path not in self.said
+        }
+        own, reasons = run.execution.framework, self.reasons
+        if own != framework:
+            why = f"predicted as {own} runs it; the kernels and overlap of {self.tool} may differ"
+            self.cannot("execution.framework", own, why)
+        else:  # what the framework does anyway needs no argument
+            reasons = {
+                path: why for path, why in reasons.items() if path in beyond or not path.startswith("execution.")
+            }
+        return tuple((unknown | reasons).values())
+
+
+def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
+    yield from _differing("plan", asdict(run.plan), asdict(Plan()))
+    own = run.execution.framework
+    usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
+    yield from _differing("execution", asdict(run.execution), usual)
+    defaults = {each.name: each.default for each in fields(ModelSpec)}
+    of_model = {name: getattr(run.model, name) for name in defaults}
+    yield from _differing("model", of_model, defaults, besides=("name", "layer_kinds"))
+
+
+def _differing(
+    section: str, values: Mapping[str, Any], defaults: Mapping[str, Any], besides: Iterable[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if value != defaults[name] and name not in besides:
+            yield f"{section}.{name}", value

@@ -1,0 +1,205 @@
+"""torchtitan's TOML file (torchtitan/config/job_config.py), written from a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from predict.config.foreign.model_keys import model_section
+from predict.config.foreign.statement import Statement
+from predict.run.stage_layout import split_layers
+from predict.run.training_run import TrainingRun
+
+MODELS: Mapping[str, tuple[str, str]] = {
+    "llama3-8b": ("llama3", "8B"),
+    "llama3-70b": ("llama3", "70B"),
+    "llama3.1-405b": ("llama3", "405B"),
+    "deepseek-v2-lite": ("deepseek_v3", "16B"),
+    "deepseek-v3": ("deepseek_v3", "671B"),
+    "qwen3-8b": ("qwen3", "8B"),
+    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
+    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
+    "gpt-oss-20b": ("gpt_oss", "20b"),
+    "gpt-oss-120b": ("gpt_oss", "120b"),
+}
+"""Shipped model → torchtitan's name and flavor of it (torchtitan/models/*/__init__.py)."""
+SCHEDULES: Mapping[str, str] = {
+    "1f1b": "1F1B",
+    "afab": "GPipe",
+    "interleaved-1f1b": "Interleaved1F1B",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+"""Our schedules → those of torch.distributed.pipelining."""
+ROTATIONS: Mapping[str, str] = {"all_gather": "allgather", "ring": "alltoall"}
+"""cp_method → `context_parallel_rotate_method`, whose `alltoall` passes the shards on around the ring."""
+RESHARDING: Mapping[int, str] = {2: "never", 3: "always"}
+"""ZeRO stage → `fsdp_reshard_after_forward`."""
+DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32", "tf32": "float32"}
+FLOAT8 = ("tensorwise", "rowwise")
+COMPILED, EAGER = "torchtitan", "fsdp"
+"""The frameworks that stand for torchtitan with torch.compile and without it."""
+
+
+def framework_of(framework: str) -> str:
+    """The one of the two frameworks that a run's own is taken for."""
+    return EAGER if framework == EAGER else COMPILED
+
+
+def write(run: TrainingRun, statement: Statement) -> None:
+    """Add the settings of a run, as `section.key`."""
+    _write_model(run, statement)
+    _write_training(run, statement)
+    _write_data_parallel(run, statement)
+    _write_tensor_and_context(run, statement)
+    _write_pipeline(run, statement)
+    _write_recompute(run, statement)
+
+
+def as_toml(run: TrainingRun, settings: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """The text of the file; `notes` come first, as comments."""
+    nodes, per_node = run.cluster.nodes, run.cluster.gpus_per_node
+    lines = [
+        f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; add your data and the optimizer's schedule",
+        f"# torchrun --nnodes {nodes} --nproc-per-node {per_node} -m torchtitan.train --job.config_file THIS_FILE",
+        *(f"# {line}" for note in notes for line in note.splitlines()),
+    ]
+    for section in dict.fromkeys(path.partition(".")[0] for path in settings):
+        lines += ["", f"[{section}]"]
+        own = {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(f"{section}.")}
+        lines += [f"{key} = {json.dumps(value)}" for key, value in own.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _put(statement: Statement, settings: Mapping[str, Any], *paths: str) -> None:
+    statement.say(*paths)
+    statement.arguments.update(settings)
+
+
+def _write_model(run: TrainingRun, statement: Statement) -> None:
+    # the shape is that of a flavor, or none of its fields is expressed: one reason tells it
+    statement.said.update(f"model.{name}" for name in type(run.model).__slots__)
+    section = model_section(run.model)
+    known = MODELS.get(section) if isinstance(section, str) else None
+    if known is None:
+        statement.cannot(
+            "model", run.model.name, "torchtitan has no flavor of these sizes; register one under this name"
+        )
+        known = (run.model.name, run.model.name)
+    _put(statement, {"model.name": known[0], "model.flavor": known[1]})
+
+
+def _write_training(run: TrainingRun, statement: Statement) -> None:
+    plan, batch, execution = run.plan, run.batch, run.execution
+    settings: dict[str, Any] = {
+        "training.local_batch_size": batch.micro if plan.pp == 1 else batch.global_ // plan.dp,
+        "training.global_batch_size": batch.global_,
+        "training.seq_len": batch.seq_len,
+    }
+    _put(statement, settings, "execution.gradient_dtype", "execution.fp8_recipe")
+    if run.precision in DTYPES and execution.gradient_dtype in ("fp32", "bf16"):
+        reduce = "float32" if execution.gradient_dtype == "fp32" else "bfloat16"
+        of_dtype = {"mixed_precision_param": DTYPES[run.precision], "mixed_precision_reduce": reduce}
+        _put(statement, {f"training.{key}": value for key, value in of_dtype.items()})
+    else:
+        statement.cannot("precision", run.precision, "torchtitan trains in bfloat16 or float32")
+    if run.precision == "tf32":
+        statement.cannot("precision", "tf32", "written as float32; allow tf32 in torch")
+    if run.precision == "fp8":
+        _write_fp8(execution.fp8_recipe or FLOAT8[0], statement)
+    _put(statement, {"compile.enable": framework_of(execution.framework) == COMPILED})
+    _put(statement, {"optimizer.name": "AdamW"})
+
+
+def _write_fp8(recipe: str, statement: Statement) -> None:
+    if recipe in FLOAT8:
+        _put(statement, {"model.converters": ["float8"], "float8.recipe_name": recipe})
+    elif recipe == "mxfp8":
+        _put(statement, {"model.converters": ["mx"], "mx.recipe_name": recipe})
+    else:
+        statement.cannot("execution.fp8_recipe", recipe, "torchtitan has tensorwise, rowwise and mxfp8")
+
+
+def _write_data_parallel(run: TrainingRun, statement: Statement) -> None:
+    plan = run.plan
+    shard = plan.dp if not plan.shard else max(1, plan.shard // plan.cp)
+    if plan.zero == 0:
+        shard = 1
+    settings: dict[str, Any] = {
+        "parallelism.data_parallel_replicate_degree": plan.dp // shard,
+        "parallelism.data_parallel_shard_degree": shard,
+    }
+    if plan.zero:
+        settings["parallelism.fsdp_reshard_after_forward"] = RESHARDING[max(plan.zero, 2)]
+    if plan.zero == 1:
+        statement.cannot("plan.zero", 1, "FSDP shards the gradients as well: written as stage 2")
+    _put(statement, settings, "plan.dp", "plan.zero", "plan.shard")
+
+
+def _write_tensor_and_context(run: TrainingRun, statement: Statement) -> None:
+    plan = run.plan
+    settings: dict[str, Any] = {
+        "parallelism.tensor_parallel_degree": plan.tp,
+        "parallelism.context_parallel_degree": plan.cp,
+        "parallelism.expert_parallel_degree": plan.ep,
+    }
+    if run.model.experts is not None:
+        settings["parallelism.expert_tensor_parallel_degree"] = plan.etp
+    if plan.cp > 1 and plan.cp_method in ROTATIONS:
+        settings["parallelism.context_parallel_rotate_method"] = ROTATIONS[plan.cp_method]
+    elif plan.cp > 1:
+        statement.cannot("plan.cp_method", plan.cp_method, "torchtitan passes keys and values on, or gathers them")
+    if plan.tp > 1 and not plan.sp:
+        statement.cannot("plan.sp", False, "torchtitan's tensor parallelism always splits the sequence too")
+    _put(statement, settings, *(f"plan.{key}" for key in ("tp", "sp", "cp", "cp_method", "ep", "etp")))
+    if run.execution.overlap_tp in ("none", "pipelined"):
+        enabled = run.execution.overlap_tp == "pipelined"
+        _put(statement, {"parallelism.enable_async_tensor_parallel": enabled}, "execution.overlap_tp")
+
+
+def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
+    plan = run.plan
+    _put(statement, {"parallelism.pipeline_parallel_degree": plan.pp}, "plan.pp", "plan.vpp", "plan.schedule")
+    if plan.pp == 1:
+        return
+    _put(statement, {"parallelism.pipeline_parallel_microbatch_size": run.batch.micro})
+    if plan.schedule.lower().endswith(".csv"):
+        _put(statement, {"parallelism.pipeline_parallel_schedule_csv": plan.schedule})
+    elif plan.schedule in SCHEDULES:
+        _put(statement, {"parallelism.pipeline_parallel_schedule": SCHEDULES[plan.schedule]})
+    else:
+        statement.cannot(
+            "plan.schedule", plan.schedule, "not in torch.distributed.pipelining; write its order with --order"
+        )
+    counted = plan.count_embedding + plan.count_loss
+    stages = plan.pp * plan.vpp
+    of_stage = -(-(run.model.layers + counted) // stages)
+    settings = {
+        "pipeline_parallel_layers_per_stage": of_stage,
+        "pipeline_parallel_first_stage_less_layers": plan.count_embedding,
+        "pipeline_parallel_last_stage_less_layers": plan.count_loss,
+    }
+    _put(statement, {f"parallelism.{key}": value for key, value in settings.items()})
+    statement.say("plan.count_embedding", "plan.count_loss", "plan.layout")
+    statement.say("plan.first_stage_layers", "plan.last_stage_layers")
+    if plan.layout or plan.first_stage_layers or plan.last_stage_layers:
+        shares = ",".join(map(str, split_layers(run.model.layers, stages, plan)))
+        statement.cannot("plan.layout", shares, "written as an even split; name each stage's modules in torchtitan")
+
+
+def _write_recompute(run: TrainingRun, statement: Statement) -> None:
+    plan = run.plan
+    settings: dict[str, Any] = {"activation_checkpoint.mode": plan.recompute}
+    keys = ("recompute", "recompute_modules", "recompute_method", "recompute_layers")
+    if plan.recompute == "selective":
+        settings["activation_checkpoint.selective_ac_option"] = "op"
+        why = "written as torchtitan's choice of operators, which keeps half of the matrix products' results"
+        statement.cannot("plan.recompute_modules", plan.recompute_modules, why)
+    elif plan.recompute == "full" and plan.recompute_method == "block":
+        chunk = max(split_layers(run.model.layers, plan.pp * plan.vpp, plan))
+        every, rest = divmod(chunk, min(plan.recompute_layers, chunk))
+        settings |= {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": str(every)}
+        if rest:
+            statement.cannot("plan.recompute_layers", plan.recompute_layers, f"written as one layer in {every}")
+    _put(statement, settings, *(f"plan.{key}" for key in keys))

@@ -1,0 +1,132 @@
+"""Other tools' files as run configs: what real files look like, what is left unread, and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import predict
+from predict.config.foreign.megatron.text import read_script
+from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
+
+EXAMPLES = CONFIGS.parent / "docs" / "examples" / "other_tools"
+H100 = ["cluster.hardware=h100-sxm"]
+SIZES = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \
+--num-query-groups 8 --swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights \
+--position-embedding-type rope --vocab-size 128256"
+
+
+def imported(tmp_path: Path, text: str, *settings: str, name: str = "run.sh") -> dict[str, Any]:
+    (tmp_path / name).write_text(text)
+    return dict(predict.import_config([tmp_path / name], [*H100, *settings]).document.content)
+
+
+def test_a_launch_script_with_variables_and_arrays() -> None:
+    read = predict.import_config([EXAMPLES / "pretrain.sh"], H100)
+    run = predict.load(read.document)
+    plan = run.plan
+    assert (run.model.name, run.cluster.world_size, run.precision) == ("llama3-70b", 64, "bf16")
+    assert (plan.tp, plan.sp, plan.pp, plan.vpp, plan.cp, plan.dp, plan.zero) == (4, True, 4, 4, 2, 2, 1)
+    assert set(read.not_read) == {"tokenizer_type", "lr", "train_iters", "data_path"}
+    assert predict.load(read.document).batch.global_ == 128
+
+
+def test_torchtitan_shards_over_the_ranks_that_are_left() -> None:
+    run = predict.load(predict.import_config([EXAMPLES / "llama3_70b.toml"], [*H100, "cluster.nodes=8"]).document)
+    assert (run.plan.tp, run.plan.dp, run.plan.zero, run.plan.recompute) == (8, 8, 3, "full")
+    assert (run.batch.micro, run.batch.global_, run.execution.framework) == (2, 16, "torchtitan")
+
+
+def test_primus_presets_and_variables() -> None:
+    read = predict.import_config([EXAMPLES / "primus.yaml"], ["cluster.hardware=mi300x", "cluster.nodes=1"])
+    run = predict.load(read.document)
+    assert (run.model.name, run.plan.ep, run.batch.global_, run.batch.micro) == ("mixtral-8x7b", 8, 256, 2)
+    assert run.execution.fuse_gradients is False
+    assert set(read.not_read) == {"enable_primus_turbo", "lr"}
+    assert "presets" in read.notes[0]
+
+
+def test_primus_changes_sizes_of_its_preset(tmp_path: Path) -> None:
+    text = (
+        (EXAMPLES / "primus.yaml")
+        .read_text()
+        .replace("micro_batch_size: 2", "micro_batch_size: 2\n      num_layers: 4")
+    )
+    content = imported(tmp_path, text, "cluster.nodes=1", name="primus.yaml")
+    assert content["model"]["num_hidden_layers"] == 4
+
+
+def test_megatron_yaml_flat_or_in_sections(tmp_path: Path) -> None:
+    flat = "num_layers: 32\nhidden_size: 4096\nnum_attention_heads: 32\n"
+    rest = "micro_batch_size: 1\nglobal_batch_size: 8\nseq_length: 4096\nbf16: true\n"
+    sections = "model:\n  num_layers: 32\n  hidden_size: 4096\n  num_attention_heads: 32\ntraining:\n" + "".join(
+        f"  {line}\n" for line in rest.splitlines()
+    )
+    settings = ("model=llama3-8b", "cluster.nodes=1")
+    first, second = (imported(tmp_path, text, *settings, name="run.yaml") for text in (flat + rest, sections))
+    assert first == second
+    assert first["plan"]["dp"] == 8
+
+
+def test_deepspeed_json_alone_needs_what_it_does_not_say(tmp_path: Path) -> None:
+    text = '{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, \
+"zero_optimization": {"stage": 2, "overlap_comm": false}, "bf16": {"enabled": true}, "steps_per_print": 10}'
+    with pytest.raises(ConfigError, match=r"model: no file says it(.|\n)*batch\.seq_len: no file says it"):
+        imported(tmp_path, text, name="ds.json")
+    content = imported(tmp_path, text, "model=llama3-8b", "batch.seq_len=2048", name="ds.json")
+    assert content["plan"] == {"zero": 2, "dp": 8}
+    assert content["batch"] == {"global": 32, "micro": 2, "seq_len": 2048}
+    assert content["cluster"] == {"hardware": "h100-sxm", "nodes": 1, "gpus_per_node": 8}
+
+
+def test_two_files_of_one_run_must_agree(tmp_path: Path) -> None:
+    (tmp_path / "args.sh").write_text(f"x.py --deepspeed {SIZES} --micro-batch-size 1 --seq-length 2048 --bf16")
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}')
+    with pytest.raises(ConfigError, match=r"batch\.micro: 1 in one file and 2 in another"):
+        predict.import_config([tmp_path / "args.sh", tmp_path / "ds.json"], H100)
+
+
+FAULTS = {
+    "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
+    "--micro-batch-size two": "micro_batch_size: 'two' is not a number",
+    "--micro-batch-size 1 --num-experts 8 --moe-layer-freq ([0]*3+[1]*9)": "is not a pattern of 32 layers",
+    "--micro-batch-size 1 --tensor-model-parallel-size 3": r"plan\.tp",
+}
+
+
+@pytest.mark.parametrize("arguments", FAULTS)
+def test_what_is_wrong_is_one_clear_error(arguments: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=FAULTS[arguments]):
+        imported(tmp_path, f"{SIZES} --seq-length 4096 {arguments}", "cluster.nodes=1")
+
+
+def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None:
+    rest = "--micro-batch-size 1 --seq-length 4096"
+    (tmp_path / "run.sh").write_text(SIZES.replace(" --vocab-size 128256", f" {rest}"))
+    read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
+    assert read.notes == ("vocab_size: not given; that of llama3-8b, the shipped model of the other sizes",)
+    text = (EXAMPLES / "pretrain.sh").read_text().replace(" --vocab-size 128256", "")
+    with pytest.raises(ConfigError, match="vocab_size: missing, and llama2-70b and llama3-70b have these sizes"):
+        imported(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("run.toml", "[model\n", "not valid TOML"),
+        ("run.sh", "echo hello\n", "holds no arguments"),
+        ("run.yml", "model: llama3-8b\ncluster: this-machine\nbatch: {}\n", "is a run config already"),
+        ("run.toml", '[model]\nname = "flux"\nflavor = "dev"\n', "'flux-dev' is not a shipped model"),
+    ],
+)
+def test_files_of_another_kind(name: str, text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        imported(tmp_path, text, name=name)
+
+
+def test_arguments_of_a_script() -> None:
+    text = 'TP=${TP:-4}\nARGS="--a-b $TP --flag=7 \\\n --moe-layer-freq ([0]*1+[1]*3) # --not-this 3"\nrun.py $ARGS --bf16 && echo --done'
+    assert read_script(text) == {"a_b": "4", "flag": "7", "moe_layer_freq": "([0]*1+[1]*3)", "bf16": True, "done": True}

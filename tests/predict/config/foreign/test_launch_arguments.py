@@ -1,0 +1,179 @@
+"""Launch arguments of other tools: nothing of a run is dropped without a word, and reading them gives the same run."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict.config.foreign.imported import import_config
+from predict.config.foreign.launch import TOOLS, launch_arguments
+from predict.config.load import load
+from predict.run.stages import stages_of_ranks
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from tests.predict.workload.parallel_runs import made
+
+CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
+TITAN = {"execution__framework": "torchtitan"}
+DEEP = {"execution__framework": "megatron-deepspeed"}
+EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("megatron-lm", {"model": "llama3-8b", "plan__dp": 8, "plan__zero": 1}),
+    "sp, pp, vpp, cp": (
+        "megatron-lm",
+        {"plan__tp": 4, "plan__sp": True, "plan__pp": 4, "plan__vpp": 5, "plan__cp": 2, "plan__schedule": "interleaved-1f1b"},
+    ),
+    "a2a": ("megatron-lm", {"model": "llama3-8b", "plan__cp": 2, "plan__cp_method": "all_to_all", "plan__dp": 4}),
+    "uneven": ("megatron-lm", {"plan__pp": 4, "plan__first_stage_layers": 19, "plan__last_stage_layers": 19}),
+    "counted ends": ("megatron-lm", {"layers": 30, "plan__pp": 4, "plan__count_embedding": 1, "plan__count_loss": 1}),
+    "fsdp": ("megatron-lm", {"model": "llama3-8b", "plan__dp": 8, "plan__zero": 3, "plan__shard": 4}),
+    "recompute": ("megatron-lm", {"plan__pp": 4, "plan__recompute": "full", "plan__recompute_method": "block", "plan__recompute_layers": 3}),
+    "selective": ("megatron-lm", {"plan__tp": 8, "plan__recompute": "selective", "plan__recompute_modules": "core_attn,mlp"}),
+    "mixture": (
+        "megatron-lm",
+        {"model": "mixtral-8x7b", "plan__dp": 8, "plan__ep": 8, "plan__zero": 1, "execution__dispatch": "deepep"},
+    ),
+    "latent": ("megatron-lm", {"model": "deepseek-v3", "plan__dp": 64, "plan__ep": 64, "precision": "fp8", "execution__fp8_recipe": "blockwise"}),
+    "hybridep": ("megatron-lm", {"model": "qwen3-30b-a3b", "plan__dp": 8, "plan__ep": 8, "execution__dispatch": "hybridep"}),
+    "biases": ("megatron-lm", {"model": "qwen2.5-7b", "plan__dp": 2}),
+    "learnt positions": ("megatron-lm", {"model": "gpt3-175b", "plan__tp": 8, "batch__seq_len": 2048, "execution__dropout": True}),
+    "fp16": ("megatron-lm", {"model": "llama2-7b", "precision": "fp16", "execution__loss_scaling": True}),
+    "no overlap": (
+        "megatron-lm",
+        {"plan__tp": 2, "execution__overlap_gradients": False, "execution__overlap_parameters": False, "execution__overlap_p2p": False}
+        | {"execution__split_p2p": False, "execution__overlap_tp": "none", "execution__fuse_gradients": False},
+    ),
+    "titan fsdp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, plan__zero=3, plan__shard=4, **TITAN)),
+    "titan tp, pp": (
+        "torchtitan",
+        {"plan__tp": 4, "plan__sp": True, "plan__pp": 4, "plan__vpp": 5, "plan__schedule": "interleaved-1f1b", "plan__dp": 2, "plan__zero": 2} | TITAN,
+    ),
+    "titan block": (
+        "torchtitan",
+        {"model": "llama3-8b", "plan__dp": 2, "plan__zero": 3, "plan__recompute": "full", "plan__recompute_method": "block", "plan__recompute_layers": 16}
+        | TITAN,
+    ),
+    "titan fp8": ("torchtitan", dict(plan__dp=8, plan__zero=3, plan__recompute="full", precision="fp8", **TITAN)),
+    "titan ddp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, **TITAN)),
+    "deepspeed": ("deepspeed", dict(model="llama2-13b", plan__tp=2, plan__pp=2, plan__dp=2, plan__zero=1, **DEEP)),
+    "deepspeed 3": ("deepspeed", dict(model="llama3-8b", plan__dp=8, plan__zero=3, plan__recompute="full", **DEEP)),
+    "ulysses": (
+        "deepspeed",
+        {"model": "llama3-8b", "plan__cp": 2, "plan__cp_method": "all_to_all", "plan__dp": 4, "execution__attention": "fa2"} | DEEP,
+    ),
+}  # fmt: skip
+"""Runs that a tool expresses in full, save the layout's way of being written."""
+
+
+def written(run: TrainingRun, tool: str, folder: Path) -> list[Path]:
+    texts = launch_arguments(run, tool).files
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in texts]
+
+
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_a_run_comes_back_the_same(name: str, tmp_path: Path) -> None:
+    tool, settings = EXPRESSED[name]
+    run = made(**{"batch__global": 64, **settings})
+    assert launch_arguments(run, tool).not_expressed == ()
+    document = import_config(written(run, tool, tmp_path), CLUSTER).document
+    back = load(document)
+    assert asdict(back.plan) == asdict(run.plan)
+    assert asdict(back.execution) == asdict(run.execution)
+    assert (back.batch, back.precision, back.cluster) == (run.batch, run.precision, run.cluster)
+    assert replace(back.model, name="") == replace(run.model, name="")
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_what_a_tool_writes_of_a_mixture_on_many_gpus_says_the_rest(tool: str) -> None:
+    run = made(
+        "deepseek-v3", plan__pp=16, plan__dp=64, plan__ep=64, plan__count_loss=2, batch__global=1024, precision="fp8"
+    )
+    written_by = launch_arguments(run, tool)
+    comments = [line for text in written_by.files.values() for line in text.splitlines() if line.startswith("# not")]
+    assert comments == [f"# not expressed: {each}" for each in written_by.not_expressed]
+
+
+def test_a_layout_is_written_in_letters_and_keeps_its_stages(tmp_path: Path) -> None:
+    run = made("deepseek-v3", plan__pp=16, plan__dp=4, plan__count_embedding=1, plan__count_loss=2, batch__global=64)
+    assert launch_arguments(run, "megatron-lm").not_expressed == ()
+    back = load(import_config(written(run, "megatron-lm", tmp_path), CLUSTER).document)
+    assert back.plan.layout.startswith("Et*3|t*4|")
+    assert stages_of_ranks(back) == stages_of_ranks(run)
+
+
+PP, DP = {"plan__pp": 2}, {"plan__dp": 2}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cp_method": ({"plan__cp": 2}, {"plan__cp_method": "all_to_all"}),
+    "etp": ({"plan__tp": 2, "plan__sp": True}, {"plan__etp": 2}),
+    "shard": ({"plan__dp": 4, "plan__zero": 3}, {"plan__shard": 2}),
+    "schedule": (PP, {"plan__schedule": "zb-h1"}),
+    "memory_limit": (PP, {"plan__memory_limit": 2}),
+    "recompute_modules": ({"plan__recompute": "selective"}, {"plan__recompute_modules": "moe_act"}),
+    "recompute_layers": ({"plan__recompute": "full", "plan__recompute_method": "block"}, {"plan__recompute_layers": 3}),
+    "layout": (PP, {"plan__layout": "20,12"}),
+    "first_stage_layers": (PP, {"plan__first_stage_layers": 10, "plan__last_stage_layers": 22}),
+    "count_loss": (PP, {"plan__count_loss": 2}),
+    "vpp": (PP, {"plan__vpp": 2, "plan__schedule": "interleaved-1f1b"}),
+    "zero": (DP, {"plan__zero": 2}),
+    "ep": (DP, {"plan__ep": 2}),
+    "precision": ({}, {"precision": "fp16"}),
+    **{
+        key: ({}, {f"execution__{key}": value})
+        for key, value in {
+            "expert_load": "power_law_1.0",
+            "gemm_efficiency": 0.5,
+            "optimizer": "muon",
+            "clip_gradients": False,
+            "attention": "triton",
+            "fuse_softmax": False,
+            "dropout": True,
+            "gradient_dtype": "bf16",
+            "overlap_ep": "microbatch",
+            "step_overhead_us": 1000,
+            "master_weights": False,
+        }.items()
+    },
+}
+"""Key → the settings that it needs around it, and those that change it."""
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("key", CHANGES)
+def test_no_setting_is_dropped_without_a_word(key: str, tool: str) -> None:
+    """The files show it, or hold a line that says they do not."""
+    around, change = CHANGES[key]
+    without, with_it = (
+        launch_arguments(made("mixtral-8x7b", **settings), tool) for settings in (around, around | change)
+    )
+    assert with_it.files != without.files
+
+
+def test_a_value_that_a_tool_replaces_is_named_with_what_it_becomes() -> None:
+    run = made("llama3-8b", plan__tp=2, plan__dp=2, plan__zero=1, plan__recompute="selective")
+    lines = {line.partition(":")[0]: line for line in launch_arguments(run, "torchtitan").not_expressed}
+    assert lines["plan.sp"].endswith("torchtitan's tensor parallelism always splits the sequence too")
+    assert lines["plan.zero"].endswith("written as stage 2")
+    assert "core_attn" in lines["plan.recompute_modules"]
+
+
+def test_an_unknown_tool_and_an_undecided_schedule_are_one_clear_error() -> None:
+    with pytest.raises(UserError, match="did you mean 'torchtitan'"):
+        launch_arguments(made(), "torchtitian")
+    with pytest.raises(UserError, match=r"plan\.schedule: best is chosen by time; name the schedule"):
+        launch_arguments(made(plan__pp=2, plan__schedule="best"), "nemo")
+
+
+def test_the_files_are_what_their_tools_read() -> None:
+    run = made(plan__tp=2, plan__sp=True, plan__dp=4, plan__zero=1)
+    toml = tomllib.loads(next(iter(launch_arguments(run, "torchtitan").files.values())))
+    assert toml["parallelism"]["tensor_parallel_degree"] == 2
+    words = shlex.split(next(iter(launch_arguments(run, "nemo").files.values())), comments=True)
+    assert "model.tensor_model_parallel_size=2" in words
+    assert "ddp.use_distributed_optimizer=true" in words
+    assert "mixed_precision=bf16_mixed" in words

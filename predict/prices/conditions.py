@@ -1,4 +1,4 @@
-"""Effects of a run's execution on single calls: clocks of a long run, kernels that are not fused, fp8 scaling recipes.
+"""Effects of a run's execution on single calls: clocks of a long run, kernels that are not fused, fp8 scaling, young software.
 
 Each is a factor on a time, with the half-width that it adds to the 90 % interval of the logarithm.
 """
@@ -44,6 +44,17 @@ RECIPES: Mapping[str, Factor] = {
 """Factors over tensorwise fp8 products. Rowwise is that of published torchtitan runs; the others are interpolated by their
 amount of scaling."""
 
+SHIPPED: Mapping[str, tuple[int, int]] = {"blackwell": (2025, 2)}
+"""Year and month in which GPUs of an architecture reached clouds, where published runs follow its software from then on; NVIDIA's first
+GB200 NVL72 instances (CoreWeave, 4 February 2025)."""
+MONTHLY = 0.01
+"""Log time that a month of such software is worth. NVIDIA's dense recipes on GB200 got 16 % faster from container 25.09 to 26.06
+while those on H100 stayed within 4 %."""
+MONTHLY_WIDTH = 0.01
+"""Half-width of that at 90 %: between recipes it differs by as much."""
+SETTLED_MONTHS = 16
+"""Months after which it is settled: to container 26.06, the newest compared."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
@@ -57,6 +68,7 @@ class Conditions:
     fp8_recipe: str
     product_time: float
     memory_time: float
+    stack: str = ""
     sampled_sustained: Mapping[str, Factor] = field(default_factory=dict)
     """Time of products in a long run over that of a short one, by dtype, where samples of this device tell; else the hardware file."""
 
@@ -70,6 +82,8 @@ class Conditions:
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return Factor()
         factor = Factor(value=self.product_time if call.POWER_LIMITED else self.memory_time)
+        if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
+            factor *= Factor(value=math.exp(MONTHLY * months), half_width=MONTHLY_WIDTH * months)
         if call.POWER_LIMITED:
             if self.gemm_efficiency and time.source == "analytic" and call.KIND != "attention":
                 factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)
@@ -100,4 +114,14 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
         fp8_recipe=execution.fp8_recipe,
         product_time=execution.product_time,
         memory_time=execution.memory_time,
+        stack=execution.stack,
     )
+
+
+def months_to_settle(architecture: str, stack: str) -> int:
+    """Months from a stack such as 2025-09 until its architecture's software is settled; 0 for a settled or unknown one."""
+    if not stack or architecture not in SHIPPED:
+        return 0
+    year, month = SHIPPED[architecture]
+    age = 12 * (int(stack[:4]) - year) + int(stack[5:]) - month
+    return max(0, SETTLED_MONTHS - max(0, age))

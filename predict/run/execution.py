@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from sampling.files.keys import Key, one_of
+from sampling.operators.experts import PER_EXPERT
 
 WHOLE_LAYERS = "torch"
 ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
@@ -37,6 +38,8 @@ class Execution:
     fuse_gate: bool = True
     """Gate and up projection of a feed-forward are one product; otherwise they are two, and each reduces the gradient of their input
     over tp."""
+    stack: Annotated[str, one_of("", pattern=r"20\d\d-(0[1-9]|1[0-2])")] = ""
+    """Month of the software, such as 2025-09: kernels for a young architecture get faster; empty for software that is settled."""
     clocks: Annotated[str, one_of("sustained", "burst")] = "sustained"
     """Clocks of a long run (`sustained`) or of a short measurement (`burst`)."""
     launch_floor_us: Annotated[float, Key(maximum=1e6)] = 0.0
@@ -101,6 +104,19 @@ class Execution:
     dispatch: Annotated[str, one_of(*DISPATCHERS)] = "alltoall"
     """How tokens reach their experts: alltoall (a copy per expert, by NCCL), allgather (every token to every rank), or a copy per
     node, forwarded there to each rank, by the kernels of deepep or hybridep."""
+    cuda_graphs: Annotated[str, one_of("none", "layers", "full")] = "none"
+    """What the host launches as CUDA graphs: nothing, a mixture layer up to its exchange of tokens (layers), or the whole step (full),
+    which needs kernels that never ask the host how many rows an expert has."""
+    expert_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
+    """µs that the host needs to launch a mixture layer's forward without graphs, however small its kernels; the backward takes twice
+    as long."""
+    expert_products: Annotated[str, one_of("grouped", PER_EXPERT)] = "grouped"
+    """The products of a rank's experts: one grouped kernel, or a product per expert on several streams (per_expert), as Transformer
+    Engine's GroupedLinear runs them."""
+    router_product: Annotated[str, one_of("fp32", "tf32")] = "fp32"
+    """The product of an fp32 router: on CUDA cores (fp32), or on tensor cores (tf32)."""
+    fuse_permute: bool = False
+    """Tokens are sorted by expert and added up again by one kernel each, not by torch's sorting, gathering and atomic sums."""
     overlap_p2p: bool = True
     """A stage goes on while its tensors travel to the next one."""
     split_p2p: bool = True

@@ -8,12 +8,20 @@ from typing import TypeVar
 from predict.run.execution import ATTENTION_KERNELS
 from sampling.call import Call
 from sampling.operators.attention import Attention
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.routing import Permute, Router, Unpermute
 
 Kind = TypeVar("Kind", bound=Call)
 
 
 def as_sampled(call: Kind) -> Kind:
-    """Attention by a framework's kernel as attention by the software's own choice, which its row names; other calls unchanged."""
+    """A framework's own kernel of attention, experts, router or permutation as the software's own choice; other calls unchanged."""
     if isinstance(call, Attention) and call.kernel in ATTENTION_KERNELS:
         return replace(call, kernel="")
+    if isinstance(call, GroupedGemm) and call.kernel in (PER_EXPERT, IN_GRAPH):
+        return replace(call, kernel="")
+    if isinstance(call, Router):
+        return replace(call, product="fp32")
+    if isinstance(call, Permute | Unpermute):
+        return replace(call, fused=False)
     return call

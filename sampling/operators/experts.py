@@ -16,6 +16,10 @@ from sampling.catalogue import register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import Gelu, SwiGLU
 
+PER_EXPERT, IN_GRAPH = "per_expert", "per_expert_in_graph"
+"""Kernels of a framework: a product per expert on several streams (Transformer Engine's GroupedLinear), and the same in a graph of the
+whole step."""
+
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,10 +33,12 @@ class Router(Operator):
     hidden: int
     experts: int
     topk: int
+    product: str = "fp32"
+    """Dtype of the product: fp32 on CUDA cores, or tf32 on tensor cores."""
 
     @property
     def compute_dtype(self) -> str:
-        return "fp32"
+        return self.product
 
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.tokens * self.hidden * self.experts * (2 if phase == "backward" else 1)
@@ -66,6 +68,8 @@ class _Permutation(Operator):
     hidden: int
     topk: int
     experts: int
+    fused: bool = False
+    """Whether one kernel does all of it, without sorting or atomic sums."""
 
     @property
     def elements(self) -> int:

@@ -23,6 +23,7 @@ FAMILIES: Mapping[str, Family] = {
             "sinks": True,
             "pattern.interval": 2,
             "experts.bias": True,
+            "experts.clamped": True,
             "experts.router_bias": True,
         },
         pattern=LayerPattern(mixer="sliding", full=last_of_interval, typed=True, sparse=always),

@@ -33,6 +33,8 @@ class Experts(FeedForward):
     bias: bool = False
     """Biases on the matrices of the experts."""
     router_bias: bool = False
+    clamped: bool = False
+    """The activation's inputs are clamped first (`swiglu_limit` of GPT-OSS)."""
     groups: int = 1
     """Groups of experts in order, of which the router chooses some first (`n_group` of DeepSeek's config.json)."""
     topk_groups: int = 1

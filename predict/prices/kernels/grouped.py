@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from predict.prices.kernels.formulas import formula_of
+from predict.prices.kernels.per_expert import WIDTH as PER_EXPERT_WIDTH
+from predict.prices.kernels.per_expert import per_expert_us
 from predict.prices.kernels.products import (
     BACKWARD_SHARE,
     MEMORY_SHARE,
@@ -14,12 +16,11 @@ from predict.prices.kernels.products import (
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
-from sampling.operators.experts import GroupedGemm
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
 
 SHARE = 0.66
 """Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
-expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows.
-SimuMax's A100 PCIe and B200 reach 0.77–0.93 from 512 rows per expert."""
+expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows."""
 START_US = 23.0
 """Start of one grouped product, including making its list of problems. Fitted together with SHARE."""
 WIDTH = 0.6
@@ -30,6 +31,8 @@ more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""
 @formula_of(GroupedGemm)
 def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """One product per expert, of its rows and its weight [n, k]; the weight gradient is [n, rows]·[rows, k]."""
+    if call.kernel in (PER_EXPERT, IN_GRAPH):
+        return per_expert_us(call, phase, gpu), PER_EXPERT_WIDTH + stack_width(call.dtype, gpu)
     busy = min(call.groups, call.rows)
     if phase == "forward":
         us = _rowwise_us(call, call.n, call.k, busy, gpu)

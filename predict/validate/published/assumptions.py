@@ -13,9 +13,11 @@ NOT_PUBLISHED = "not published, taken"
 
 
 def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
-    """A phrase for each open column of a row that stands for `runs`, which differ in recomputation alone."""
+    """A phrase for each open column of a row that stands for `runs`, which differ in recomputation, overlap and graphs alone."""
     run = runs[0]
-    if len(runs) > 1:
+    if len({one.execution.cuda_graphs for one in runs}) > 1:
+        yield "overlap of the exchange and graphs were not published"
+    if len({one.plan.recompute for one in runs}) > 1:
         yield "recomputation was not published"
     elif not row.text("recompute"):
         yield f"recompute: {NOT_PUBLISHED} as {run.plan.recompute}"

@@ -140,6 +140,7 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
             topk_groups=shipped.topk_groups,
             bias=shipped.bias,
             router_bias=shipped.router_bias,
+            clamped=shipped.clamped,
         )
     return experts
 

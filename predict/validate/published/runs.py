@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from predict.config.load import build
@@ -16,7 +17,7 @@ from predict.run.training_run import TrainingRun
 from predict.validate.published.assumptions import assumptions
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.published.software import framework_of, precision_of, settings_of
+from predict.validate.published.software import framework_of, precision_of, settings_of, unstated_settings
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 
@@ -45,12 +46,12 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     if recipe:
         execution["fp8_recipe"] = recipe
     runs = []
-    for recompute in recomputes:
+    for recompute, unstated in product(recomputes, unstated_settings(row)):
         sections: dict[str, Any] = {
             "cluster": _cluster(row, hardware) | ({"profile": profile} if profile else {}),
             "plan": plan | recompute,
             "batch": _batch(row),
-            "execution": execution,
+            "execution": execution | unstated,
             "precision": precision,
         }
         try:

@@ -63,6 +63,33 @@ def framework_of(row: PublishedRow) -> str:
     return "megatron-2021" if re.search("megatron-lm|/lm", text) else "megatron-deepspeed"
 
 
+CONTAINER = re.compile(r"(\d\d)\.(\d\d)(\.\d\d)?")
+"""The date of a container such as 25.09 or 26.04.01, as NVIDIA names them."""
+
+
+def stack_of(row: PublishedRow) -> str:
+    """Year and month of the software, by the row's date; empty where it has none."""
+    date = row.text("date")
+    if container := CONTAINER.fullmatch(date):
+        return f"20{container[1]}-{container[2]}"
+    found = re.match(r"20\d\d-(0[1-9]|1[0-2])", date)
+    return found[0] if found else ""
+
+
+GRAPHED_SINCE = "2026-06"
+"""Month from which NVIDIA's recipes of mixtures overlap their exchange and graph the whole step wherever their settings are published."""
+PER_NODE_SINCE = "2025-09"
+"""Month from which Megatron-Bridge's recipes of mixtures exchange tokens between nodes by DeepEP."""
+
+
+def unstated_settings(row: PublishedRow) -> tuple[dict[str, Any], ...]:
+    """Settings of a mixture that are equally likely where its recipe was not published and may be of the newer kind."""
+    recipe_stated = any(row.text(column) for column in ("recompute", "overlap_flags", "cuda_graph", "moe_dispatch"))
+    if not row.number("experts") or recipe_stated or framework_of(row) != "nemo" or stack_of(row) < GRAPHED_SINCE:
+        return ({},)
+    return ({}, {"overlap_ep": "microbatch", "cuda_graphs": "full"})
+
+
 def settings_of(row: PublishedRow) -> dict[str, Any]:
     settings = _kernels(row)
     if framework_of(row) == "gpt-neox" and "unfused" not in row.text("attn"):
@@ -74,11 +101,15 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["overlap_tp"] = "pipelined"
     if "moe_a2a_overlap=true" in flags or "1f1b overlap" in flags:
         settings["overlap_ep"] = "microbatch"
-    if dispatch := next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), ""):
+    if graphs := row.text("cuda_graph").lower():
+        settings["cuda_graphs"] = "none" if graphs == "none" else "full" if "full" in graphs else "layers"
+    if dispatch := _dispatch(row):
         settings["dispatch"] = dispatch
     if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
         # torch.nn.RMSNorm is several kernels until torch 2.9
         settings |= {"elementwise": "eager", "fuse_rms_norm": False}
+    if stack := stack_of(row):
+        settings["stack"] = stack
     if "fp32 grad" in row.text("precision"):
         settings["gradient_dtype"] = "fp32"
     elif "PURE" in row.text("zero_fsdp"):
@@ -86,6 +117,15 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
     if row.text("optimizer") == "muon":
         settings["optimizer"] = "muon"
     return settings
+
+
+def _dispatch(row: PublishedRow) -> str:
+    """The published exchange of tokens; without one, that of Megatron-Bridge's recipes where experts span nodes."""
+    stated = next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), "")
+    in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node", 8)
+    spans = row.integer("ep", 1) * row.integer("etp", 1) > in_node
+    recent = "megatron-bridge" in row.text("framework").lower() and stack_of(row) >= PER_NODE_SINCE
+    return stated or ("deepep" if spans and recent else "")
 
 
 ATTENTION_KERNELS: Mapping[str, Mapping[str, Any]] = {

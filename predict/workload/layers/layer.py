@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.part import LayerPart
+from predict.workload.layers.launches import launch_floors_us
 from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
 from predict.workload.rank.module import Module, Work, work_of
@@ -56,7 +57,8 @@ def modules_of_part(rank: RankShare, kind: LayerKind, part: LayerPart) -> tuple[
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     weights = layer_weights(rank.model, rank.plan, kind)
-    return blocks_of(rank, layer_modules(rank, kind), weights, whole=whole_layer(rank, kind))
+    floors_us = launch_floors_us(rank, kind)
+    return blocks_of(rank, layer_modules(rank, kind), weights, floors_us=floors_us, whole=whole_layer(rank, kind))
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
@@ -76,25 +78,25 @@ def blocks_of(
     modules: tuple[Module, ...],
     weights: Weights,
     *,
-    floor: bool = True,
+    floors_us: Mapping[Phase, float],
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of modules with these weights. `whole` is the same layer as one call."""
+    """Blocks of modules with these weights, and with the launch floors of their phases. `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), work_of(modules, "backward")
     halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
     names = rank.plan.modules_recomputed
     again = work_of((module for module in modules if module.is_among(names)), "forward")
-    floor_us = rank.execution.launch_floor_us if floor else 0
 
-    def block(work: Work, sharded: Sharded | None = None, *, heading: str = "", phase: Phase | None = None) -> Block:
+    def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
+        floor_us = floors_us.get(phase, 0.0)
         return Block(
             calls=work.calls,
             overlapped=work.overlapped + (sharded(rank, weights, work.calls) if sharded else ()),
             floor_us=floor_us,
             synchronous=rank.execution.synchronous_launches,
-            launched=(phase or "backward") if floor_us else None,
+            launched=("forward" if phase == "forward" else "backward") if floor_us else None,
             heading=heading,
-            whole=Counted(call=whole, phase=phase) if whole and phase else None,
+            whole=Counted(call=whole, phase=phase) if whole and phase in ("forward", "backward") else None,
         )
 
     repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
@@ -102,8 +104,8 @@ def blocks_of(
         forward=block(forward, sharded_forward, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),
         backward=block(repeated, sharded_backward, phase="backward"),
-        backward_input=block(halves[0], sharded_forward),
-        backward_weight=block(halves[1], sharded_gradients),
+        backward_input=block(halves[0], sharded_forward, phase="backward_input"),
+        backward_weight=block(halves[1], sharded_gradients, phase="backward_weight"),
         accumulation=Block(calls=_accumulation(rank, weights), heading=ACCUMULATION),
     )
 

@@ -10,15 +10,20 @@ from predict.workload.layers.dense import mlp_works
 from predict.workload.layers.expert_load import busiest_rank, distribution_on_rank
 from predict.workload.layers.token_copies import expected_places
 from predict.workload.rank.blocks import Calls
-from predict.workload.rank.module import Exchange, Module
+from predict.workload.rank.module import Exchange, Module, Works
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.tensor_parallel import entering, leaving
+from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import products_on_rank
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
-from sampling.operators.experts import GroupedGemm
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
 from sampling.operators.routing import Permute, Router, Unpermute
+from sampling.operators.streaming import Stream
 
 SHARED = "shared_experts"
+BIAS_BYTES = 32
+"""Bytes that adding a bias moves per element of the rows: 28 in forward (written 4, summed 2 + 4 + 4, concatenated 8, cast 4 + 2) and 36
+in backward (cast 12, gradients of bias and routing weight 8 + 4 and 8 + 4); their mean."""
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times."""
 
@@ -38,11 +43,12 @@ def modules(rank: RankShare, kind: LayerKind, experts: Experts) -> tuple[Module,
         "topk": experts.topk,
         "experts": experts.count,
     }
-    router = Module(name="router", works=((Router(**routed), 1),), part_of="moe")
-    permute = Module(name="permute", works=((Permute(**routed), 1), (Unpermute(**routed), 1)), part_of="moe")
+    router = Router(**routed, product=rank.execution.router_product)
+    fused = rank.execution.fuse_permute
+    permuted = (Permute(**routed, fused=fused), 1), (Unpermute(**routed, fused=fused), 1)
     return (
-        router,
-        permute,
+        Module(name="router", works=((router, 1),), part_of="moe"),
+        Module(name="permute", works=permuted, part_of="moe"),
         *_expert_modules(rank, experts, own_rows),
         *_shared(rank, experts),
     )
@@ -57,14 +63,17 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
 
     calls = 1 if rank.execution.grouped_experts else groups
 
-    def product(n: int, k: int) -> tuple[GroupedGemm, int]:
+    def product(n: int, k: int) -> tuple[Operator, int]:
+        if groups == calls:
+            return rank.gemm(n, k, m=max(1, rows // calls)), calls
         call = GroupedGemm(
             dtype=rank.run.precision,
-            groups=groups // calls,
-            rows=max(1, rows // calls),
+            groups=groups,
+            rows=rows,
             n=n,
             k=k,
-            distribution=distribution_on_rank(rank.execution.expert_load) if calls == 1 else "balanced",
+            distribution=distribution_on_rank(rank.execution.expert_load),
+            kernel=_kernel(rank),
         )
         return call, calls
 
@@ -75,9 +84,53 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
             works=(product(*products["up"]),),
             exchanges=_exchanges(rank, experts, own_rows, busiest),
         ),
-        Module(name="moe_act", works=((activation, 1),), part_of="moe"),
-        Module(name="moe", works=(product(*products["down"]),)),
+        Module(name="moe_act", works=(*_clamp(rank, experts, rows), (activation, 1)), part_of="moe"),
+        Module(name="moe", works=(product(*products["down"]), *_biases(rank, experts, rows))),
+        *_sorted_chunks(rank, groups, rows),
     )
+
+
+def _kernel(rank: RankShare) -> str:
+    """The name of the kernel of a rank's experts; a graph of the whole step quantises the rows of all of them at once."""
+    if rank.execution.expert_products != PER_EXPERT:
+        return ""
+    return IN_GRAPH if rank.execution.cuda_graphs == "full" else PER_EXPERT
+
+
+def _fused(rank: RankShare) -> bool:
+    """A graph of the whole step cannot ask the host where an expert's rows begin, so its kernels add biases and clamp themselves
+    (Transformer Engine's fused grouped MLP)."""
+    return rank.execution.cuda_graphs == "full"
+
+
+def _clamp(rank: RankShare, experts: Experts, rows: int) -> Works:
+    """Clamping the gate and the linear half before the fused activation: split, two clamps and a concatenation of torch's own, each
+    reading and writing its share (Megatron-LM, fusions/fused_bias_geglu.py), and masks in the backward."""
+    width = 2 * experts.ffn // rank.plan.etp
+    passes = Stream(dtype=rank.dtype, size_bytes=4 * rank.item_bytes * rows * width)
+    return ((passes, 1),) if experts.clamped and not _fused(rank) else ()
+
+
+def _biases(rank: RankShare, experts: Experts, rows: int) -> Works:
+    """The bias of the product down, which torch adds expert by expert: bias times routing weight, their sum with the rows, and a
+    concatenation (Megatron-LM, moe/experts.py, `_apply_bias`), all but the first read in fp32, as the routing weights are."""
+    passes = Stream(dtype=rank.dtype, size_bytes=BIAS_BYTES * rows * rank.model.hidden)
+    return ((passes, 1),) if experts.bias and not _fused(rank) else ()
+
+
+def _sorted_chunks(rank: RankShare, groups: int, rows: int) -> tuple[Module, ...]:
+    """After NCCL's exchange, rows that lie by sender are sorted by expert, and back (Megatron-LM, `sort_chunks_by_idxs`)."""
+    if rank.execution.dispatch != "alltoall" or rank.plan.ep == 1 or groups == 1:
+        return ()
+    sort = Permute(
+        dtype=rank.dtype,
+        tokens=rows,
+        hidden=rank.model.hidden,
+        topk=1,
+        experts=groups,
+        fused=rank.execution.fuse_permute,
+    )
+    return (Module(name="permute", works=((sort, 2),), part_of="moe"),)
 
 
 def _exchanges(rank: RankShare, experts: Experts, own_rows: int, busiest: float) -> tuple[Exchange, ...]:

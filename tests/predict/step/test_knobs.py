@@ -162,6 +162,17 @@ EXECUTION_KNOBS = [
     execution("dispatch", "alltoall", "deepep", False, exposed("ep"), MOE, plan__dp=16, plan__ep=16),
     execution("dispatch", "alltoall", "hybridep", False, exposed("ep"), MOE, plan__dp=8, plan__ep=8),
     execution("dispatch", "deepep", "allgather", True, exposed("ep"), MOE, plan__dp=16, plan__ep=16),
+    execution("expert_launch_us", 0, 5000, True, exposed("host"), MOE, plan__dp=16, plan__ep=16),
+    execution("cuda_graphs", "none", "layers", False, exposed("host"), MOE, plan__dp=16, plan__ep=16),
+    execution(
+        "cuda_graphs", "layers", "full", False, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8, precision="fp8"
+    ),
+    execution(
+        "expert_products", "grouped", "per_expert", False, exposed("grouped_gemm"), MOE, plan__dp=16, plan__ep=16
+    ),
+    execution("router_product", "fp32", "tf32", False, exposed("router"), MOE),
+    execution("fuse_permute", False, True, False, exposed("unpermute"), MOE),
+    execution("stack", "2025-09", "2026-06", False, all_work, cluster__hardware="b200"),
     execution("overlap_p2p", True, False, True, step, plan__pp=4),
     execution("split_p2p", True, False, True, exposed("p2p"), plan__pp=4, plan__tp=4),
     execution("expert_load", "balanced", "power_law_1.2", True, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8),

@@ -95,7 +95,8 @@ PLAN_KNOBS = [
     plan("ep", 1, 8, False, optimizer, MOE, plan__dp=8),
     plan("etp", 1, 4, True, exposed("ep"), MOE, plan__dp=8),
     plan("zero", 0, 1, False, optimizer, plan__dp=8),
-    plan("zero", 1, 2, False, step, plan__dp=8),
+    # every microbatch's gradients are reduced
+    plan("zero", 1, 2, True, step, plan__dp=8),
     plan("zero", 2, 3, True, exposed("fsdp"), plan__dp=8),
     # copies of a shard are kept on more ranks, and so is their optimizer's state
     plan("shard", 16, 8, True, optimizer, plan__dp=16, plan__zero=1),

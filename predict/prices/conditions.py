@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from predict.prices.published_constants import YOUNG_SOFTWARE
 from predict.run.execution import Execution
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
@@ -47,11 +48,6 @@ amount of scaling."""
 SHIPPED: Mapping[str, tuple[int, int]] = {"blackwell": (2025, 2)}
 """Year and month in which GPUs of an architecture reached clouds, where published runs follow its software from then on; NVIDIA's first
 GB200 NVL72 instances (CoreWeave, 4 February 2025)."""
-MONTHLY = 0.01
-"""Log time that a month of such software is worth. NVIDIA's dense recipes on GB200 got 16 % faster from container 25.09 to 26.06
-while those on H100 stayed within 4 %."""
-MONTHLY_WIDTH = 0.01
-"""Half-width of that at 90 %: between recipes it differs by as much."""
 SETTLED_MONTHS = 16
 """Months after which it is settled: to container 26.06, the newest compared."""
 
@@ -83,7 +79,7 @@ class Conditions:
             return Factor()
         factor = Factor(value=self.product_time if call.POWER_LIMITED else self.memory_time)
         if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
-            factor *= Factor(value=math.exp(MONTHLY * months), half_width=MONTHLY_WIDTH * months)
+            factor *= Factor(value=math.exp(YOUNG_SOFTWARE.value * months), half_width=YOUNG_SOFTWARE.value * months)
         if call.POWER_LIMITED:
             if self.gemm_efficiency and time.source == "analytic" and call.KIND != "attention":
                 factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)

@@ -24,7 +24,7 @@ def picture(name: str, tmp_path: Path) -> tuple[str, Prediction]:
 
 def test_model_plan_and_bubble_stand_above_a_path_per_term_in_a_small_file(tmp_path: Path) -> None:
     svg, found = picture("deepseek-v3-1024xh100", tmp_path)
-    assert "deepseek-v3, tp 2 + sp · pp 16 · dp 32" in svg
+    assert "deepseek-v3, tp 2 + sp · pp 8 × 4 · dp 64" in svg
     assert f"bubble {found.bubble_fraction:.1%}" in svg
     assert len(svg) < 300_000
     areas = re.findall(r'<g id="rank (\d+) (\w+)">\s*<path [^>]*/>\s*</g>', svg)

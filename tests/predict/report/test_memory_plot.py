@@ -28,7 +28,7 @@ def test_model_plan_and_bubble_stand_above_a_path_per_term_in_a_small_file(tmp_p
     assert f"bubble {found.bubble_fraction:.1%}" in svg
     assert len(svg) < 300_000
     areas = re.findall(r'<g id="rank (\d+) (\w+)">\s*<path [^>]*/>\s*</g>', svg)
-    assert len(areas) == 16 * 8
+    assert len(areas) == 8 * 8
 
 
 def test_a_curve_keeps_its_peak_and_its_ramps() -> None:

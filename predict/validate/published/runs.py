@@ -135,6 +135,8 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     degree = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "etp")}
     ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
     dp = row.integer("dp", gpus // ranks)
+    if model.experts and dp * ranks * degree["ep"] == gpus:
+        dp = gpus // ranks  # some tables count the ranks that hold the same experts
     if dp * ranks != gpus:
         raise NotExpressibleError(f"dp: tp · pp · cp · dp = {dp * ranks}, but n_gpus is {gpus}")
     if not model.experts:

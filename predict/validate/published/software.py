@@ -83,7 +83,10 @@ PER_NODE_SINCE = "2025-09"
 
 
 def unstated_settings(row: PublishedRow) -> tuple[dict[str, Any], ...]:
-    """Settings of a mixture that are equally likely where its recipe was not published and may be of the newer kind."""
+    """Settings of a mixture that are equally likely where its recipe was not published: under FSDP the dtype of reduction (torch's
+    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where it may be of the newer kind."""
+    if row.number("experts") and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
+        return ({}, {"gradient_dtype": "bf16"})
     recipe_stated = any(row.text(column) for column in ("recompute", "overlap_flags", "cuda_graph", "moe_dispatch"))
     if not row.number("experts") or recipe_stated or framework_of(row) != "nemo" or stack_of(row) < GRAPHED_SINCE:
         return ({},)

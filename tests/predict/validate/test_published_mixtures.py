@@ -1,0 +1,70 @@
+"""Published mixtures: what their tables say of exchange, graphs and ranks, and what stands for what they leave open."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.validate.published.row import PublishedRow
+from predict.validate.published.runs import candidates
+from predict.validate.published.software import stack_of
+from tests.predict.validate.published_rows import MIXTURE
+
+BRIDGE = {"framework": "Megatron-Bridge (Megatron-Core)", "n_gpus": "64", "ep": "64", "recompute": "none"}
+
+
+def row(**changes: str) -> PublishedRow:
+    return PublishedRow(cells=MIXTURE | {"moe_layer_note": "all layers MoE", "gbs": "64", "mbs": "1"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dispatch"),
+    [
+        ({"moe_dispatch": "HybridEP"}, "hybridep"),
+        ({"moe_dispatch": "DeepEP"}, "deepep"),
+        (BRIDGE | {"date": "25.09"}, "deepep"),
+        (BRIDGE | {"date": "25.07"}, "alltoall"),
+        (BRIDGE | {"date": "25.09", "ep": "8"}, "alltoall"),
+        (BRIDGE | {"date": "25.09", "gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}, "alltoall"),
+    ],
+)
+def test_the_exchange_is_read_or_that_of_recipes_where_experts_span_nodes(
+    changes: dict[str, str], dispatch: str
+) -> None:
+    assert candidates(row(**changes)).runs[0].execution.dispatch == dispatch
+
+
+@pytest.mark.parametrize(
+    ("text", "graphs"),
+    [("", "none"), ("none", "none"), ("attn moe_router", "layers"), ("full_iteration:[]", "full")],
+)
+def test_graphs_are_read(text: str, graphs: str) -> None:
+    assert candidates(row(cuda_graph=text)).runs[0].execution.cuda_graphs == graphs
+
+
+@pytest.mark.parametrize(
+    ("date", "stack"),
+    [("25.09", "2025-09"), ("26.04.01", "2026-04"), ("2025-06-10", "2025-06"), ("2024", ""), ("", "")],
+)
+def test_the_month_of_the_software_is_that_of_its_container(date: str, stack: str) -> None:
+    assert stack_of(row(date=date)) == stack
+
+
+def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
+    open_row = row(**BRIDGE | {"date": "26.08", "recompute": ""})
+    found = candidates(open_row)
+    assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in found.runs} == {
+        ("none", "none"),
+        ("microbatch", "full"),
+    }
+    assert "overlap of the exchange and graphs were not published" in found.assumed
+    assert len(candidates(row(**BRIDGE | {"date": "26.02", "recompute": ""})).runs) == 2
+
+
+def test_sharded_mixtures_reduce_gradients_in_either_dtype() -> None:
+    runs = candidates(row(framework="NeMo AutoModel FSDP", recompute="none", zero_fsdp="FSDP2", precision="bf16")).runs
+    assert [run.execution.gradient_dtype for run in runs] == ["fp32", "bf16"]
+
+
+def test_dp_may_count_the_ranks_that_hold_the_same_experts() -> None:
+    (run, *_) = candidates(row(n_gpus="64", ep="8", dp="8", gbs="64")).runs
+    assert (run.plan.dp, run.plan.ep) == (64, 8)

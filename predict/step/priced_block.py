@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class PricedOverlap:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PricedBlock:
     """A block with its calls priced. `busy_us` is the time of its kernels and the glue between them; `median_us` is no shorter
     than `floor_us`, which the host needs to launch them."""
@@ -68,6 +69,19 @@ class PricedBlock:
             work = of(each.work) if each.share else np.zeros_like(communication)
             busy = busy + each.exposed(communication, work)
         return launched_us(busy, self.floor_us * floors, synchronous=self.block.synchronous) if self.floor_us else busy
+
+    @cached_property
+    def by_source_us(self) -> dict[str, float]:
+        """µs by source. The host's launch floor is a stated setting, which counts as analytic, unless it was sampled."""
+        found: dict[str, float] = {"measured" if self.floor_sampled else "analytic": self.median_us - self.busy_us}
+        for unit in self.units:
+            found[unit.time.source] = found.get(unit.time.source, 0.0) + unit.total_us
+        for each in self.overlapped:
+            whole_us = total_us(each.communication)
+            for unit in each.communication:
+                exposed = each.exposed_us / whole_us if whole_us else 0.0
+                found[unit.time.source] = found.get(unit.time.source, 0.0) + exposed * unit.total_us
+        return found
 
     def all_units(self) -> Iterator[Priced]:
         yield from self.units

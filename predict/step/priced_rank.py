@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from predict.prices.kernels.norm import Time
 from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Rows
+from predict.schedules.engine.program import KEPT
 from predict.schedules.engine.timeline import Timeline
 from predict.step.overlap import exposed_us, least
 from predict.step.priced_block import BlockPrices, Bucket, block_prices
@@ -64,10 +67,14 @@ class PricedRank:
 
     def exposed_reduction_of(self, reduction_us: Time) -> Time:
         """The part of a gradient reduction of `reduction_us` that does not fit its windows."""
+        return self.exposed_reduction_in(self.windows, reduction_us)
+
+    def exposed_reduction_in(self, windows: Iterable[tuple[float, Any]], reduction_us: Time) -> Time:
+        """The part that does not fit these windows, each of which may be a column of many ranks' windows."""
         if not self.reduction_share:
             return reduction_us
         hidden_us = reduction_us
-        for share, window_us in self.windows:
+        for share, window_us in windows:
             late_us = reduction_us * share - window_us * self.reduction_share
             hidden_us = least(hidden_us, reduction_us - late_us)
         return exposed_us(reduction_us, hidden_us, share=1.0, contention_slowdown=self.contention_slowdown)
@@ -99,13 +106,22 @@ def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
     timed = (
         timeline.core
     )  # the last backwards come after the steady state, and their windows are the same in the shorter form
-    for rows, start, end in zip(timed.order.rows, timed.start, timed.end, strict=True):
-        backward = rows[:, KIND] != KINDS.index("F")
-        last = sorted(
-            (float(start[backward & (rows[:, CHUNK] == chunk)][-1]) for chunk in range(timeline.order.chunks)),
-        )
+    for backwards, start, end in zip(_last_backwards(timed.order), timed.start, timed.end, strict=True):
+        last = sorted(start[backwards].tolist())
         of_ranks.append(tuple((1 - place / len(last), float(end[-1]) - time) for place, time in enumerate(last)))
     return tuple(of_ranks)
+
+
+@lru_cache(maxsize=KEPT)
+def _last_backwards(order: Order) -> list[NDArray[np.intp]]:
+    """By rank, the place of each chunk's last backward, or half of one."""
+    of_ranks = []
+    for row in order.rows:
+        last = np.zeros(order.chunks, dtype=np.intp)
+        backwards = np.flatnonzero(row[:, KIND] != KINDS.index("F"))
+        last[row[backwards, CHUNK]] = backwards  # of a place that is given several times, numpy keeps the last
+        of_ranks.append(last)
+    return of_ranks
 
 
 def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[PricedRank, ...]:
@@ -118,13 +134,18 @@ def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple
     ranks = tuple(calls)
     prices.learn(distinct_calls(ranks))
     blocks = block_prices(run, prices)
-    return tuple(_rank(run, rank, blocks) for rank in ranks)
+    distinct = {id(rank): rank for rank in ranks}
+    of_chunks = {id(chunk): chunk for rank in distinct.values() for chunk in rank.chunks}
+    chunks = {key: _chunk(chunk, blocks) for key, chunk in of_chunks.items()}
+    priced = {key: _rank(run, rank, blocks, chunks) for key, rank in distinct.items()}
+    return tuple(priced[id(rank)] for rank in ranks)
 
 
 BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
 """Kind of action → its bucket of a PricedChunk."""
 
 
+@lru_cache(maxsize=KEPT)
 def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
     """The number of actions of each kind in an order, by rank and chunk."""
     form = order.folded
@@ -145,10 +166,10 @@ def _by_kind(counts: NDArray[np.intp]) -> list[dict[Kind, int]]:
     return [dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in counts.tolist()]
 
 
-def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices) -> PricedRank:
+def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mapping[int, PricedChunk]) -> PricedRank:
     execution, sampled = run.execution, blocks.prices.sampled_contention
     return PricedRank(
-        chunks=tuple(_chunk(chunk, blocks) for chunk in rank.chunks),
+        chunks=tuple(chunks[id(chunk)] for chunk in rank.chunks),
         blocking_reduction=_not_negative(blocks.of_calls(rank.end.blocking_reduction))
         + blocks.of_calls(rank.end.shared_weights_reduction),
         gradient_reduction=blocks.of_calls(rank.end.gradient_reduction),

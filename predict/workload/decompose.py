@@ -16,8 +16,8 @@ from predict.schedules import registry
 from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import BlockCache, ChunkCalls, chunk_of_operators
 from predict.workload.rank.blocks import Calls
-from predict.workload.sends import send_calls
-from predict.workload.step_end import StepEnd, step_end
+from predict.workload.sends import sends_of_ranks
+from predict.workload.step_end import StepEnd, shared_weights_reduction, step_end
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.token_exchange import TokenExchange
@@ -39,7 +39,10 @@ class RankCalls:
 
 
 def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
-    """The calls of every pipeline rank, first to last, as the run's schedule lays the stages over them."""
+    """The calls of every pipeline rank, first to last, as the run's schedule lays the stages over them.
+
+    Ranks with the same calls share one object, as do chunks, so that what follows does its work once for all of them.
+    """
     placement, halves = placement_of(run), run.schedule.splits_backward
     cache = BlockCache(run)
 
@@ -49,27 +52,38 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
         microbatches = run.microbatches // placement.chain_count
         return chunk_of_whole_layers(run, stage, send, microbatches=microbatches, halves=halves)
 
-    return tuple(
-        RankCalls(
-            chunks=tuple(
-                chunk_calls(stage, send_calls(run, placement, rank, chunk)) for chunk, stage in enumerate(stages)
-            ),
-            end=step_end(run, placement, rank, stages),
-        )
-        for rank, stages in enumerate(stages_of_ranks(run))
-    )
+    chunks: dict[tuple[Stage, Calls], ChunkCalls] = {}
+    ends: dict[tuple[tuple[Stage, ...], Calls], StepEnd] = {}
+    ranks: dict[tuple[int, ...], RankCalls] = {}
+    found = []
+    sends = sends_of_ranks(run, placement)
+    for rank, stages in enumerate(stages_of_ranks(run)):
+        own = []
+        for key in zip(stages, sends[rank], strict=True):
+            if key not in chunks:
+                chunks[key] = chunk_calls(*key)
+            own.append(chunks[key])
+        shared = shared_weights_reduction(run, placement, rank, stages)
+        if (stages, shared) not in ends:
+            ends[stages, shared] = step_end(run, stages, shared)
+        end = ends[stages, shared]
+        place = (*map(id, own), id(end))
+        if place not in ranks:
+            ranks[place] = RankCalls(chunks=tuple(own), end=end)
+        found.append(ranks[place])
+    return tuple(found)
 
 
 def distinct_calls(ranks: Iterable[RankCalls]) -> Iterator[Counted]:
     """Every call of the ranks; those of a block that several ranks share, once."""
-    seen = set()
-    for rank in ranks:
-        for chunk in rank.chunks:
-            for block in chunk.blocks():
-                if id(block) not in seen:
-                    seen.add(id(block))
-                    yield from block.all_calls()
-            yield from chunk.send
+    distinct = {id(rank): rank for rank in ranks}.values()
+    chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks}.values()
+    blocks = {id(block): block for chunk in chunks for block in chunk.blocks()}.values()
+    for block in blocks:
+        yield from block.all_calls()
+    for chunk in chunks:
+        yield from chunk.send
+    for rank in distinct:
         yield from rank.end.all_calls()
 
 

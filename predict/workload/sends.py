@@ -17,13 +17,28 @@ def activation_bytes(run: TrainingRun) -> int:
     return rank.item_bytes * rank.rows * run.model.hidden
 
 
-def send_calls(run: TrainingRun, placement: Placement, rank: int, chunk: int) -> Calls:
-    """The send of a chunk's result to the next stage; () where that is on the same rank."""
+def sends_of_ranks(run: TrainingRun, placement: Placement) -> list[tuple[Calls, ...]]:
+    """The sends of results to the next stage, by rank and chunk; () where that is on the same rank."""
     holders = placement.holders()
-    holder = holders.get((placement.chains[chunk], placement.stages[rank][chunk] + 1))
-    if holder is None or holder[0] == rank:
-        return ()
-    on_a_node = pair_on_a_node(run, rank, holder[0])
+    between: dict[int, Calls] = {}
+
+    def send(rank: int, chain: int, stage: int) -> Calls:
+        holder = holders.get((chain, stage + 1))
+        if holder is None or holder[0] == rank:
+            return ()
+        on_a_node = pair_on_a_node(run, rank, holder[0])
+        if on_a_node not in between:
+            between[on_a_node] = _send_calls(run, on_a_node)
+        return between[on_a_node]
+
+    return [
+        tuple(send(rank, chain, stage) for chain, stage in zip(placement.chains, stages, strict=True))
+        for rank, stages in enumerate(placement.stages)
+    ]
+
+
+def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
+    """The send of an activation to a rank with which `on_a_node` of the pair are on one node."""
     size = activation_bytes(run)
     if run.plan.tp == 1 or run.plan.sp or run.execution.whole_layers or not run.execution.split_p2p:
         return (Counted(call=SendRecv(size_bytes=size, ranks=2, ranks_per_node=on_a_node), phase="forward"),)

@@ -39,13 +39,14 @@ class StepEnd:
         yield from self.optimizer
 
 
-def step_end(run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage]) -> StepEnd:
-    """The end of the step of plain torch where layers are priced whole, of mixed precision where operators are."""
+def step_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> StepEnd:
+    """The end of the step of plain torch where layers are priced whole, of mixed precision where operators are; `shared` adds up
+    gradients that several pipeline ranks hold."""
     if run.execution.whole_layers:
         plain = plain_step_end.weights_of(run, stages)
         return StepEnd(
             blocking_reduction=plain_step_end.gradient_reduction(run, plain),
-            shared_weights_reduction=_shared_weights_reduction(run, placement, rank, stages, plain.elements),
+            shared_weights_reduction=shared,
             gradient_reduction=(),
             parameter_all_gather=(),
             optimizer=plain_step_end.optimizer(run, plain),
@@ -53,25 +54,30 @@ def step_end(run: TrainingRun, placement: Placement, rank: int, stages: Sequence
     weights = sharded_step_end.weights_of(run, stages)
     return StepEnd(
         blocking_reduction=(),
-        shared_weights_reduction=_shared_weights_reduction(run, placement, rank, stages, weights.total),
+        shared_weights_reduction=shared,
         gradient_reduction=sharded_step_end.gradient_reduction(run, weights),
         parameter_all_gather=sharded_step_end.parameter_all_gather(run, weights),
         optimizer=sharded_step_end.optimizer(run, weights),
     )
 
 
-def _shared_weights_reduction(
-    run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage], elements: int
-) -> Calls:
+def shared_weights_reduction(run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage]) -> Calls:
+    """Adding up the gradients of weights that this pipeline rank and another hold."""
     calls: Calls = ()
     if run.model.tied and any(stage.first for stage in stages) != any(stage.last for stage in stages):
         # embedding and head are on two ranks: each keeps a copy of the table, as in Megatron
         calls += (_pair_all_reduce(run, _table_bytes(run), 0, run.plan.pp - 1),)
     if placement.chain_count > 1:
         # of two opposite chains, ranks r and p − 1 − r hold copies of the same two stages
-        size = DTYPE_BYTES[run.precision] * elements
+        size = DTYPE_BYTES[run.precision] * _elements(run, stages)
         calls += (_pair_all_reduce(run, size, rank, run.plan.pp - 1 - rank),)
     return calls
+
+
+def _elements(run: TrainingRun, stages: Sequence[Stage]) -> int:
+    if run.execution.whole_layers:
+        return plain_step_end.weights_of(run, stages).elements
+    return sharded_step_end.weights_of(run, stages).total
 
 
 def _table_bytes(run: TrainingRun) -> int:

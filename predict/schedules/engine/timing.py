@@ -20,12 +20,15 @@ from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
 from predict.schedules.engine.folding import Pace, forms, pace_of
 from predict.schedules.engine.order import Floats, Folded, Order
+from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
 from predict.schedules.engine.timeline import Timeline, continued_timeline
 from sampling.files.machine_code import compiled
 
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]
 
+TURNS_OF_A_LEVEL = 30
+"""Turns of Python's loop that take as long as numpy's calls for a level."""
 BLOCK_BYTES = 2**25
 """Bytes of times held at once in `makespans`, to bound the memory: 4 to 64 MiB are equally fast on p=16, m=256."""
 
@@ -54,7 +57,7 @@ def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
         last = np.array([rows[-1] for rows in program.rows])
         block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
         for sets in (left[first : first + block] for first in range(0, len(left), block)):
-            free = _run_sets(levels(program), len(program.cell), costs[:, sets])
+            free = _free_of_sets(program, np.ascontiguousarray(costs[:, sets]))
             ends[:, sets] = free[last] + form.more * pace_of(form, program, free).time
     return ends
 
@@ -146,6 +149,36 @@ def _run(
         ready = free[before]
         arrived = free[needed] + delays[over]
         free[row] = (ready if ready > arrived else arrived) + durations[index]
+
+
+def _free_of_sets(program: Program, costs: Floats) -> Floats:
+    """`_free` for many sets of times, of which `costs` has the edges' delays with the cells' durations below; shape (rows, sets)."""
+    steps = levels(program)
+    if not pays(TURNS_OF_A_LEVEL * len(steps), again=program in _timed):
+        return _run_sets(steps, len(program.cell), costs)
+    free = np.empty((len(program.cell) + 1, costs.shape[1]))
+    free[0] = 0.0
+    indices = program.previous, program.dependency, program.edge, program.cell
+    compiled(_run_each)(free, *indices, costs[: program.depth], costs[program.depth :])
+    return free
+
+
+def _run_each(
+    free: Floats,
+    previous: Indices,
+    dependency: Indices,
+    edge: Indices,
+    duration_of: Indices,
+    delays: Floats,
+    durations: Floats,
+) -> None:
+    """`_run` for many sets of times, action by action; only worth it when compiled."""
+    for index in range(len(previous)):
+        before, needed, over, cell = previous[index], dependency[index], edge[index], duration_of[index]
+        for which in range(free.shape[1]):
+            ready = free[before, which]
+            arrived = free[needed, which] + delays[over, which]
+            free[index + 1, which] = (ready if ready > arrived else arrived) + durations[cell, which]
 
 
 def _run_sets(steps: Sequence[Level], actions: int, costs: Floats) -> Floats:

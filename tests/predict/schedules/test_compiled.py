@@ -67,3 +67,15 @@ def test_everything_works_without_numba(account: compiled._Account, monkeypatch:
     account.turns = compiled.PATIENCE
     order = registry.order("1f1b", ranks=3, chunks=1, microbatches=7)
     assert np.isfinite(engine.makespan(order, TIMES))
+
+
+def test_both_forms_of_many_sets_agree_to_the_bit(account: compiled._Account) -> None:
+    pytest.importorskip("numba")
+    order = registry.order("zbv", ranks=4, chunks=2, microbatches=12)
+    forward, backward_input, backward_weight = np.random.default_rng(0).uniform(0.5, 1.5, (3, 5, 4, 2))
+    times = ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=0.05)
+    results = []
+    for turns in (0, compiled.PATIENCE):
+        account.turns = turns
+        results.append(engine.rank_ends(order, times))
+    np.testing.assert_array_equal(*results)

@@ -15,7 +15,7 @@ from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import padded_vocabulary
-from predict.workload.sends import send_calls
+from predict.workload.sends import sends_of_ranks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
@@ -279,7 +279,7 @@ def test_without_sequence_parallelism_ranks_send_a_share_each_and_gather_it_wher
 def test_a_stage_on_another_node_is_reached_over_the_network() -> None:
     for tp, apart in ((4, 2), (8, 1)):
         run = made(DENSE, 8, plan__pp=2, plan__tp=tp, plan__sp=True)
-        (sent,) = send_calls(run, registry.get("1f1b").placement(2, 1), 0, 0)
+        (sent,) = sends_of_ranks(run, registry.get("1f1b").placement(2, 1))[0][0]
         assert sent.call.fields()["ranks_per_node"] == apart
 
 

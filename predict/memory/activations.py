@@ -8,6 +8,7 @@ from importlib import import_module
 
 from predict.memory.components.core_attention import rotary_bytes
 from predict.memory.components.embedding_and_head import embedding, head, joining
+from predict.memory.components.kept_outputs import kept_outputs
 from predict.memory.components.norms import keeps_its_input, norm, residual
 from predict.memory.components.saved_tensors import (
     Saved,
@@ -62,16 +63,16 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
 
 
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
-    """One layer under recompute `none`, `selective` (of `rank.plan.modules_recomputed`) or `full`.
+    """One layer under recompute `none`, `selective` (of `rank.plan.modules_recomputed`), `ops` or `full`.
 
     Full recomputation keeps the layer's input, e·T·H bytes, and the rotary tables, which are its arguments
-    (torch.utils.checkpoint; Korthikanti et al., arXiv 2205.05198, table 2); selective recomputation keeps the inputs of each
-    recomputed module.
+    (torch.utils.checkpoint; Korthikanti et al., arXiv 2205.05198, table 2); by operators (`ops`) it keeps their outputs too that
+    are not repeated; selective recomputation keeps the inputs of each recomputed module.
     """
     sizes = Sizes(rank=rank, profile=profile)
     saved = _layer(sizes, kind)
-    if recompute == "full":
-        return _fully_recomputed(sizes, saved)
+    if recompute in ("full", "ops"):
+        return _repeated(sizes, saved, kept_outputs(sizes, kind) if recompute == "ops" else {})
     return _activations(sizes, saved, rank.plan.modules_recomputed if recompute == "selective" else ())
 
 
@@ -106,11 +107,12 @@ def _activations(sizes: Sizes, saved: Saved, recomputed: Sequence[str] = ()) -> 
     )
 
 
-def _fully_recomputed(sizes: Sizes, saved: Saved) -> Activations:
+def _repeated(sizes: Sizes, saved: Saved, outputs: Mapping[str, float]) -> Activations:
+    """A layer whose forward the backward repeats from its input, except for the operators whose `outputs` are kept."""
     own = sum(step.kept for step in saved if step.component != ROTARY_TABLES)
-    kept = {"residual": float(sizes.stream), ROTARY_TABLES: rotary_bytes(sizes)}
+    kept = {"residual": float(sizes.stream), ROTARY_TABLES: rotary_bytes(sizes), **outputs}
     # the repeated forward keeps everything again, except the tensors that the checkpoint holds
-    again = own - (sizes.stream if keeps_its_input(sizes) else 0.0)
+    again = own - (sizes.stream if keeps_its_input(sizes) else 0.0) - sum(outputs.values())
     return Activations(
         components={component: size for component, size in kept.items() if size},
         # beside the stream after attention, the layer's input is all that stays

@@ -121,7 +121,7 @@ def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
 
 
 def _recompute(plan: Plan) -> list[Settings]:
-    ladder = {"none": ("selective", "full"), "selective": ("full",)}.get(plan.recompute, ())
+    ladder = {"none": ("selective", "full"), "selective": ("full",), "ops": ("full",)}.get(plan.recompute, ())
     steps: list[Settings] = [{"plan.recompute": mode} for mode in ladder]
     if plan.recompute == "full" and plan.recompute_method == "block":
         steps.append({"plan.recompute_method": "uniform"})

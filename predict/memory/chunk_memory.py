@@ -111,7 +111,7 @@ class ChunkCounter:
             kept=activations.kept_bytes,
             # the backward of the loss, or that of the product before it
             backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
-            gathered=gathered_bytes(run, unit, groups),
+            gathered=gathered_bytes(run, profile, unit, groups),
             unreduced=unreduced_bytes(run, profile, unit, groups),
             gradients=0.0 if profile.gradient_buffers else state.gradients,
         )

@@ -84,9 +84,13 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
     )
 
 
-def gathered_bytes(run: TrainingRun, unit: Unit, groups: Groups) -> float:
+def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
-    return float(weight_bytes(run) * _sharded_elements(unit.weights, groups)) if run.plan.zero == 3 else 0.0
+    if run.plan.zero < 3:
+        return 0.0
+    scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
+    in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
+    return float((DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)) * _sharded_elements(unit.weights, groups))
 
 
 def _sharded_elements(weights: Weights, groups: Groups) -> int:

@@ -64,8 +64,8 @@ class Execution:
     reduction_dtype: Annotated[str, one_of("", "fp32", "bf16", "fp16")] = ""
     """Dtype in which gradients are reduced over replicas; empty for gradient_dtype."""
     fuse_loss: bool = False
-    """The loss takes fewer, fused kernels (Megatron's cross_entropy_loss_fusion with its own implementation), which need more
-    memory while they run."""
+    """The loss is compiled: Megatron's cross_entropy_loss_fusion (native), which takes more memory while it runs, or
+    torchtitan's compiled loss, which takes less."""
     grouped_experts: bool = True
     """The experts of a rank are computed by one grouped product, not one after the other."""
     blas_workspace_mib: Annotated[float, Key(maximum=1024)] = 0.0

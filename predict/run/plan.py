@@ -50,8 +50,9 @@ class Plan:
     """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step that fits the memory of the device and memory_limit."""
     memory_limit: int = 0
     """Most chunk activations that a pipeline rank may hold; 0 for no limit."""
-    recompute: Annotated[str, one_of("none", "selective", "full")] = "none"
-    """Activation recomputation: none, selective (of `recompute_modules`) or full (whole layers)."""
+    recompute: Annotated[str, one_of("none", "selective", "ops", "full")] = "none"
+    """Activation recomputation: none, selective (of `recompute_modules`), ops (all but attention and every second product, torchtitan's
+    selective option "op") or full (whole layers)."""
     recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
         "core_attn"
     )

@@ -98,7 +98,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
 }
 TEXTS: dict[str, tuple[str, ...]] = {
     "plan.schedule": SCHEDULES,
-    "plan.recompute": ("none", "selective", "full"),
+    "plan.recompute": ("none", "selective", "ops", "full"),
     "plan.recompute_modules": ("core_attn", "mlp", "moe,core_attn", "layernorm"),
     "plan.cp_method": ("ring", "all_to_all", "all_gather"),
     "plan.zero": (0, 1, 2, 3),  # type: ignore[dict-item]
@@ -148,7 +148,7 @@ def plausible(draw: random.Random) -> Config:
             "cp": cp,
             "zero": draw.choice((0, 1, 2, 3)) if dp > 1 else 0,
             "schedule": schedule,
-            "recompute": draw.choice(("none", "selective", "full")),
+            "recompute": draw.choice(("none", "selective", "ops", "full")),
         },
         "batch": {
             "global": micro * dp * pp * draw.choice((1, 2, 4)),

@@ -25,6 +25,7 @@ def only_the_optimizer_is_sharded(zero: int, framework: str) -> Problems:
 @rule("plan.recompute")
 def layers_are_recomputed_whole(recompute: str, framework: str) -> Problems:
     yield from _refused(framework, recompute == "selective", "selective asks for selective recomputation")
+    yield from _refused(framework, recompute == "ops", "ops asks for recomputation by operators")
 
 
 @rule("plan.recompute_method")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from predict.memory.components.norms import norm, normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import FP32, INDEX, Sizes
-from predict.memory.profiles.memory_profile import FUSED_LOSS
+from predict.memory.profiles.memory_profile import LossBytes
 from predict.workload.rank.weights import padded_vocabulary
 
 
@@ -32,8 +34,7 @@ def head(sizes: Sizes) -> Saved:
     """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes beside the norm, where the loss takes fp32 logits
     of any dtype."""
     logits = logits_of_loss(sizes)
-    fused = sizes.profile.transformer_engine and sizes.rank.execution.fuse_loss
-    per_logit = (FUSED_LOSS if fused else sizes.profile.loss)[sizes.item]
+    per_logit = _loss(sizes)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
     return (
         *normed_input(sizes, "logits", is_module=False, not_only_products=True),
@@ -51,6 +52,13 @@ def head(sizes: Sizes) -> Saved:
 def logits_of_loss(sizes: Sizes) -> float:
     """Logits of a microbatch that a rank takes the loss of."""
     return float(sizes.tokens) * _vocabulary_on_rank(sizes)
+
+
+def _loss(sizes: Sizes) -> Mapping[int, LossBytes]:
+    profile = sizes.profile
+    fused = profile.fused_loss if sizes.rank.execution.fuse_loss else None
+    divided = profile.parallel_loss if sizes.tp > 1 else None
+    return fused or divided or profile.loss
 
 
 def _vocabulary_on_rank(sizes: Sizes) -> int:

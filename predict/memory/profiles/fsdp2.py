@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import MemoryProfile
+from predict.memory.profiles.memory_profile import PARALLEL_LOSS, MemoryProfile
 from predict.run.training_run import TrainingRun
 
 
@@ -16,5 +16,7 @@ PROFILE = MemoryProfile(
     fused_norm=True,
     flash_linear=True,
     gradient_bytes=fp32_gradient_bytes,
+    parallel_loss=PARALLEL_LOSS,
     fp32_shards=True,
+    fp8_gather=True,  # torchtitan, docs/float8.md: enable_fsdp_float8_all_gather
 )

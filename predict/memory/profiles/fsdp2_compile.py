@@ -1,10 +1,11 @@
-"""torch's FSDP2 of compiled blocks, as torchtitan builds them; the loss stays eager (torchtitan, parallelize_llama.py)."""
+"""torch's FSDP2 of compiled blocks, as torchtitan builds them; the loss is eager unless `execution.fuse_loss`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from predict.memory.profiles import fsdp2
+from predict.memory.profiles.memory_profile import COMPILED_LOSS
 
 PROFILE = replace(
     fsdp2.PROFILE,
@@ -13,4 +14,5 @@ PROFILE = replace(
     fused_activation=True,
     fused_softmax=True,
     compiled=True,
+    fused_loss=COMPILED_LOSS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import IN_PLACE_LOSS, MemoryProfile
+from predict.memory.profiles.memory_profile import FUSED_LOSS, IN_PLACE_LOSS, MemoryProfile
 
 PROFILE = MemoryProfile(
     name="megatron-te",
@@ -18,6 +18,7 @@ PROFILE = MemoryProfile(
     frees_recomputed_outputs=True,
     fp8_inputs=True,
     loss=IN_PLACE_LOSS,
+    fused_loss=FUSED_LOSS,
     gradient_buffers=True,  # Megatron-Core, param_and_grad_buffer.py
     # one fp8 copy of each weight and one transposed, cached over microbatches (Transformer Engine, module/base.py,
     # `get_weight_workspace`); mxfp8 on Blackwell keeps a row-wise and a column-wise one

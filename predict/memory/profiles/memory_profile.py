@@ -42,6 +42,18 @@ HELD_LOGITS_LOSS: Mapping[int, LossBytes] = {
     4: LossBytes(kept=8, forward=8, backward=16),
 }
 """UPCAST_LOSS where the pipeline holds its output, the logits themselves, until the backward is over."""
+PARALLEL_LOSS: Mapping[int, LossBytes] = {
+    2: LossBytes(kept=4, forward=14, backward=16),
+    4: LossBytes(kept=4, forward=12, backward=16),
+}
+"""torch's `loss_parallel` over logits that tp divides, copied by `.float()`: logits, their shifted copy and its exponentials in the
+forward; the log-softmax, the one-hot gradient, exponentials and sum in the backward (torch, distributed/tensor/parallel/loss.py)."""
+COMPILED_LOSS: Mapping[int, LossBytes] = {
+    2: LossBytes(kept=2, forward=2, backward=4),
+    4: LossBytes(kept=4, forward=4, backward=8),
+}
+"""A compiled cross-entropy: the logits alone are kept, and the backward writes their gradient straight from them (torch's
+developers in Dao-AILab/quack, issue 48: nothing for the forward, the gradient of its input for the backward)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +115,10 @@ class MemoryProfile:
     """Bytes of the loss, for each size of a logit's element in bytes."""
     stale_logits: int = 0
     """Microbatches whose logits the last stage still holds while it computes the next one."""
+    parallel_loss: Mapping[int, LossBytes] | None = None
+    """The same where tp divides the logits, if that differs."""
+    fused_loss: Mapping[int, LossBytes] | None = None
+    """The same with `execution.fuse_loss`, where the framework offers it."""
 
     sequence_parallelism: bool = True
     """The framework offers sequence parallelism."""
@@ -112,6 +128,8 @@ class MemoryProfile:
     """Bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
     fp32_shards: bool = False
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
+    fp8_gather: bool = False
+    """ZeRO-3 gathers the layers' weights in fp8 where tensors are scaled as a whole."""
     fp8_weight_copies_bytes: int = 0
     """Bytes per weight of the copies that fp8 products keep, whole on every rank."""
     dummy_gradients: bool = False

@@ -214,7 +214,7 @@ def _recomputes(row: PublishedRow, layers_per_chunk: float) -> list[dict[str, An
     elif text.endswith(" layers"):
         settings = [_first_layers(int(text.split()[0]))]
     elif text == "selective" and of_torch:
-        settings = [_share_of_layers(row, layers_per_chunk)]
+        settings = [_share_of_layers(row, layers_per_chunk) or {"recompute": "ops"}]
     elif text == "selective":
         named = row.text("recompute_modules") or (modules[1] if modules else "core_attn")
         settings = [{"recompute": "selective", "recompute_modules": named}]
@@ -238,16 +238,13 @@ def _first_layers(count: int) -> dict[str, Any]:
     return {"recompute": "full", "recompute_method": "block", "recompute_layers": count}
 
 
-TORCH_SELECTIVE = 0.5
-"""Share of the forward that torch's selective checkpointing repeats: every second product's output is kept, or every second
-layer (torchtitan, arXiv 2410.06511, section 2.2)."""
-
-
 def _share_of_layers(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
-    """The layers whose repetition costs what selective checkpointing does: by hardware over model FLOPs where both were
-    published (a whole forward is a third of the model's), else half of them."""
+    """The layers whose repetition costs what selective checkpointing does, by hardware over model FLOPs (a whole forward is a
+    third of the model's); empty where those were not published."""
     hardware, model = row.number("hfu_pct"), row.number("mfu_pct")
-    share = 3 * (hardware / model - 1) if hardware and model and hardware > model else TORCH_SELECTIVE
+    if not (hardware and model and hardware > model):
+        return {}
+    share = 3 * (hardware / model - 1)
     return _first_layers(max(1, round(min(1.0, share) * layers_per_chunk)))
 
 

@@ -91,6 +91,8 @@ def unstated_settings(row: PublishedRow) -> tuple[dict[str, Any], ...]:
     if not row.number("experts") or recipe_stated or framework_of(row) != "nemo" or stack_of(row) < GRAPHED_SINCE:
         return ({},)
     return ({}, {"overlap_ep": "microbatch", "cuda_graphs": "full"})
+LOSS_COMPILED_SINCE = "2025-04"
+"""Month from which torchtitan compiles the loss with the model (pull request 1033)."""
 
 
 def settings_of(row: PublishedRow) -> dict[str, Any]:
@@ -108,9 +110,11 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["cuda_graphs"] = "none" if graphs == "none" else "full" if "full" in graphs else "layers"
     if dispatch := _dispatch(row):
         settings["dispatch"] = dispatch
-    if "torchtitan" in row.text("framework").lower() and "compile" not in row.text("framework").lower():
+    if "torchtitan" in row.text("framework").lower():
+        compiled = "compile" in row.text("framework").lower()
         # torch.nn.RMSNorm is several kernels until torch 2.9
-        settings |= {"elementwise": "eager", "fuse_rms_norm": False}
+        settings |= {} if compiled else {"elementwise": "eager", "fuse_rms_norm": False}
+        settings["fuse_loss"] = compiled and stack_of(row) >= LOSS_COMPILED_SINCE
     if stack := stack_of(row):
         settings["stack"] = stack
     if "fp32 grad" in row.text("precision"):

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.part import LayerPart
+from predict.workload.layers.core_attention import CORE
 from predict.workload.layers.launches import launch_floors_us
 from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
-from predict.workload.rank.module import Module, Work, work_of
+from predict.workload.rank.module import Exchange, Module, Work, work_of
 from predict.workload.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import Weights, layer_weights
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.cells.layer import DenseLayer
+from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.streaming import Stream
 
@@ -87,8 +90,7 @@ def blocks_of(
     """Blocks of modules with these weights, and with the launch floors of their phases. `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), work_of(modules, "backward")
     halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
-    names = rank.plan.modules_recomputed
-    again = work_of((module for module in modules if module.is_among(names)), "forward")
+    again = work_of(_recomputed_parts(rank, modules), "forward")
 
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
         floor_us = floors_us.get(phase, 0.0)
@@ -111,6 +113,31 @@ def blocks_of(
         backward_weight=block(halves[1], sharded_gradients, phase="backward_weight"),
         accumulation=Block(calls=_accumulation(rank, weights), heading=ACCUMULATION),
     )
+
+
+def _recomputed_parts(rank: RankShare, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """What a backward repeats of the layer, where it does not repeat all of it: the modules named, or by operators half of each
+    product, which stands for every second one, and all else but attention. Of communication only what is gathered is repeated:
+    torchtitan keeps what reductions made (activation_checkpoint.py)."""
+    if rank.plan.recompute != "ops":
+        return tuple(module for module in modules if module.is_among(rank.plan.modules_recomputed))
+    return tuple(
+        replace(
+            module,
+            works=tuple((call, _repeated_share(call) * count) for call, count in module.works),
+            exchanges=tuple(filter(_gathers, module.exchanges)),
+        )
+        for module in modules
+        if module.name != CORE
+    )
+
+
+def _repeated_share(call: Operator) -> float:
+    return 0.5 if call.KIND == "gemm" else 1.0
+
+
+def _gathers(exchange: Exchange) -> bool:
+    return all(isinstance(counted.call, AllGather) for counted in exchange.forward)
 
 
 def _accumulation(rank: RankShare, weights: Weights) -> Calls:

@@ -106,6 +106,14 @@ ROWS = [
         mended={"plan__recompute": "full"},
     ),
     row(
+        "layers_are_recomputed_whole",
+        {**TORCH, "plan__recompute": "ops"},
+        "plan.recompute",
+        "recomputation by operators, which execution.framework torch does not model",
+        "set execution.framework to megatron-core",
+        mended={"plan__recompute": "full"},
+    ),
+    row(
         "layers_have_one_dtype",
         {**TORCH, "precision": "fp8"},
         "precision",

@@ -154,6 +154,26 @@ def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kin
     assert full.kept_bytes < none.kept_bytes
 
 
+def test_recomputation_by_operators_keeps_attention_and_every_second_product() -> None:
+    model = spec("llama3-8b")
+    found = layer(model, DENSE, "fsdp2-compile", "ops").components
+    # queries, values, the gate and the second product of the MLP; and the layer's input
+    widths = model.q_width + model.kv_width + model.ffn + model.hidden
+    assert found["products"] == 2 * TOKENS * widths
+    assert found["core_attn"] == TOKENS * (2 * model.q_width + 4 * model.heads)
+    assert found["residual"] == 2 * TOKENS * model.hidden
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("model", "kind"), KINDS)
+def test_recomputation_by_operators_keeps_more_than_that_of_whole_layers(
+    model: str, kind: LayerKind, profile: str
+) -> None:
+    none, ops, full = (layer(model, kind, profile, recompute) for recompute in ("none", "ops", "full"))
+    assert full.kept_bytes < ops.kept_bytes < none.kept_bytes
+    assert full.backward_working_bytes >= ops.backward_working_bytes
+
+
 def test_an_unknown_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("predict.run.frameworks.memory_profile", lambda framework: "jax")
     with pytest.raises(ConfigError, match=r"megatron-core.yml: memory: 'jax' .*eager, fsdp2"):

@@ -80,3 +80,24 @@ def test_further_tokens_need_an_embedding_where_the_rank_has_none(plan: dict[str
     model = spec("llama3-8b")
     layer = elements(2) - elements(1)
     assert elements(1) - elements(0) == layer + copies * model.hidden * model.vocab
+
+
+def test_a_compiled_loss_keeps_the_logits_alone() -> None:
+    settings = {"execution__framework": "torchtitan", "plan__zero": 3, "plan__dp": 8}
+
+    def loss(**changes: Any) -> float:
+        model = MemoryModel(made("llama3-8b", **settings, **changes))
+        return next(
+            model.counter.unit(unit).activations for unit in model.units[0][0].units if unit.role == "head"
+        ).components["loss"]
+
+    assert loss(execution__fuse_loss=False) / loss() == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("recipe", "item"), [("tensorwise", 1), ("rowwise", 2)])
+def test_layers_are_gathered_in_fp8_where_a_tensor_has_one_scale(recipe: str, item: int) -> None:
+    settings = {"execution__framework": "torchtitan", "plan__zero": 3, "plan__dp": 8, "precision": "fp8"}
+    model = MemoryModel(made("llama3-8b", **settings, execution__fp8_recipe=recipe))
+    embedding, layer = model.units[0][0].units[:2]
+    assert model.counter.unit(layer).gathered == item * layer.weights.total
+    assert model.counter.unit(embedding).gathered == 2 * embedding.weights.total

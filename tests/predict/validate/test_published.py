@@ -80,6 +80,22 @@ def test_unpublished_recomputation_is_a_mixture_and_widens() -> None:
     assert told.runs[0].execution.fp8_recipe == "mxfp8"
 
 
+@pytest.mark.parametrize(
+    ("changes", "recompute", "compiled"),
+    [
+        ({"date": "2024-12", "framework": "torchtitan + torch.compile"}, "ops", False),
+        ({"date": "2025-06", "framework": "torchtitan + torch.compile"}, "ops", True),
+        ({"date": "2025-06", "framework": "torchtitan"}, "ops", False),
+        ({"framework": "torchtitan", "hfu_pct": "60", "mfu_pct": "50"}, "full", False),
+    ],
+)
+def test_torchs_selective_recomputation_and_its_loss_are_read(
+    changes: dict[str, str], recompute: str, compiled: bool
+) -> None:
+    run = candidates(row(recompute="selective", **changes)).runs[0]
+    assert (run.plan.recompute, run.execution.fuse_loss) == (recompute, compiled)
+
+
 def test_other_tables_names_of_columns_are_read(tmp_path: Path) -> None:
     names = {"row_id": "run_id", "mbs": "micro_batch", "step_time_s": "same_run_typical_s", "seq_len": "seq"}
     renamed = {names.get(column, column): text for column, text in DENSE.items()}

@@ -340,6 +340,22 @@ def test_selective_recomputation_repeats_the_named_modules_alone() -> None:
     assert repeated("moe_act") == repeated("layernorm") == 0
 
 
+def test_recomputation_by_operators_repeats_half_of_the_products_and_no_attention() -> None:
+    plain, again = (_layer(made(DENSE, 1, plan__recompute=recompute)) for recompute in ("none", "ops"))
+    products = sum(call.call.flops("forward") * call.count for call in plain.forward.calls if call.call.KIND == "gemm")
+    assert flops(single(again.backward)) - flops(single(plain.backward)) == pytest.approx(products / 2)
+
+
+def test_recomputation_by_operators_gathers_again_and_reduces_nothing_again() -> None:
+    def names(recompute: str) -> list[str]:
+        run = made(DENSE, 1, plan__tp=8, plan__sp=True, plan__recompute=recompute)
+        return [name for name, _, _ in collectives(single(_layer(run).backward), "tp")]
+
+    plain, again = names("none"), names("ops")
+    assert again.count("all_gather") == plain.count("all_gather") + 2
+    assert again.count("reduce_scatter") == plain.count("reduce_scatter")
+
+
 @pytest.mark.parametrize(("method", "layers", "share"), [("uniform", 1, 8), ("block", 3, 3), ("block", 99, 8)])
 def test_full_recomputation_takes_all_layers_or_the_first_of_a_chunk(method: str, layers: int, share: int) -> None:
     def backward(**plan: Any) -> ChunkCalls:

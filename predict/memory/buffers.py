@@ -40,6 +40,8 @@ BLAS_HANDLES = 2
 TE_BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 TE_BLAS_ELSEWHERE_BYTES = 4 * MIB
 """Transformer Engine's own workspace, beside torch's (cpp_extensions/gemm.py, `get_cublas_workspace_size_bytes`)."""
+TE_USER_BUFFER_STREAMS = 3
+"""Its workspaces where products overlap with tensor-parallel collectives (module/base.py, `initialize_ub`)."""
 TE_GROUPED_STREAMS = 4
 """Streams of its grouped products, each with a further workspace (`get_num_cublas_streams`)."""
 DEEPEP_CHANNELS, DEEPEP_PEERS, DEEPEP_CHUNK, DEEPEP_RDMA_CHUNK = 10, 8, 288, 128
@@ -188,7 +190,9 @@ def _transformer_engine(run: TrainingRun, profile: MemoryProfile) -> Buffer:
     gpu, experts = run.cluster.gpu, run.model.experts
     size = 0.0
     if profile.transformer_engine and gpu.kind != "cpu":
-        workspaces = 1 + (TE_GROUPED_STREAMS if experts is not None and run.execution.grouped_experts else 0)
+        user_buffers = run.plan.tp > 1 and run.execution.overlap_tp == "pipelined"
+        workspaces = TE_USER_BUFFER_STREAMS if user_buffers else 1
+        workspaces += TE_GROUPED_STREAMS if experts is not None and run.execution.grouped_experts else 0
         size = workspaces * float(TE_BLAS_BYTES.get(gpu.architecture, TE_BLAS_ELSEWHERE_BYTES))
     source = (
         "Transformer Engine, cpp_extensions/gemm.py, get_cublas_workspace: one, and one per stream of grouped products"

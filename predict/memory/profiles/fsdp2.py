@@ -18,5 +18,5 @@ PROFILE = MemoryProfile(
     gradient_bytes=fp32_gradient_bytes,
     parallel_loss=PARALLEL_LOSS,
     fp32_shards=True,
-    fp8_gather=True,  # torchtitan, docs/float8.md: enable_fsdp_float8_all_gather
+    fp8_gather=True,  # torchtitan: enable_fsdp_float8_all_gather
 )

@@ -149,6 +149,7 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
         "gradient_dtype": "bf16" if in_bf16 else "fp16" if "fp16" in row.text("precision").lower() else "fp32",
         "optimizer": "muon" if row.text("optimizer") == "muon" else "adamw",
         "dropout": _has_dropout(row),
+        "overlap_tp": "pipelined" if _flag(row, "tp-comm-overlap") == "1" else "none",
         "fuse_loss": _flag(row, "cross-entropy-loss-fusion") == "1",
         "grouped_experts": _flag(row, "moe-grouped-gemm") == "1",
         "blas_workspace_mib": BLAS_WORKSPACE_MIB,

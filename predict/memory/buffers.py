@@ -18,6 +18,7 @@ from predict.memory.state import FP32, StateBytes, bytes_per_parameter, weight_b
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
 from sampling.cells.matrices import Shape
+from sampling.operators.experts import PER_EXPERT
 
 MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
@@ -192,7 +193,7 @@ def _transformer_engine(run: TrainingRun, profile: MemoryProfile) -> Buffer:
     if profile.transformer_engine and gpu.kind != "cpu":
         user_buffers = run.plan.tp > 1 and run.execution.overlap_tp == "pipelined"
         workspaces = TE_USER_BUFFER_STREAMS if user_buffers else 1
-        workspaces += TE_GROUPED_STREAMS if experts is not None and run.execution.grouped_experts else 0
+        workspaces += TE_GROUPED_STREAMS if experts is not None and run.execution.expert_products == PER_EXPERT else 0
         size = workspaces * float(TE_BLAS_BYTES.get(gpu.architecture, TE_BLAS_ELSEWHERE_BYTES))
     source = (
         "Transformer Engine, cpp_extensions/gemm.py, get_cublas_workspace: one, and one per stream of grouped products"

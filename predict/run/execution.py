@@ -13,6 +13,7 @@ from sampling.operators.experts import PER_EXPERT
 
 WHOLE_LAYERS = "torch"
 ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
+IN_TURN = "in_turn"
 PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
 MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
 """Bounds of factors on times: beyond them a factor stands for something else than its name says."""
@@ -66,8 +67,6 @@ class Execution:
     fuse_loss: bool = False
     """The loss is compiled: Megatron's cross_entropy_loss_fusion (native), which takes more memory while it runs, or
     torchtitan's compiled loss, which takes less."""
-    grouped_experts: bool = True
-    """The experts of a rank are computed by one grouped product, not one after the other."""
     blas_workspace_mib: Annotated[float, Key(maximum=1024)] = 0.0
     """MiB of each of cuBLAS's workspaces, as CUBLAS_WORKSPACE_CONFIG sets them; 0 for torch's default on the device."""
     optimizer: Annotated[str, one_of("adamw", "muon")] = "adamw"
@@ -110,9 +109,9 @@ class Execution:
     expert_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
     """µs that the host needs to launch a mixture layer's forward without graphs, however small its kernels; the backward takes twice
     as long."""
-    expert_products: Annotated[str, one_of("grouped", PER_EXPERT)] = "grouped"
-    """The products of a rank's experts: one grouped kernel, or a product per expert on several streams (per_expert), as Transformer
-    Engine's GroupedLinear runs them."""
+    expert_products: Annotated[str, one_of("grouped", PER_EXPERT, IN_TURN)] = "grouped"
+    """The products of a rank's experts: one grouped kernel, a product per expert on several streams (per_expert), as Transformer
+    Engine's GroupedLinear runs them, or one expert after the other (in_turn), as Megatron's SequentialMLP."""
     router_product: Annotated[str, one_of("fp32", "tf32")] = "fp32"
     """The product of an fp32 router: on CUDA cores (fp32), or on tensor cores (tf32)."""
     fuse_permute: bool = False

@@ -15,12 +15,14 @@ from predict.model.families.family import MOST_LAYERS
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
+from predict.run.execution import IN_TURN
 from predict.run.training_run import TrainingRun
 from predict.validate.published.models import latent_of, sparse_layers
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.published.software import precision_of
 from sampling.errors import ConfigError
+from sampling.operators.experts import PER_EXPERT
 
 STATE, PEAK = "mem_allocated_bytes", "mem_max_allocated_bytes"
 """Columns of these tables: allocated bytes after the step, and at most."""
@@ -151,7 +153,7 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
         "dropout": _has_dropout(row),
         "overlap_tp": "pipelined" if _flag(row, "tp-comm-overlap") == "1" else "none",
         "fuse_loss": _flag(row, "cross-entropy-loss-fusion") == "1",
-        "grouped_experts": _flag(row, "moe-grouped-gemm") == "1",
+        "expert_products": PER_EXPERT if _flag(row, "moe-grouped-gemm") == "1" else IN_TURN,
         "blas_workspace_mib": BLAS_WORKSPACE_MIB,
     }
 

@@ -91,6 +91,8 @@ def unstated_settings(row: PublishedRow) -> tuple[dict[str, Any], ...]:
     if not row.number("experts") or recipe_stated or framework_of(row) != "nemo" or stack_of(row) < GRAPHED_SINCE:
         return ({},)
     return ({}, {"overlap_ep": "microbatch", "cuda_graphs": "full"})
+
+
 LOSS_COMPILED_SINCE = "2025-04"
 """Month from which torchtitan compiles the loss with the model (pull request 1033)."""
 

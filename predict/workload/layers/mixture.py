@@ -6,6 +6,7 @@ from typing import Any
 
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
+from predict.run.execution import IN_TURN
 from predict.workload.layers.dense import mlp_works
 from predict.workload.layers.expert_load import busiest_rank, distribution_on_rank
 from predict.workload.layers.token_copies import expected_places
@@ -61,7 +62,7 @@ def _expert_modules(rank: RankShare, experts: Experts, own_rows: int) -> tuple[M
     rows = round(rows * busiest)
     products = products_on_rank(experts.expert_matrices(rank.model), plan.etp)
 
-    calls = 1 if rank.execution.grouped_experts else groups
+    calls = groups if rank.execution.expert_products == IN_TURN else 1
 
     def product(n: int, k: int) -> tuple[Operator, int]:
         if groups == calls:

@@ -29,7 +29,7 @@ def allocated(run: TrainingRun) -> float:
         ({"cluster__hardware": "a100-sxm"}, 2 * 8.125, 4),
         ({"cluster__hardware": "a100-sxm", "execution__blas_workspace_mib": 32}, 2 * 32, 4),
         ({"model": "mixtral-8x7b", "plan__ep": 2, "plan__dp": 2}, 2 * 32, 5 * 32),
-        ({"model": "mixtral-8x7b", "plan__ep": 2, "plan__dp": 2, "execution__grouped_experts": False}, 2 * 32, 32),
+        ({"model": "mixtral-8x7b", "plan__ep": 2, "plan__dp": 2, "execution__expert_products": "in_turn"}, 2 * 32, 32),
         ({"plan__tp": 2, "plan__sp": True, "execution__overlap_tp": "pipelined"}, 2 * 32, 3 * 32),
         ({"execution__framework": "fsdp"}, 2 * 32, None),
     ],

@@ -44,6 +44,10 @@ def all_work(told: Prediction) -> float:
     return told.breakdown_us["gemm"]
 
 
+def allocated(told: Prediction) -> float:
+    return told.memory.worst.allocated
+
+
 def exposed(heading: str) -> Metric:
     return lambda told: told.breakdown_us.get(heading, 0.0)
 
@@ -105,6 +109,8 @@ PLAN_KNOBS = [
     plan("schedule", "1f1b", "zb-h1", False, bubble, plan__pp=4),
     plan("recompute", "none", "selective", True, exposed("attention")),
     plan("recompute", "none", "full", True),
+    plan("recompute", "none", "ops", True),
+    plan("recompute", "ops", "full", False, allocated),
     plan("recompute_modules", "core_attn", "core_attn, mlp", True, step, plan__recompute="selective"),
     plan("recompute_modules", "layernorm", "core_attn", True, step, plan__recompute="selective"),
     plan("recompute_method", "uniform", "block", False, step, plan__recompute="full"),
@@ -174,6 +180,10 @@ EXECUTION_KNOBS = [
     execution("router_product", "fp32", "tf32", False, exposed("router"), MOE),
     execution("fuse_permute", False, True, False, exposed("unpermute"), MOE),
     execution("stack", "2025-09", "2026-06", False, all_work, cluster__hardware="b200"),
+    execution("expert_products", "per_expert", "in_turn", True, exposed("gemm"), MOE, plan__dp=16, plan__ep=16),
+    execution("fuse_loss", False, True, True, allocated),
+    execution("fuse_loss", False, True, False, allocated, execution__framework="torchtitan"),
+    execution("blas_workspace_mib", 0, 64, True, allocated),
     execution("overlap_p2p", True, False, True, step, plan__pp=4),
     execution("split_p2p", True, False, True, exposed("p2p"), plan__pp=4, plan__tp=4),
     execution("expert_load", "balanced", "power_law_1.2", True, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8),

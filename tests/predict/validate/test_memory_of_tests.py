@@ -96,8 +96,8 @@ def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value:
         ({"cp": "2", "pp": "2"}, "dropout", False),
         ({}, "fuse_loss", False),
         ({"notes": "cross-entropy-loss-fusion=1"}, "fuse_loss", True),
-        ({}, "grouped_experts", False),
-        ({"notes": "moe-grouped-gemm=1"}, "grouped_experts", True),
+        ({}, "expert_products", "in_turn"),
+        ({"notes": "moe-grouped-gemm=1"}, "expert_products", "per_expert"),
     ],
 )
 def test_each_flag_of_the_software_is_read(changes: dict[str, str], key: str, value: object) -> None:

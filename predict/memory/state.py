@@ -103,7 +103,7 @@ def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups
     as they are sent, where the product itself adds to that buffer."""
     if run.plan.zero < 2:
         return 0.0
-    sent = DTYPE_BYTES[run.execution.gradient_dtype]
+    sent = DTYPE_BYTES[run.execution.reduced_dtype]
     made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
     return float((made + sent) * _sharded_elements(unit.weights, groups))
 

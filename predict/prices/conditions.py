@@ -15,6 +15,7 @@ from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.hardware.cluster import Gpu
+from sampling.operators.elementwise import RoPE, SwiGLU
 from sampling.operators.norm import RMSNorm
 
 
@@ -33,6 +34,13 @@ SUSTAINED_WIDTH = 0.05
 """Half-width of sustained over burst time: 1.12 ± 0.05 for bf16 products in published H100 runs."""
 EAGER = Factor(value=1.35, half_width=0.25)
 """Eager over fused elementwise kernels in whole published runs: 1.35 ± 0.3."""
+EAGER_PASSES: Mapping[type[Operator], Factor] = {
+    SwiGLU: Factor(value=1.75, half_width=0.15),
+    RoPE: Factor(value=1.7, half_width=0.3),
+}
+"""Eager over fused by the tensors that torch's operators read and write. SwiGLU is a nonlinearity and a product: 5 tensors forward and 9
+backward, of 3 and 5. RoPE negates a half, joins it with the other, and adds two products: 10 and 15, of the 7 and 8 that its share of the
+bandwidth stands for (`rotate_half`, github.com/EleutherAI/gpt-neox, megatron/model/positional_embeddings.py)."""
 EAGER_RMS_NORM = Factor(value=8.0, half_width=0.4)
 """An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element: forward 36 of 4 (cast to fp32,
 square, mean, product, cast, weight: Llama's `RMSNorm`, github.com/meta-llama/llama, model.py), backward about 70 of 10. The
@@ -92,7 +100,7 @@ class Conditions:
         elif isinstance(call, RMSNorm):
             factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
         elif call.FUSIBLE and self.elementwise == "eager":
-            factor *= EAGER if time.source == "analytic" else Factor()
+            factor *= EAGER_PASSES.get(type(call), EAGER) if time.source == "analytic" else Factor()
         return factor
 
     def _sustained(self, dtype: str) -> Factor:

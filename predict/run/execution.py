@@ -128,6 +128,11 @@ class Execution:
     """Ranks wait for the slowest of them, and wait longer the more ranks there are."""
 
     @property
+    def reduced_dtype(self) -> str:
+        """Dtype in which gradients cross the network."""
+        return self.reduction_dtype or self.gradient_dtype
+
+    @property
     def whole_layers(self) -> bool:
         """Whether layers are timed and priced in one piece."""
         return self.framework == WHOLE_LAYERS

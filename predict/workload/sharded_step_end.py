@@ -39,18 +39,30 @@ def gradient_reduction(run: TrainingRun, weights: Weights) -> Calls:
     by layer in the backward itself, as ZeRO-2 does."""
     if run.plan.zero >= 2:
         return ()
-    size, groups = DTYPE_BYTES[run.execution.reduction_dtype or run.execution.gradient_dtype], groups_of(run)
+    size, groups = DTYPE_BYTES[run.execution.reduced_dtype], groups_of(run)
     if run.plan.zero == 0 or run.execution.sharded_reduction == "all_reduce":
         return (
+            *_casts(run, weights),
             *groups.replicas.all_reduce(size * weights.dense),
             *groups.expert_replicas.all_reduce(size * weights.experts),
         )
     return (
+        *_casts(run, weights),
         *groups.shard.reduce_scatter(size * weights.dense),
         *groups.copies.all_reduce(size * weights.dense / groups.shard.ranks),
         *groups.expert_shard.reduce_scatter(size * weights.experts),
         *groups.expert_copies.all_reduce(size * weights.experts / groups.expert_shard.ranks),
     )
+
+
+def _casts(run: TrainingRun, weights: Weights) -> Calls:
+    """Copies of the gradients to the dtype in which they are reduced, and back; none where it is the same, or nothing is reduced."""
+    execution = run.execution
+    kept, sent = DTYPE_BYTES[execution.gradient_dtype], DTYPE_BYTES[execution.reduced_dtype]
+    if execution.reduced_dtype == execution.gradient_dtype or run.plan.dp * run.plan.cp == 1:
+        return ()
+    call = Stream(dtype=execution.gradient_dtype, size_bytes=max(1, 2 * (kept + sent) * weights.total))
+    return (Counted(call=call, phase="forward"),)
 
 
 def parameter_all_gather(run: TrainingRun, weights: Weights) -> Calls:

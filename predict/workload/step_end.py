@@ -84,7 +84,7 @@ def _table_bytes(run: TrainingRun) -> int:
     """The gradient of a tied table on one tensor-parallel rank."""
     dtype, vocab = run.precision, run.model.vocab
     if not run.execution.whole_layers:
-        dtype, vocab = run.execution.gradient_dtype, padded_vocabulary(vocab, run.plan.tp)
+        dtype, vocab = run.execution.reduced_dtype, padded_vocabulary(vocab, run.plan.tp)
     return DTYPE_BYTES[dtype] * vocab * run.model.hidden // run.plan.tp
 
 

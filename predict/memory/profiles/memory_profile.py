@@ -38,10 +38,11 @@ FUSED_LOSS: Mapping[int, LossBytes] = {
 tensor before copying them back (the file's note on in-place semantics)."""
 
 HELD_LOGITS_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=6, forward=10, backward=16),
+    2: LossBytes(kept=6, forward=10, backward=14),
     4: LossBytes(kept=8, forward=8, backward=16),
 }
-"""UPCAST_LOSS where the pipeline holds its output, the logits themselves, until the backward is over."""
+"""Cross-entropy of logits copied by `.float()`, where the pipeline holds its output, the logits themselves, until the backward is
+over. The backward has them, the log-probabilities, and the gradients of the loss and of the copy in fp32."""
 PARALLEL_LOSS: Mapping[int, LossBytes] = {
     2: LossBytes(kept=4, forward=14, backward=16),
     4: LossBytes(kept=4, forward=12, backward=16),

@@ -13,7 +13,8 @@ from predict.workload.layers.core_attention import CORE
 from predict.workload.layers.launches import launch_floors_us
 from predict.workload.layers.whole_layers import layer_call
 from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
-from predict.workload.rank.module import Exchange, Module, Work, work_of
+from predict.workload.rank.gradient_sums import gradient_sums
+from predict.workload.rank.module import Exchange, Module, Work, with_calls, work_of
 from predict.workload.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import Weights, layer_weights
@@ -63,8 +64,9 @@ def modules_of_part(rank: RankShare, kind: LayerKind, part: LayerPart) -> tuple[
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     weights = layer_weights(rank.model, rank.plan, kind)
-    floors_us = launch_floors_us(rank, kind)
-    return blocks_of(rank, layer_modules(rank, kind), weights, floors_us=floors_us, whole=whole_layer(rank, kind))
+    modules, floors_us = layer_modules(rank, kind), launch_floors_us(rank, kind)
+    sums, whole = gradient_sums(rank, kind), whole_layer(rank, kind)
+    return blocks_of(rank, modules, weights, floors_us=floors_us, sums=sums, whole=whole)
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
@@ -85,11 +87,13 @@ def blocks_of(
     weights: Weights,
     *,
     floors_us: Mapping[Phase, float],
+    sums: Calls = (),
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of modules with these weights, and with the launch floors of their phases. `whole` is the same layer as one call."""
-    forward, backward = work_of(modules, "forward"), work_of(modules, "backward")
-    halves = [work_of(modules, phase) for phase in ("backward_input", "backward_weight")]
+    """Blocks of modules with these weights, and with the launch floors of their phases. `sums` are those of the gradients of
+    activations; `whole` is the same layer as one call."""
+    forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), sums)
+    halves = [with_calls(work_of(modules, "backward_input"), sums), work_of(modules, "backward_weight")]
     again = work_of(_recomputed_parts(rank, modules), "forward")
 
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:

@@ -70,6 +70,11 @@ def work_of(modules: Iterable[Module], phase: Phase) -> Work:
     return Work(calls=calls, overlapped=tuple(one for one in found if one.communication))
 
 
+def with_calls(work: Work, more: Calls) -> Work:
+    """The work and further calls after it."""
+    return Work(calls=work.calls + more, overlapped=work.overlapped) if more else work
+
+
 def _overlapped(
     exchange: Exchange, modules: Sequence[tuple[Module, Calls]], own: Calls, phase: Phase
 ) -> OverlappedCommunication:

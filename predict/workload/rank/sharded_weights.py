@@ -69,10 +69,10 @@ def _gathered_bytes(rank: RankShare) -> int:
 
 
 def _widened_bytes(rank: RankShare) -> int:
-    """Bytes a weight that are read and written to bring its gradient into the wider dtype in which gradients are summed."""
-    of_sum = DTYPE_BYTES[rank.execution.gradient_dtype]
-    widens = rank.plan.zero >= 2 and of_sum > rank.item_bytes and not rank.execution.fuse_gradients
-    return rank.item_bytes + of_sum if widens else 0
+    """Bytes a weight that are read and written to bring its gradient into the wider dtype in which gradients are reduced."""
+    sent = DTYPE_BYTES[rank.execution.reduced_dtype]
+    widens = rank.plan.zero >= 2 and sent > rank.item_bytes and not rank.execution.fuse_gradients
+    return rank.item_bytes + sent if widens else 0
 
 
 def _gather(rank: RankShare, weights: Weights) -> Calls:
@@ -91,7 +91,7 @@ def _scatter(rank: RankShare, weights: Weights) -> Calls:
     sums the copies of each shard."""
     if rank.plan.zero < 2:
         return ()
-    groups, size = rank.groups, DTYPE_BYTES[rank.execution.gradient_dtype]
+    groups, size = rank.groups, DTYPE_BYTES[rank.execution.reduced_dtype]
     return (
         *groups.shard.reduce_scatter(size * weights.dense),
         *groups.expert_shard.reduce_scatter(size * weights.experts),

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from predict.prices.conditions import EAGER, conditions_of
+from predict.prices.conditions import EAGER, EAGER_PASSES, conditions_of
 from predict.run.execution import Execution
 from regressors.bank.times import Source, Times
 from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.elementwise import RoPE, SwiGLU
+from sampling.operators.elementwise import Gelu, RoPE, SwiGLU
 
 ROPE = RoPE(dtype="bf16", batch=1, seq_len=512, heads=8, head_dim=64)
+GELU = Gelu(dtype="bf16", tokens=512, width=1024)
 SWIGLU = SwiGLU(dtype="bf16", tokens=512, width=1024)
 
 
 @pytest.mark.parametrize(
     ("call", "source", "factor"),
     [
-        (ROPE, "analytic", EAGER.value),
-        (SWIGLU, "analytic", EAGER.value),
+        (ROPE, "analytic", EAGER_PASSES[RoPE].value),
+        (SWIGLU, "analytic", EAGER_PASSES[SwiGLU].value),
+        (GELU, "analytic", EAGER.value),
         (SWIGLU, "measured", 1.0),
         (SWIGLU, "transferred", 1.0),
     ],

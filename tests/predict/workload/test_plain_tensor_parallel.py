@@ -12,8 +12,9 @@ from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
 from sampling.operators.gemm import Gemm
+from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy
-from tests.predict.workload.parallel_runs import collectives, communication, flops, how_often, made, ranks, step_us
+from tests.predict.workload.parallel_runs import collectives, flops, how_often, made, ranks, step_us
 
 TP = 4
 
@@ -83,14 +84,28 @@ def test_full_recomputation_of_the_ends_repeats_their_forward() -> None:
     assert chunk.layers == 4
 
 
-def test_gradients_are_reduced_in_their_own_dtype() -> None:
-    def reduced(**execution: Any) -> int:
+def test_gradients_are_cast_to_the_dtype_in_which_they_are_reduced() -> None:
+    def reduction(**execution: Any) -> list[tuple[str, int]]:
         settings = {f"execution__{name}": value for name, value in execution.items()}
         (rank,) = ranks(made("llama3-8b", 4, plan__dp=8, execution__gradient_dtype="bf16", **settings))
-        ((_, size, _),) = communication(rank.end.gradient_reduction)
-        return size
+        return [(one.call.NAME, one.call.size_bytes) for one in rank.end.gradient_reduction]
 
-    assert reduced(reduction_dtype="fp32") == 2 * reduced() == 2 * reduced(reduction_dtype="bf16")
+    ((name, size),) = reduction()
+    assert reduction(reduction_dtype="bf16") == [(name, size)]
+    # 2 bytes to 4, and back
+    assert reduction(reduction_dtype="fp32") == [("stream", 6 * size), (name, 2 * size)]
+
+
+def test_eager_autograd_adds_up_the_gradients_of_a_tensor_with_two_readers() -> None:
+    def added(**execution: Any) -> int:
+        calls = _layer(_run(**execution)).backward.calls
+        return sum(one.call.size_bytes for one in calls if isinstance(one.call, Stream))
+
+    tensor = RankShare(run=_run()).hidden_bytes
+    assert added() == 0
+    assert added(elementwise="eager") == 3 * 2 * tensor  # the residual stream before each norm
+    assert added(elementwise="eager", fuse_gate=False) == 3 * 3 * tensor
+    assert added(elementwise="eager", fuse_gate=False, sp=True) == 3 * tensor * (2 / TP + 1)
 
 
 @pytest.mark.parametrize(

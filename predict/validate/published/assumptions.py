@@ -15,8 +15,11 @@ NOT_PUBLISHED = "not published, taken"
 def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
     """A phrase for each open column of a row that stands for `runs`, which differ in recomputation, overlap and graphs alone."""
     run = runs[0]
-    if len({one.execution.cuda_graphs for one in runs}) > 1:
-        yield "overlap of the exchange and graphs were not published"
+    if len({one.execution.overlap_ep for one in runs}) > 1:
+        graphs = "" if row.text("cuda_graph") else " and graphs"
+        yield f"overlap of the exchange{graphs} not published"
+    if len({one.execution.gradient_dtype for one in runs}) > 1:
+        yield "dtype of the gradients' reduction not published"
     if len({one.plan.recompute for one in runs}) > 1:
         yield "recomputation was not published"
     elif not row.text("recompute"):

@@ -46,7 +46,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     if recipe:
         execution["fp8_recipe"] = recipe
     runs = []
-    for recompute, unstated in product(recomputes, unstated_settings(row)):
+    for recompute, unstated in product(recomputes, unstated_settings(row, hardware_facts(hardware).architecture)):
         sections: dict[str, Any] = {
             "cluster": _cluster(row, hardware) | ({"profile": profile} if profile else {}),
             "plan": plan | recompute,

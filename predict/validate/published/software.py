@@ -77,20 +77,22 @@ def stack_of(row: PublishedRow) -> str:
 
 
 GRAPHED_SINCE = "2026-06"
-"""Month from which NVIDIA's recipes of mixtures overlap their exchange and graph the whole step wherever their settings are published."""
+"""Month from which most of NVIDIA's recipes of mixtures on Blackwell whose settings are published overlap their exchange and graph the
+whole step; those on Hopper do not."""
 PER_NODE_SINCE = "2025-09"
 """Month from which Megatron-Bridge's recipes of mixtures exchange tokens between nodes by DeepEP."""
 
 
-def unstated_settings(row: PublishedRow) -> tuple[dict[str, Any], ...]:
-    """Settings of a mixture that are equally likely where its recipe was not published: under FSDP the dtype of reduction (torch's
-    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where it may be of the newer kind."""
+def unstated_settings(row: PublishedRow, architecture: str) -> tuple[dict[str, Any], ...]:
+    """Settings of a mixture that are equally likely where they were not published: under FSDP the dtype of reduction (torch's
+    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where they may be of the newer kind."""
     if row.number("experts") and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
         return ({}, {"gradient_dtype": "bf16"})
-    recipe_stated = any(row.text(column) for column in ("recompute", "overlap_flags", "cuda_graph", "moe_dispatch"))
-    if not row.number("experts") or recipe_stated or framework_of(row) != "nemo" or stack_of(row) < GRAPHED_SINCE:
+    recent = framework_of(row) == "nemo" and architecture == "blackwell" and stack_of(row) >= GRAPHED_SINCE
+    exchanges = row.number("experts") and row.integer("ep", 1) > 1
+    if not (recent and exchanges) or row.text("overlap_flags"):
         return ({},)
-    return ({}, {"overlap_ep": "microbatch", "cuda_graphs": "full"})
+    return ({}, {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"}))
 
 
 LOSS_COMPILED_SINCE = "2025-04"

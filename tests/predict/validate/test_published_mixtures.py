@@ -50,14 +50,20 @@ def test_the_month_of_the_software_is_that_of_its_container(date: str, stack: st
 
 
 def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
-    open_row = row(**BRIDGE | {"date": "26.08", "recompute": ""})
+    open_row = row(**BRIDGE | {"date": "26.08", "recompute": "", "gpu": "B200"})
     found = candidates(open_row)
     assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in found.runs} == {
         ("none", "none"),
         ("microbatch", "full"),
     }
-    assert "overlap of the exchange and graphs were not published" in found.assumed
-    assert len(candidates(row(**BRIDGE | {"date": "26.02", "recompute": ""})).runs) == 2
+    assert "overlap of the exchange and graphs not published" in found.assumed
+    graphed = candidates(row(**BRIDGE | {"date": "26.08", "cuda_graph": "full iteration", "gpu": "B200"}))
+    assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in graphed.runs} == {
+        ("none", "full"),
+        ("microbatch", "full"),
+    }
+    assert len(candidates(row(**BRIDGE | {"date": "26.08", "recompute": ""})).runs) == 2
+    assert len(candidates(row(**BRIDGE | {"date": "26.02", "recompute": "", "gpu": "B200"})).runs) == 2
 
 
 def test_sharded_mixtures_reduce_gradients_in_either_dtype() -> None:

@@ -63,6 +63,7 @@ def tensor_buffers(
         _stale_logits(run, profile, has_head=has_head),
         _blas(run),
         _transformer_engine(run, profile),
+        _global_buffer(run, profile, has_head=has_head),
     ]
     return tuple(buffer for buffer in found if buffer.size_bytes)
 
@@ -75,7 +76,7 @@ def left_between_steps(run: TrainingRun, profile: MemoryProfile, state: StateByt
     (transformer_block.py, `set_input_tensor`). In fp16 the master weights hold fp32 gradients until the next step
     (optimizer.py, `_copy_model_grads_to_main_grads`).
     """
-    if not profile.transformer_engine:
+    if not profile.megatron_core:
         return 0.0
     rank = RankShare(run=run)
     inputs = 2.0 * received_inputs * rank.item_bytes * rank.rows * run.model.hidden
@@ -185,6 +186,21 @@ def _blas(run: TrainingRun) -> Buffer:
     each = 0.0 if gpu.kind == "cpu" else stated or float(BLAS_BYTES.get(gpu.architecture, BLAS_ELSEWHERE_BYTES))
     source = f"CUBLAS_WORKSPACE_CONFIG; {BLAS_HANDLES} handles of torch"
     return Buffer(name="BLAS workspaces", size_bytes=BLAS_HANDLES * each, width_bytes=0.0, source=source)
+
+
+def _global_buffer(run: TrainingRun, profile: MemoryProfile, *, has_head: bool) -> Buffer:
+    """Megatron-Core's one buffer of tensors that are not kept: the head's input, which sequence parallelism gathers, and the
+    product of queries and keys where its own attention computes it. It has the size of the largest."""
+    rank, plan, size = RankShare(run=run), run.plan, 0.0
+    if profile.megatron_core and has_head and plan.sp:
+        size = float(rank.item_bytes * rank.tokens * run.model.hidden)
+    if profile.megatron_core and not profile.transformer_engine:
+        heads = run.model.heads // plan.tp
+        size = max(size, float(rank.item_bytes * run.batch.micro * heads * run.batch.seq_len**2 / plan.cp))
+    source = (
+        "Megatron-Core, tensor_parallel/layers.py and dot_product_attention.py: get_global_memory_buffer, never freed"
+    )
+    return Buffer(name="global memory buffer", size_bytes=size, width_bytes=0.0, source=source)
 
 
 def _transformer_engine(run: TrainingRun, profile: MemoryProfile) -> Buffer:

@@ -110,14 +110,13 @@ def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups
 
 def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:
     """Working set of the head's product in the backward, where it adds to a main gradient: an empty gradient in the dtype of
-    the weights (Megatron-Core, tensor_parallel/layers.py) and the input that sequence parallelism gathers again. The dummies of
-    the layers' products are permanent (`buffers`)."""
+    the weights (Megatron-Core, tensor_parallel/layers.py). The input that sequence parallelism gathers again and the dummies of the
+    layers' products are permanent (`buffers`)."""
     if unit.role != "head" or not (profile.dummy_gradients and run.execution.fuse_gradients):
         return 0.0
     rank = RankShare(run=run)
     rows = padded_vocabulary(run.model.vocab, run.plan.tp) // run.plan.tp
-    gathered = rank.tokens if run.plan.sp else 0
-    return float(rank.item_bytes * run.model.hidden * (rows + gathered))
+    return float(rank.item_bytes * run.model.hidden * rows)
 
 
 def update_bytes(run: TrainingRun, profile: MemoryProfile, state: StateBytes) -> float:

@@ -27,14 +27,17 @@ def activation(
     gated: bool,
     modules: tuple[str, ...],
     activation_module: str = "",
+    weighted: bool = False,
 ) -> Saved:
     """The tensors between the products of an MLP.
 
     `modules` drop all of them when recomputed; `activation_module` drops what the nonlinearity brings: its result in torch, the
-    second product's input in Megatron-Core.
+    second product's input in Megatron-Core. `weighted`: each row is multiplied by its weight before the second product, which one
+    kernel does with a gated nonlinearity alone (Megatron-Core, moe/experts.py).
     """
     inputs = sizes.item * rows * width * (2 if gated else 1)
-    result = sizes.item * rows * width if gated and not sizes.profile.fused_activation else 0.0
+    kept_between = not sizes.profile.fused_activation if gated else weighted
+    result = sizes.item * rows * width if kept_between else 0.0
     output = sizes.input_item * rows * width
     all_dropped = dict.fromkeys(modules, 0.0)
     dropped = {activation_module: 0.0} if activation_module else {}

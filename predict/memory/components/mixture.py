@@ -76,7 +76,16 @@ def _routed(sizes: Sizes, experts: Experts, own_rows: float, rows: float) -> Sav
         SavedTensors(
             component="experts", kept=sizes.input_item * tensor, if_recomputed=MOE, in_backward=2 * item * tensor
         ),
-        *activation(sizes, "experts", rows, width, gated=experts.gated, modules=("moe",), activation_module="moe_act"),
+        *activation(
+            sizes,
+            "experts",
+            rows,
+            width,
+            gated=experts.gated,
+            modules=("moe",),
+            activation_module="moe_act",
+            weighted=weighted,
+        ),
         SavedTensors(
             component="experts",
             kept=0.0 if weighted else item * tensor,

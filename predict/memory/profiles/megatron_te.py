@@ -13,6 +13,7 @@ PROFILE = MemoryProfile(
     flash_linear=True,
     static_rotary=True,
     transformer_engine=True,
+    megatron_core=True,
     megatron=True,
     weighted_activation=True,
     frees_recomputed_outputs=True,

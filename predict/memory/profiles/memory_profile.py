@@ -99,7 +99,9 @@ class MemoryProfile:
     compiled: bool = False
     """torch.compile recomputes in the backward what is cheap to compute from the inputs and outputs of products."""
     transformer_engine: bool = False
-    """Products run in Transformer Engine, under Megatron-Core's schedules."""
+    """The layers' products run in Transformer Engine."""
+    megatron_core: bool = False
+    """Megatron-Core's schedules, optimizer and head."""
     megatron: bool = False
     """Megatron-LM's layers: with sequence parallelism a product keeps its share of its input and gathers it again (arXiv
     2205.05198, section 4.2.2), the vocabulary is padded, and masks of other ranks' tokens are kept."""

@@ -145,7 +145,7 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
     local = row.text("transformer_impl") == "local"  # its core attention is two products
     in_bf16 = _flag(row, "grad-reduce-in-bf16") == "1"
     return {
-        "framework": "megatron-core",
+        "framework": "megatron-local" if local else "megatron-core",
         "attention": "unfused" if local else BACKENDS[backend],
         "fuse_gradients": _flag(row, "no-gradient-accumulation-fusion") != "1",
         "gradient_dtype": "bf16" if in_bf16 else "fp16" if "fp16" in row.text("precision").lower() else "fp32",

@@ -154,6 +154,15 @@ def test_full_recomputation_moves_what_is_kept_into_the_backward(model: str, kin
     assert full.kept_bytes < none.kept_bytes
 
 
+def test_a_plain_nonlinearity_keeps_its_result_where_rows_are_weighted_after_it() -> None:
+    model = spec("qwen3-30b-a3b")
+    assert model.experts is not None
+    plain = replace(model, experts=replace(model.experts, gated=False))
+    kept = layer(plain, SPARSE, "megatron-te", plan__dp=8, plan__ep=8).components["experts"]
+    rows = TOKENS * model.experts.topk
+    assert kept == 2 * rows * (model.hidden + 3 * model.experts.ffn)
+
+
 def test_recomputation_by_operators_keeps_attention_and_every_second_product() -> None:
     model = spec("llama3-8b")
     found = layer(model, DENSE, "fsdp2-compile", "ops").components

@@ -42,6 +42,22 @@ def test_each_library_keeps_its_own_workspaces(
     assert found.get("Transformer Engine workspaces") == engine_mib
 
 
+def test_one_buffer_holds_the_heads_gathered_input_or_the_scores_of_megatrons_own_attention() -> None:
+    def size(rank: int, **changes: Any) -> float:
+        run = made("llama3-8b", plan__tp=2, plan__sp=True, plan__pp=2, **changes)
+        found = {buffer.name: buffer.size_bytes for buffer in MemoryModel(run).baseline(rank).tensors}
+        return found.get("global memory buffer", 0.0)
+
+    tokens, model = 4096, spec("llama3-8b")
+    assert (size(0), size(1)) == (0, 2 * tokens * model.hidden)
+    scores = 2 * model.heads / 2 * tokens**2
+    assert size(0, execution__framework="megatron-local") == size(1, execution__framework="megatron-local") == scores
+
+
+def test_megatrons_own_layers_have_no_workspaces_of_transformer_engine() -> None:
+    assert "Transformer Engine workspaces" not in workspaces(made("llama3-8b", execution__framework="megatron-local"))
+
+
 def test_each_chunk_that_receives_its_input_keeps_it_and_its_gradient_between_steps() -> None:
     run = made("llama3-8b", plan__pp=4, plan__vpp=2, plan__schedule="interleaved-1f1b")
     tensor = 2 * run.batch.micro * run.batch.seq_len * run.model.hidden

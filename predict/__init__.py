@@ -8,7 +8,7 @@ Every command takes the same path from a run's config to its prediction; `load` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from predict.config.document import Document
     from predict.config.foreign.imported import ImportedConfig
     from predict.config.foreign.statement import LaunchArguments
+    from predict.ledger.training_cost import TrainingCost
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.prices.price_list import Prices
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
+    from predict.what_if.compare import Difference
+    from predict.what_if.sensitivity import Sensitivities
+    from predict.what_if.sweep import Sweep
 
 __all__ = [
     "ConfigError",
@@ -31,6 +35,8 @@ __all__ = [
     "Prediction",
     "SamplesError",
     "UserError",
+    "compare",
+    "days",
     "default_config",
     "estimate",
     "estimate_as_scheduled",
@@ -41,6 +47,8 @@ __all__ = [
     "one_batch",
     "one_batch_memory",
     "one_batch_predict",
+    "sensitivity",
+    "sweep",
 ]
 
 
@@ -101,6 +109,61 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     from predict.search.default_plan import default_config as choose
 
     return choose(model, gpus, batch=batch, overrides=overrides)
+
+
+def sweep(
+    config: Path | str | Document,
+    vary: Sequence[str],
+    overrides: Sequence[str] = (),
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Predict a config under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
+
+    A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
+    not. `progress` is told how many are done, and of how many. UserError for an unknown key, an empty range, and where no
+    combination can run.
+    """
+    from predict.what_if.sweep import sweep as run_all
+
+    return run_all(config, vary, overrides, estimate, progress)
+
+
+def compare(
+    first: Path | str | Document, *others: Path | str | Document, overrides: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
+    from predict.what_if.compare import compare as differences
+
+    return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
+
+
+def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
+    """What 10 % more of each figure of the hardware, its links and the framework would bring, and each other value of a setting
+    of `execution`, ranked; each is predicted by itself."""
+    from predict.what_if.sensitivity import sensitivity as ranked
+
+    return ranked(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))
+
+
+def days(
+    prediction: Prediction, tokens: str, *, price: str | None = None, goodput: float | None = None
+) -> TrainingCost:
+    """Days, GPU-hours, money and energy of training on `tokens` such as `2T`, with the bounds of the step time.
+
+    `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default:
+    `training_cost.GOODPUT`). UserError for a number, a price or a share that is none.
+    """
+    from predict.ledger.training_cost import GOODPUT, Span, parse_price, parse_tokens, require_share, training_cost
+
+    step = prediction.step_time
+    return training_cost(
+        prediction.run,
+        Span(median=step.median_us, low=step.low_us, high=step.high_us),
+        tokens=parse_tokens(tokens),
+        goodput=require_share(GOODPUT if goodput is None else goodput),
+        price=None if price is None else parse_price(price),
+    )
 
 
 def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:

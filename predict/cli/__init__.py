@@ -10,12 +10,17 @@ from io import TextIOWrapper
 from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
+from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 
 COMMANDS = (
     one_batch,
     schedule,
     memory,
+    sweep,
+    compare,
+    sensitivity,
+    days,
     export,
     import_config,
     calls,
@@ -37,6 +42,7 @@ examples:
   predict one-batch configs/runs/demo.yml --benchmark bench.json
   predict validate this-machine                  predict, then measure, a dozen runs
   predict one-batch --model llama3-70b --gpus 64xh100   without a config
+  predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.micro=1,2,4   what if
   predict doctor                                 what is installed, and what is stale
 """
 

@@ -9,6 +9,8 @@ from predict.memory.profiles.memory_profile import Buffer
 from predict.memory.state import StateBytes
 
 OPTIMIZER_STEP = "the optimizer's step"
+TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")
+"""The terms that add up to a rank's peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

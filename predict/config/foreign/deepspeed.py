@@ -32,7 +32,7 @@ SAME = """
 """
 """Arguments that both have under one name."""
 SILENT = """
-    group_query_attention position_embedding_type use_distributed_optimizer moe_grouped_gemm overlap_grad_reduce
+    group_query_attention position_embedding_type use_distributed_optimizer overlap_grad_reduce
     overlap_param_gather moe_token_dispatcher_type attention_backend cp_comm_type expert_tensor_parallel_size
     no_overlap_p2p_communication no_scatter_gather_tensors_in_pipeline use_megatron_fsdp data_parallel_sharding_strategy num_distributed_optimizer_instances grad_reduce_in_bf16
 """

@@ -9,11 +9,9 @@ from typing import Any
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus.projection import PrimusMemory
-from predict.memory.rank_memory import RankMemory
+from predict.memory.rank_memory import TERMS, RankMemory
 
 VERSION = 1
-TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")
-"""The terms that add up to a rank's peak."""
 
 
 def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[str, Any]:

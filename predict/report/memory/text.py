@@ -10,8 +10,7 @@ from predict.memory.advice import Advice
 from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory
-from predict.memory.rank_memory import PeakMoment
-from predict.report.memory.json import TERMS
+from predict.memory.rank_memory import TERMS, PeakMoment
 from predict.report.units import duration
 
 if TYPE_CHECKING:

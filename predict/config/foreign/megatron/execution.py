@@ -15,6 +15,10 @@ FLASH_OF: Mapping[str, str] = {"hopper": "fa3"}
 """Architecture → the kernel that Transformer Engine takes for `--attention-backend flash` where it is installed."""
 OLDER_FLASH = "fa2"
 BACKENDS: Mapping[str, str] = {"best": "auto", "fa2": FLASH, "fa3": FLASH, "cudnn": "fused", "unfused": "unfused"}
+GRAPHS: Mapping[str, Mapping[str, str]] = {
+    "layers": {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
+    "full": {"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"},
+}
 RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise")
 PRECISIONS: Mapping[str, Mapping[str, Any]] = {
     "fp16": {"fp16": True},
@@ -140,6 +144,36 @@ def _read_attention(given: Arguments) -> str:
     return {FLASH: FLASH, **{theirs: own for own, theirs in BACKENDS.items() if theirs != FLASH}}.get(backend, backend)
 
 
+def _graphs(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    return GRAPHS.get(value, {})
+
+
+def _read_graphs(given: Arguments) -> str:
+    scope, impl = given.text("cuda_graph_scope", "full"), given.text("cuda_graph_impl", "none")
+    older = [given.switch(name) for name in ("external_cuda_graph", "enable_cuda_graph")]
+    if impl == "none" and not any(older):
+        return "none"
+    return "full" if scope == "full_iteration" else "layers"
+
+
+def _of_mixtures(key: str, name: str) -> Setting:
+    """A switch that means something for mixtures of experts alone."""
+    return Setting(
+        key=key,
+        write=lambda value, run: {name: True} if value and run.model.experts is not None else {},
+        read=lambda given: given.switch(name) if given.count("num_experts") else None,
+    )
+
+
+def _fuse_loss(value: bool, run: TrainingRun) -> Mapping[str, Any]:
+    return {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"} if value else {}
+
+
+def _read_fuse_loss(given: Arguments) -> bool:
+    is_own = given.text("cross_entropy_fusion_impl", "native") == "native"
+    return given.switch("cross_entropy_loss_fusion") and is_own
+
+
 def _scaling(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
     return {} if value == (run.precision == "fp16") else None
 
@@ -155,6 +189,10 @@ SETTINGS: tuple[Setting, ...] = (
     _unless("split_p2p", "no_scatter_gather_tensors_in_pipeline", "scatter_gather_tensors_in_pipeline"),
     _unless("fuse_gradients", "no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
     _unless("fuse_softmax", "no_masked_softmax_fusion", "masked_softmax_fusion"),
+    _of_mixtures("grouped_experts", "moe_grouped_gemm"),
+    _of_mixtures("fuse_permute", "moe_permute_fusion"),
+    Setting(key="fuse_loss", write=_fuse_loss, read=_read_fuse_loss),
+    Setting(key="cuda_graphs", write=_graphs, read=_read_graphs),
     Setting(key="overlap_tp", write=_overlap_tp, read=_read_overlap_tp),
     Setting(key="overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
     Setting(key="dispatch", write=_dispatch, read=_read_dispatch),

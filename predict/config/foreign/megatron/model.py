@@ -96,7 +96,7 @@ def _write_switches(spec: ModelSpec, statement: Statement) -> None:
 
 def _write_experts(spec: ModelSpec, experts: Experts, statement: Statement) -> None:
     say = statement.say
-    say("model.experts", moe_grouped_gemm=True, **{name: getattr(experts, own) for name, own in EXPERTS.items()})
+    say("model.experts", **{name: getattr(experts, own) for name, own in EXPERTS.items()})
     if experts.shared_ffn:
         say(moe_shared_expert_intermediate_size=experts.shared_ffn)
     if experts.shared_gate:
@@ -182,7 +182,6 @@ def _read_experts(given: Arguments, hidden: int) -> Experts | None:
     count = given.count("num_experts")
     if not count:
         return None
-    given.passed_over("moe_grouped_gemm")  # how experts are computed here, whatever the switch says
     gated = given.switch("swiglu")
     return Experts(
         count=count,

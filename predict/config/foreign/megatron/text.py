@@ -17,7 +17,8 @@ SWITCHES = """
     moe_enable_deepep no_overlap_p2p_communication no_scatter_gather_tensors_in_pipeline no_gradient_accumulation_fusion
     no_masked_softmax_fusion no_async_tensor_model_parallel_allreduce accumulate_allreduce_grads_in_fp32
     grad_reduce_in_bf16 use_rotary_position_embeddings moe_router_force_load_balancing deepspeed no_pipeline_parallel use_flash_attn
-    use_flash_attn_v2 enable_expert_tensor_parallelism moe_use_legacy_grouped_gemm
+    use_flash_attn_v2 enable_expert_tensor_parallelism moe_use_legacy_grouped_gemm moe_permute_fusion
+    cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
 """
 """Arguments that take no value on a command line (`store_true` in arguments.py)."""
 LISTS = frozenset({"recompute_modules", "cp_comm_type"})

@@ -137,6 +137,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "overlap_ep": "microbatch",
             "step_overhead_us": 1000,
             "master_weights": False,
+            "cuda_graphs": "full",
+            "grouped_experts": False,
+            "fuse_permute": False,
+            "fuse_loss": True,
+            "split_loss": False,
         }.items()
     },
 }

@@ -1,0 +1,44 @@
+"""`predict compare`: the differences of runs, term by term."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
+from sampling.errors import UserError
+
+EXAMPLES = """\
+examples:
+  predict compare configs/runs/this-machine/pipeline-1f1b.yml configs/runs/this-machine/pipeline-afab.yml
+  predict compare configs/runs/llama3-70b-64xh100.yml configs/runs/deepseek-v3-1024xh100.yml --json
+"""
+DESCRIPTION = """\
+Compare runs with the first: what differs in their settings, and what each heading of the step and each term of memory adds or saves.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "compare", "show the difference of runs, term by term", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("configs", nargs="+", metavar="CONFIG", help="two or more run configs (YAML)")
+    add_overrides(command)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    if len(options.configs) == 1:
+        raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
+    from predict import compare
+    from predict.report.console import show
+    from predict.report.what_if.compare import compare_json, compare_text
+
+    first, *others = options.configs
+    differences = compare(first, *others, overrides=options.overrides)
+    if options.json:
+        print_json(compare_json(differences))
+    else:
+        show(compare_text(differences))

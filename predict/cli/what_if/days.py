@@ -1,0 +1,47 @@
+"""`predict days`: days, GPU-hours, money and energy of a whole training."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_check, add_command, add_config, add_json, check_fit, loaded, print_json
+
+EXAMPLES = """\
+examples:
+  predict days configs/runs/llama3-70b-64xh100.yml --tokens 2T --price 2.5/gpu-h
+  predict days configs/runs/deepseek-v3-1024xh100.yml --tokens 14.8T --goodput 0.95 --json
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "days", "tell the days, GPU-hours, money and energy of a whole training", EXAMPLES
+    )
+    add_config(command)
+    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, as 300B or 2T")
+    command.add_argument("--price", metavar="PRICE", help="as 2.5/gpu-h, $2.5/gpu-h or 20/node-h")
+    command.add_argument(
+        "--goodput",
+        type=float,
+        metavar="SHARE",
+        help="share of the time that goes into steps that are kept (default: 0.9, as in Llama 3's training)",
+    )
+    add_json(command)
+    add_check(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import days, estimate
+    from predict.report.console import show
+    from predict.report.feasibility import misfit
+    from predict.report.what_if.days import days_json, days_text
+
+    prediction = estimate(loaded(options))
+    cost = days(prediction, options.tokens, price=options.price, goodput=options.goodput)
+    if options.json:
+        print_json(days_json(prediction, cost))
+    else:
+        show(days_text(prediction, cost, assumed_goodput=options.goodput is None))
+    check_fit(options, [misfit(prediction.memory)])

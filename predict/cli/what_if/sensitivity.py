@@ -1,0 +1,43 @@
+"""`predict sensitivity`: what better hardware and other settings would bring."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_config, add_json, print_json
+
+EXAMPLES = """\
+examples:
+  predict sensitivity configs/runs/llama3-70b-64xh100.yml
+  predict sensitivity configs/runs/llama3-70b-64xh100.yml --set plan.tp=8 --set plan.dp=1 --json
+"""
+DESCRIPTION = """\
+Rank what 10 % more of each figure of the hardware, its links and the framework would bring, and each other value of a setting of
+`execution`. Each change is predicted by itself.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "sensitivity",
+        "rank what better figures and settings would bring",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    add_config(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import sensitivity
+    from predict.report.console import show
+    from predict.report.what_if.sensitivity import sensitivity_json, sensitivity_text
+
+    found = sensitivity(options.config, options.overrides)
+    if options.json:
+        print_json(sensitivity_json(found))
+    else:
+        show(sensitivity_text(found))

@@ -1,0 +1,77 @@
+"""`predict sweep`: a config under every combination of some keys' values."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_config, add_json, log, print_json, require_suffix, require_writable
+from sampling.errors import UserError
+from sampling.extras import require_library
+
+EXAMPLES = """\
+examples:
+  predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.seq_len=2k..32k --vary batch.micro=1,2
+  predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output sweep.csv
+  predict sweep configs/runs/deepseek-v3-1024xh100.yml --vary execution.dispatch=alltoall,deepep --json
+"""
+DESCRIPTION = """\
+Predict a config under every combination of some keys' values.
+
+A value list is A,B,C; A..B doubles from A up to B, A..B..STEP counts; k stands for 1024. dp takes the ranks that are left where
+the plan's other degrees or the nodes vary and it does not. --output writes the long table, one row a combination: CSV, or Parquet
+where the name ends in .parquet. A combination that cannot run keeps its reason.
+"""
+PARQUET = ".parquet"
+SUFFIXES = (".csv", PARQUET)
+ROWS_BETWEEN = 50
+"""Rows between two lines of progress."""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "sweep",
+        "predict a config under every combination of some values",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    add_config(command)
+    command.add_argument(
+        "--vary", action="append", default=[], metavar="KEY=VALUES", help="a key and its values; may be repeated"
+    )
+    command.add_argument("--output", type=Path, metavar="FILE", help="write the long table: .csv or .parquet")
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    if not options.vary:
+        raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
+    require_suffix("--output", options.output, SUFFIXES)
+    require_writable("--output", options.output)
+    if options.output is not None and options.output.suffix.lower() == PARQUET:
+        require_library("pyarrow")
+    from predict import sweep
+    from predict.report.console import show
+    from predict.report.what_if.sweep import sweep_json, sweep_text
+    from predict.what_if.long_table import columns, long_table, write_table
+    from sampling.hardware.code_version import code_version
+
+    found = sweep(options.config, options.vary, options.overrides, progress=_progress)
+    if options.output is not None or options.json:
+        rows = long_table(found, commit=code_version())
+    if options.output is not None:
+        write_table(options.output, rows, columns(found))
+        log(f"wrote {options.output}")
+    if options.json:
+        print_json(sweep_json(found, rows))
+    else:
+        show(sweep_text(found))
+
+
+def _progress(done: int, of: int) -> None:
+    if sys.stderr.isatty() and (done % ROWS_BETWEEN == 0):
+        log(f"{done:,} of {of:,}")

@@ -1,0 +1,118 @@
+"""Days, GPU-hours, money and energy of a whole training, from its step time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from predict.ledger.flops import tokens_per_step
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from sampling.files.faults import shown
+
+US_PER_HOUR = 3.6e9
+HOURS_PER_DAY = 24
+WATTS_PER_MEGAWATT = 1e6
+GOODPUT = 0.9
+"""Share of the time in which a run makes steps that are kept. Llama 3 405B kept above 0.9 on 16,384 GPUs (arXiv 2407.21783,
+section 3.3.4); fewer GPUs fail less often."""
+COUNT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([KMBT]?)\s*")
+TIMES: Mapping[str, float] = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+PRICE = re.compile(
+    r"\s*([^\d\s./+-]{0,4})\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*/\s*(gpu|node)-(?:h|hour)\s*", re.IGNORECASE
+)
+MOST_TOKENS = 1e18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """What a GPU, or a node, costs per hour. `currency` is as written, "" where none is."""
+
+    amount: float
+    currency: str
+    per_node: bool
+
+    def per_gpu(self, gpus_per_node: int) -> float:
+        return self.amount / gpus_per_node if self.per_node else self.amount
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A figure with its 90 % bounds."""
+
+    median: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Span:
+        return Span(median=self.median * factor, low=self.low * factor, high=self.high * factor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingCost:
+    """A training of `tokens` in `steps` steps, of which a share of the time, `goodput`, is kept.
+
+    The bounds are those of the step time; goodput, price and power are taken as stated.
+    """
+
+    tokens: float
+    steps: int
+    goodput: float
+    days: Span
+    gpu_hours: Span
+    cost: Span | None
+    """In the currency of the price; None without one."""
+    currency: str
+    energy_mwh: Span | None
+    """MWh of the GPUs at the board's power limit, hosts, network and cooling not counted; None where the hardware file states no
+    power."""
+
+
+def training_cost(
+    run: TrainingRun, step_us: Span, *, tokens: float, goodput: float = GOODPUT, price: Price | None = None
+) -> TrainingCost:
+    """The cost of training on `tokens` tokens at a step time, in µs."""
+    steps = math.ceil(tokens / tokens_per_step(run))
+    hours = step_us.times(steps / goodput / US_PER_HOUR)
+    gpus, power_w = run.cluster.world_size, run.cluster.gpu.power_w
+    gpu_hours = hours.times(gpus)
+    return TrainingCost(
+        tokens=tokens,
+        steps=steps,
+        goodput=goodput,
+        days=hours.times(1 / HOURS_PER_DAY),
+        gpu_hours=gpu_hours,
+        cost=gpu_hours.times(price.per_gpu(run.cluster.gpus_per_node)) if price else None,
+        currency=price.currency if price else "",
+        energy_mwh=gpu_hours.times(power_w / WATTS_PER_MEGAWATT) if power_w else None,
+    )
+
+
+def parse_tokens(text: str) -> float:
+    """The tokens of `2T`, `300B` or `1.5e12`; UserError for anything else."""
+    found = COUNT.fullmatch(text)
+    tokens = float(found[1]) * TIMES[found[2]] if found else 0.0
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise UserError(f"--tokens: {shown(text)} is not a number of tokens; write for example 300B, 2T or 1.5e12")
+    return tokens
+
+
+def parse_price(text: str) -> Price:
+    """The price of `2.5/gpu-h`, `$2.5/gpu-h` or `20 EUR/node-h`; UserError for anything else."""
+    found = PRICE.fullmatch(text)
+    if found is None:
+        raise UserError(
+            f"--price: {shown(text)} is not a price with its unit; write for example 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+        )
+    return Price(
+        amount=float(found[2]), currency=found[1] or (found[3] or "").upper(), per_node=found[4].lower() == "node"
+    )
+
+
+def require_share(goodput: float) -> float:
+    """The goodput itself; UserError unless it is a share above 0."""
+    if not 0 < goodput <= 1:
+        raise UserError(f"--goodput: {goodput:g} is not a share of the time; give a number above 0, 1 at most")
+    return goodput

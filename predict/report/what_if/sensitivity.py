@@ -1,0 +1,70 @@
+"""Sensitivities as two ranked tables in a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from predict.report.prediction_json import interval_json
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration
+from predict.what_if.sensitivity import Sensitivities, Sensitivity
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+VERSION = 1
+NOTHING = 5e-5
+"""Share of the step below which a change counts as none."""
+
+
+def sensitivity_text(found: Sensitivities) -> RenderableType:
+    from rich.console import Group
+    from rich.markup import escape
+
+    prediction = found.prediction
+    step = prediction.step_time
+    sampled = 1 - prediction.sources["analytic"]
+    head = [
+        f"[bold]{escape(prediction.run.name)}[/]  step {duration(step.median_us)} "
+        f"(90 %: {duration(step.low_us)} to {duration(step.high_us)})"
+    ]
+    if sampled >= NOTHING:
+        head.append(
+            f"{sampled:.0%} of the work rests on samples, which are carried over to a device with another figure by the peaks of "
+            f"the two: the same device so carried over takes {duration(found.carried_over_us)}, beside which figures are judged"
+        )
+    return Group(
+        *head,
+        "",
+        *_table("10 % better, one figure at a time", found.figures),
+        "",
+        *_table("another setting, one at a time", found.settings),
+    )
+
+
+def _table(title: str, changes: Sequence[Sensitivity]) -> list[Table | str]:
+    """The changes that matter, and how many do not."""
+    if not changes:
+        return [f"[bold]{title}[/]: none applies to this run"]
+    table = figures_table(title, ("", "change"), ("step time", "saves"))
+    told = [each for each in changes if abs(each.gain) >= NOTHING]
+    for each in told:
+        table.add_row(each.name, each.change, duration(each.step_us), f"{each.gain:+.2%}".replace("-", "−"))
+    left = len(changes) - len(told)
+    return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
+
+
+def sensitivity_json(found: Sensitivities) -> dict[str, Any]:
+    """All changes, those that bring nothing included; gains are shares of the step."""
+    return {
+        "version": VERSION,
+        "run": found.prediction.run.name,
+        "step_time_us": interval_json(found.prediction.step_time),
+        "carried_over_us": found.carried_over_us,
+        "analytic": found.prediction.sources["analytic"],
+        "figures": [asdict(each) for each in found.figures],
+        "settings": [asdict(each) for each in found.settings],
+    }

@@ -1,0 +1,60 @@
+"""A sweep as a table in a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.memory.estimate import GIB
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration
+from predict.step.prediction import Prediction
+from predict.what_if.sweep import Sweep
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+VERSION = 1
+FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
+
+
+def sweep_text(sweep: Sweep) -> RenderableType:
+    """A row a combination, then why others cannot run, each reason once."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    names = [each.path for each in sweep.varied]
+    run = sum(row.prediction is not None for row in sweep.rows)
+    title = f"{escape(sweep.name)}: {counted(len(sweep.rows), 'combination')}, {run} can run"
+    table = figures_table(title, (), (*names, *FIGURES))
+    left_out: dict[str, list[str]] = {}
+    for row in sweep.rows:
+        values = [str(row.values[name]) for name in names]
+        if row.prediction is None:
+            left_out.setdefault(row.reason, []).append(" · ".join(values))
+        else:
+            table.add_row(*map(escape, values), *_figures(row.prediction))
+    reasons = [f"  {escape(', '.join(which))}: {escape(why)}" for why, which in left_out.items()]
+    return Group(table, *(["", f"cannot run ({' · '.join(names)}):", *reasons] if reasons else []))
+
+
+def _figures(prediction: Prediction) -> tuple[str, ...]:
+    step, memory = prediction.step_time, prediction.memory
+    return (
+        duration(step.median_us),
+        f"{duration(step.low_us)} to {duration(step.high_us)}",
+        f"{prediction.tokens_per_second_per_gpu:,.0f}",
+        f"{prediction.mfu:.1%}",
+        f"{memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f}",
+        memory.verdict,
+    )
+
+
+def sweep_json(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The long table's rows, and the keys that were varied."""
+    return {
+        "version": VERSION,
+        "run": sweep.name,
+        "varied": {each.path: list(each.values) for each in sweep.varied},
+        "rows": [dict(row) for row in rows],
+    }

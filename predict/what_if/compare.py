@@ -1,0 +1,92 @@
+"""The difference of two runs, term by term: what each heading of the step, and each term of memory, adds or saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from predict.memory.rank_memory import TERMS
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+
+SECTIONS = ("plan", "batch", "execution")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """A run `other` beside the first. Changes are other minus first: µs a step by heading, which add up to that of the step, and
+    bytes of the worst pipeline rank by term, which add up to that of its peak."""
+
+    first: Prediction
+    other: Prediction
+    settings: Mapping[str, tuple[Any, Any]]
+    """Key path → its values in the two, where they differ."""
+    change_us: Mapping[str, float]
+    memory_bytes: Mapping[str, float]
+
+    @property
+    def step_change_us(self) -> float:
+        return self.other.median_us - self.first.median_us
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second of the other over those of the first."""
+        return self.other.tokens_per_second / self.first.tokens_per_second
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the 90 % intervals of their tokens per second overlap, each by itself: what the two have in common makes their
+        order surer than that."""
+        first, other = (_rates(each) for each in (self.first, self.other))
+        return first[0] <= other[1] and other[0] <= first[1]
+
+
+def compare(first: Prediction, others: Sequence[Prediction]) -> tuple[Difference, ...]:
+    """The differences of runs from the first."""
+    return tuple(_difference(first, other) for other in others)
+
+
+def _difference(first: Prediction, other: Prediction) -> Difference:
+    worst = [each.memory.worst for each in (first, other)]
+    return Difference(
+        first=first,
+        other=other,
+        settings=_settings(first.run, other.run),
+        change_us=_minus(other.breakdown_us, first.breakdown_us),
+        memory_bytes=_minus(*({term: getattr(rank, term) for term in TERMS} for rank in reversed(worst))),
+    )
+
+
+def _minus(other: Mapping[str, float], first: Mapping[str, float]) -> dict[str, float]:
+    return {name: other.get(name, 0.0) - first.get(name, 0.0) for name in {**first, **other}}
+
+
+def _rates(prediction: Prediction) -> tuple[float, float]:
+    """The bounds of the tokens per second."""
+    step, rate = prediction.step_time, prediction.tokens_per_second
+    return rate * step.median_us / step.high_us, rate * step.median_us / step.low_us
+
+
+def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, Any]]:
+    """The keys on which two runs differ, the model and the cluster by their names."""
+    flat = [_flat(run) for run in (first, other)]
+    return {path: (flat[0][path], flat[1][path]) for path in flat[0] if flat[0][path] != flat[1][path]}
+
+
+def _flat(run: TrainingRun) -> dict[str, Any]:
+    keys = {
+        f"{section}.{name.rstrip('_')}": value
+        for section in SECTIONS
+        for name, value in asdict(getattr(run, section)).items()
+    }
+    cluster = run.cluster
+    return {
+        "model": run.model.name,
+        "cluster.hardware": cluster.gpu.name,
+        "cluster.nodes": cluster.nodes,
+        "cluster.gpus_per_node": cluster.gpus_per_node,
+        "cluster.profile": cluster.profile,
+        "precision": run.precision,
+        **keys,
+    }

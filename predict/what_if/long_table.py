@@ -1,0 +1,154 @@
+"""The long table of a sweep: one row a run, with figures in SI units under plain names, as CSV or Parquet takes them.
+
+The first columns are those that tables of training estimates share (shares of memory in GB, 10^9 bytes; times in seconds); ours
+follow. Memory is that of the worst pipeline rank: param, gradient, optim, activation, kv and buffer add up to the peak. Times
+are the step's ledger, averaged over pipeline ranks: compute, memory, comm and idle add up to the step.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from predict.ledger.flops import model_flops_per_step
+from predict.step.breakdown import BUBBLE, DP, GLUE, HOST, OTHER, OVERHEAD, P2P, STRAGGLERS, TP
+from predict.step.prediction import Prediction
+from predict.what_if.sweep import Sweep, SweptRun
+from predict.workload.layers.layer import RECOMPUTE
+from sampling.arithmetic.operator import Operator
+from sampling.catalogue import registry
+from sampling.files.disk import replacing, write_atomically
+
+GB, SECOND = 1e9, 1e6
+COMM = frozenset({TP, P2P, DP, "cp", "ep"})
+IDLE = frozenset({BUBBLE, STRAGGLERS, HOST, OVERHEAD, OTHER, GLUE})
+SHARED = """
+model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb optim_gb activation_gb kv_gb
+buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
+"""
+"""The columns that such tables share. A sequence of pre-training is all prompt, and keeps no keys and values."""
+OURS = """
+precision framework schedule vpp dp etp zero recompute t_idle t_step_low t_step_high gradient_gb peak_gb capacity_gb verdict
+bubble_fraction reason
+"""
+"""Columns beside them; `reason` says why a combination has no figures."""
+
+
+def columns(sweep: Sweep) -> list[str]:
+    """The names of the columns: those shared, ours, and a column for each varied key that has none of them."""
+    return [*SHARED.split(), *OURS.split(), *(each.path for each in sweep.varied)]
+
+
+def long_table(sweep: Sweep, *, commit: str) -> list[dict[str, Any]]:
+    """The rows, each with every column; None where there is no figure. `commit` is the version of this program."""
+    return [_row(row, columns(sweep), commit) for row in sweep.rows]
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Write the rows: Parquet where the name ends so, which needs pyarrow, else CSV."""
+    if path.suffix.lower() != ".parquet":
+        write_atomically(path, as_csv(rows, names).encode())
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({name: [row[name] for row in rows] for name in names})
+    with replacing(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary)
+
+
+def _row(row: SweptRun, names: Sequence[str], commit: str) -> dict[str, Any]:
+    empty = dict.fromkeys(names)
+    if row.prediction is None:
+        return {**empty, **row.values, "reason": row.reason}
+    return {**empty, **row.values, **_setup(row.prediction), **_figures(row.prediction), "commit": commit, "reason": ""}
+
+
+def _setup(prediction: Prediction) -> dict[str, Any]:
+    run = prediction.run
+    plan, batch = run.plan, run.batch
+    return {
+        "model": run.model.name,
+        "device": run.cluster.gpu.name,
+        "n_cards": run.cluster.world_size,
+        **{key: getattr(plan, key) for key in ("ep", "tp", "pp", "cp", "vpp", "dp", "etp", "zero", "schedule")},
+        "sp": plan.tp if plan.sp else 1,
+        "recompute": plan.recompute,
+        "seq_prompt": batch.seq_len,
+        "seq_response": 0,
+        "global_batch": batch.global_,
+        "micro_batch": batch.micro,
+        "precision": run.precision,
+        "framework": run.execution.framework,
+    }
+
+
+def _figures(prediction: Prediction) -> dict[str, Any]:
+    run, step, memory = prediction.run, prediction.step_time, prediction.memory
+    worst = memory.worst
+    of_memory = {
+        "param_gb": worst.parameters,
+        "gradient_gb": worst.gradients,
+        "optim_gb": worst.optimizer,
+        "activation_gb": worst.activations + worst.working,
+        "kv_gb": 0.0,
+        "buffer_gb": worst.buffers + worst.slack + worst.device,
+        "peak_gb": worst.peak,
+        "capacity_gb": memory.capacity_bytes,
+    }
+    of_time = {**_classes(prediction.breakdown_us), "t_step": step.median_us}
+    of_time |= {"t_step_low": step.low_us, "t_step_high": step.high_us}
+    return {
+        **{name: size / GB for name, size in of_memory.items()},
+        **{name: time_us / SECOND for name, time_us in of_time.items()},
+        "flops_required": model_flops_per_step(run),
+        "tokens_per_s": prediction.tokens_per_second,
+        "tokens_per_s_per_card": prediction.tokens_per_second_per_gpu,
+        "mfu": prediction.mfu,
+        "bubble_fraction": prediction.bubble_fraction,
+        "verdict": memory.verdict,
+        "calibration_note": _note(prediction),
+    }
+
+
+def _classes(ledger: Mapping[str, float]) -> dict[str, float]:
+    """µs by what bounds the work: matrix products, attention and recomputed layers compute; communication; waiting and host; all
+    else moves memory."""
+    of_class = dict.fromkeys(("t_compute", "t_memory", "t_comm", "t_idle"), 0.0)
+    for heading, time_us in ledger.items():
+        of_class[_class_of(heading)] += time_us
+    return of_class
+
+
+def _class_of(heading: str) -> str:
+    if heading in COMM:
+        return "t_comm"
+    if heading in IDLE:
+        return "t_idle"
+    return "t_compute" if heading in _computing() else "t_memory"
+
+
+@cache
+def _computing() -> frozenset[str]:
+    """Headings of operators that are bound by arithmetic, and of whole layers."""
+    operators = [each for each in registry().values() if issubclass(each, Operator)]
+    return frozenset({RECOMPUTE, *(each.NAME for each in operators if each.KIND in ("gemm", "attention"))})
+
+
+def _note(prediction: Prediction) -> str:
+    """What the times rest on, in words: `83% measured, 17% analytic; calibrated by FILE`."""
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005)
+    calibration = prediction.run.calibration
+    return f"{shares}; calibrated" if calibration else f"{shares}; no calibration"

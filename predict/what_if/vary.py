@@ -1,0 +1,100 @@
+"""The keys that a sweep varies, each with its values, and the settings of every combination."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predict.config.choices import SUFFIXES, is_choice, values_of
+from predict.config.overrides import parse_overrides
+from predict.config.sections import PRECISION, SECTIONS
+from sampling.errors import UserError
+from sampling.files.faults import did_you_mean, shown
+from sampling.files.keys import Key
+
+OPTION = "--vary"
+MOST_ROWS = 100_000
+WITH_SUFFIX = re.compile(r"(\d+)([kKM])")
+WHOLE = ("model", "cluster")
+"""Sections that a name stands for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Varied:
+    """One key and its values."""
+
+    path: str
+    values: tuple[Any, ...]
+
+
+def parse_vary(texts: Sequence[str]) -> tuple[Varied, ...]:
+    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
+    empty range, a key given twice, or more combinations than MOST_ROWS."""
+    varied: dict[str, Varied] = {}
+    for text in texts:
+        settings, faults = parse_overrides([text])
+        if faults or not settings:
+            raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
+        path, key = settings[0].path, _key_of(settings[0].path)
+        if path in varied:
+            raise UserError(f"{OPTION}: {path} is given twice; give all its values at once")
+        varied[path] = Varied(path=path, values=_values(path, settings[0].value, key))
+    rows = math.prod(len(each.values) for each in varied.values())
+    if rows > MOST_ROWS:
+        raise UserError(f"{OPTION}: {rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once")
+    return tuple(varied.values())
+
+
+def combinations(varied: Sequence[Varied]) -> Iterator[Mapping[str, Any]]:
+    """Key path → value of each combination; the last key changes fastest."""
+    for values in itertools.product(*(each.values for each in varied)):
+        yield dict(zip((each.path for each in varied), values, strict=True))
+
+
+def as_settings(values: Mapping[str, Any]) -> list[str]:
+    """The values as settings on a command line."""
+    return [f"{path}={json.dumps(value)}" for path, value in values.items()]
+
+
+def _key_of(path: str) -> Key:
+    """The declaration of a key; UserError for an unknown one, with the nearest."""
+    if path in WHOLE:
+        return Key(name=path, kind="string")
+    if path == PRECISION.name:
+        return PRECISION
+    section, _, name = path.partition(".")
+    if section == "model" and name:
+        return Key(name=name)
+    known = {key.name: key for key in SECTIONS.get(section, ())}
+    if name not in known:
+        paths = [f"{each}.{key.name}" for each, keys in SECTIONS.items() for key in keys]
+        homes = [each for each in paths if each.partition(".")[2] == (name or section)]
+        near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, paths)
+        raise UserError(
+            f"{OPTION}: {shown(path)} is not a key of a run config{near or '; docs/reference/config.md lists them'}"
+        )
+    return known[name]
+
+
+def _values(path: str, written: Any, key: Key) -> tuple[Any, ...]:
+    if isinstance(written, str) and not (is_choice(written) and ".." in written):
+        listed = key.kind == "string" and key.pattern and "," in written and not written.startswith("[")
+        if listed and not key.malformed(written):  # a text that is a list by itself, such as a layout
+            return (written,)
+        written = [_value(part.strip(), key) for part in written.split(",") if part.strip()]
+    elif not isinstance(written, list | str):
+        written = [] if written is None else [written]
+    return values_of(f"{OPTION} {path}", written, key)
+
+
+def _value(text: str, key: Key) -> Any:
+    """One value of a list, as YAML has it, or a size such as 4k."""
+    if found := WITH_SUFFIX.fullmatch(text):
+        return int(found[1]) * SUFFIXES[found[2]]
+    value = parse_overrides([f"a.b={text}"])[0][0].value
+    return text if key.kind == "string" and not isinstance(value, str) else value

@@ -1,0 +1,36 @@
+"""Differences of runs: they close, heading by heading and term by term."""
+
+from __future__ import annotations
+
+import pytest
+
+import predict
+from sampling.files.places import CONFIGS
+
+RUNS = CONFIGS / "runs"
+DENSE, MIXTURE = RUNS / "llama3-70b-64xh100.yml", RUNS / "deepseek-v3-1024xh100.yml"
+
+
+def test_differences_close_and_name_the_settings() -> None:
+    (difference,) = predict.compare(DENSE, MIXTURE)
+    assert sum(difference.change_us.values()) == pytest.approx(difference.step_change_us)
+    peaks = [each.memory.point_bytes for each in (difference.first, difference.other)]
+    assert sum(difference.memory_bytes.values()) == pytest.approx(peaks[1] - peaks[0])
+    assert difference.settings["plan.pp"] == (4, 16)
+    assert difference.settings["batch.global"] == (128, 4096)
+    assert difference.settings["model"] == ("llama3-70b", "deepseek-v3")
+    assert "plan.schedule" in difference.settings
+    assert difference.change_us["ep"] > 0 > difference.change_us["cp"]
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    first, second = predict.compare(DENSE, DENSE, DENSE)
+    assert first.settings == second.settings == {}
+    assert set(first.change_us.values()) == set(first.memory_bytes.values()) == {0.0}
+    assert (first.speed, first.overlap) == (1.0, True)
+
+
+def test_intervals_far_apart_do_not_overlap() -> None:
+    (difference,) = predict.compare(DENSE, RUNS / "demo.yml")
+    assert not difference.overlap
+    assert difference.speed < 0.1

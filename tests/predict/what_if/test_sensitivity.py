@@ -1,0 +1,55 @@
+"""Sensitivities: each is the prediction of the run with that one change, and better figures never cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import predict
+from predict.what_if.sensitivity import Sensitivities
+from sampling.files.places import CONFIGS
+
+RUNS = CONFIGS / "runs"
+
+
+@pytest.fixture(scope="module")
+def found() -> Sensitivities:
+    return predict.sensitivity(RUNS / "llama3-70b-64xh100.yml")
+
+
+def test_a_change_is_the_prediction_of_the_changed_run(found: Sensitivities) -> None:
+    by_name = {each.name: each for each in found.figures}
+    run = found.prediction.run
+    link = replace(run.cluster.intra_node, gb_per_s=run.cluster.intra_node.gb_per_s * 1.1)
+    changed = predict.estimate(replace(run, cluster=replace(run.cluster, intra_node=link)))
+    assert by_name["intra_node.gb_per_s"].step_us == pytest.approx(changed.median_us, rel=1e-8)
+    assert by_name["intra_node.gb_per_s"].gain == pytest.approx(1 - changed.median_us / found.prediction.median_us)
+    setting = next(each for each in found.settings if each.change == "pipelined → none")
+    alone = predict.one_batch(RUNS / "llama3-70b-64xh100.yml", ["execution.overlap_tp=none"])
+    assert (setting.name, setting.step_us) == ("execution.overlap_tp", pytest.approx(alone.median_us))
+
+
+def test_better_figures_never_cost_and_are_ranked(found: Sensitivities) -> None:
+    for changes in (found.figures, found.settings):
+        assert [each.gain for each in changes] == sorted((each.gain for each in changes), reverse=True)
+    assert all(each.gain >= -1e-9 for each in found.figures)
+    assert found.figures[0].name == "peak_tflops.bf16"
+    assert sum(each.gain for each in found.figures) < 0.3, "each is 10 %, and what is compute is not memory as well"
+
+
+def test_values_that_the_run_cannot_have_are_left_out(found: Sensitivities) -> None:
+    assert not any(each.change.endswith("→ unfused") for each in found.settings), (
+        "context parallelism needs a fused kernel"
+    )
+    assert not any(each.name in ("execution.framework", "execution.stragglers") for each in found.settings)
+
+
+def test_what_was_sampled_is_judged_beside_itself_carried_over() -> None:
+    found = predict.sensitivity(RUNS / "demo.yml")
+    assert found.prediction.sources["analytic"] == 0
+    assert found.carried_over_us != found.prediction.median_us
+    gains = {each.name: each.gain for each in found.figures}
+    assert gains["peak_tflops.fp32"] > 0.01
+    assert gains["inter_node.gb_per_s"] == gains["efficiency.gemm"] == pytest.approx(0, abs=1e-9)
+    assert found.settings == (), "whole layers of plain torch have no other settings"

@@ -60,7 +60,7 @@ def tensor_buffers(
         _dummy_gradients(run, profile, linear_shapes),
         _ddp_buckets(run, state),
         _p2p(run),
-        _stale_logits(run, profile, has_head=has_head),
+        _held_logits(run, profile, has_head=has_head),
         _blas(run),
         _transformer_engine(run, profile),
         _global_buffer(run, profile, has_head=has_head),
@@ -174,11 +174,11 @@ def _p2p(run: TrainingRun) -> Buffer:
     )
 
 
-def _stale_logits(run: TrainingRun, profile: MemoryProfile, *, has_head: bool) -> Buffer:
+def _held_logits(run: TrainingRun, profile: MemoryProfile, *, has_head: bool) -> Buffer:
     sizes = Sizes(rank=RankShare(run=run), profile=profile)
-    size = profile.stale_logits * sizes.item * logits_of_loss(sizes) if has_head else 0.0
-    source = "outputs of earlier microbatches, which the pipeline's buffers hold until they are used again"
-    return Buffer(name="earlier logits", size_bytes=size, width_bytes=0.0, source=source)
+    size = profile.held_logits * sizes.item * logits_of_loss(sizes) if has_head else 0.0
+    source = "outputs of the last stage, which the pipeline's buffers hold until they are used again"
+    return Buffer(name="held logits", size_bytes=size, width_bytes=0.0, source=source)
 
 
 def _blas(run: TrainingRun) -> Buffer:

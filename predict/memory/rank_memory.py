@@ -83,7 +83,7 @@ class RankBaseline:
     left_behind: float
     """Tensors that a step leaves behind and the next one frees."""
     slack_share: float
-    """Slack over allocated bytes, or over those of activations and working sets alone (`slack_of_state` is False)."""
+    """Slack over allocated bytes, or over those of activations, working sets and buffers alone (`slack_of_state` is False)."""
     slack_of_state: bool
     slack_width: float
 
@@ -119,7 +119,7 @@ class RankBaseline:
         working = self.update_working if in_update else peak.at.working
         activations = 0.0 if in_update else peak.at.activations
         allocated = self.allocated + made + working + activations
-        fragmented = allocated if self.slack_of_state else working + activations
+        fragmented = allocated if self.slack_of_state else working + activations + self.buffer_bytes
         widths = [buffer.width_bytes for buffer in (*self.tensors, *self.device)]
         return RankMemory(
             rank=self.rank,

@@ -10,9 +10,9 @@ PROFILE = MemoryProfile(
     fused_softmax=True,  # unless execution.fuse_softmax is off
     static_rotary=True,  # Aleph-Alpha/scaling, core/nn/rotary.py: buffers of the module
     keeps_joint_qkv=True,  # core/nn/attention/attention.py: `qkv_in_one`
-    loss=HELD_LOGITS_LOSS,  # transformer/model/losses/cross_entropy.py: `.float()`; parallel_module.py: PIPELINE_STAGE_OUTPUT
-    # Guo et al., GMLake, arXiv 2401.08156, abstract: 15 % of what torch's allocator reserves is lost on average, 33 % at most; what
-    # lives throughout the step is allocated once and loses nothing
+    loss=HELD_LOGITS_LOSS,  # transformer/model/losses/cross_entropy.py: `.float()` of what parallel_module.py keeps in its buffers
+    # Guo et al., GMLake, arXiv 2401.08156, abstract: 15 % of what torch's allocator reserves is lost on average, 33 % at most; the
+    # state is allocated once and loses nothing
     fragmentation=0.15 / (1 - 0.15),
-    stale_logits=1,  # core/nn/pipeline_schedule/train.py: two buffers at least, of which the next microbatch takes the older
+    held_logits=2,  # core/nn/pipeline_schedule/train.py: two buffers at least, of which each microbatch takes the older
 )

@@ -38,11 +38,11 @@ FUSED_LOSS: Mapping[int, LossBytes] = {
 tensor before copying them back (the file's note on in-place semantics)."""
 
 HELD_LOGITS_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=6, forward=10, backward=14),
-    4: LossBytes(kept=8, forward=8, backward=16),
+    2: LossBytes(kept=4, forward=8, backward=12),
+    4: LossBytes(kept=4, forward=4, backward=12),
 }
-"""Cross-entropy of logits copied by `.float()`, where the pipeline holds its output, the logits themselves, until the backward is
-over. The backward has them, the log-probabilities, and the gradients of the loss and of the copy in fp32."""
+"""UPCAST_LOSS without the logits themselves, which the pipeline holds (`held_logits`): the copy by `.float()` and the log-probabilities
+in the forward; these and the gradients of loss and copy, all in fp32, in the backward."""
 PARALLEL_LOSS: Mapping[int, LossBytes] = {
     2: LossBytes(kept=4, forward=14, backward=16),
     4: LossBytes(kept=4, forward=12, backward=16),
@@ -116,8 +116,8 @@ class MemoryProfile:
     """The values stay a view of the joint product of query, key and value, beside the rotated queries and keys."""
     loss: Mapping[int, LossBytes] = field(default_factory=lambda: UPCAST_LOSS)
     """Bytes of the loss, for each size of a logit's element in bytes."""
-    stale_logits: int = 0
-    """Microbatches whose logits the last stage still holds while it computes the next one."""
+    held_logits: int = 0
+    """Microbatches whose logits the pipeline's buffers hold on the last stage, whatever it computes."""
     parallel_loss: Mapping[int, LossBytes] | None = None
     """The same where tp divides the logits, if that differs."""
     fused_loss: Mapping[int, LossBytes] | None = None
@@ -140,6 +140,6 @@ class MemoryProfile:
     fp32_update_copies: bool = False
     """The optimizer's step makes an fp32 copy of its share of the gradients in fp16 runs."""
     fragmentation: float | None = None
-    """Slack of the allocator over activations and working sets; None for its mean over all tensors (`buffers.slack_of`)."""
+    """Slack of the allocator over activations, working sets and buffers; None for its mean over all tensors (`buffers.slack_of`)."""
     device_overhead: Buffer | None = None
     """All memory outside tensors, where it was measured as one figure; otherwise context, communication and slack add up to it."""

@@ -192,8 +192,9 @@ def _write_recompute(run: TrainingRun, statement: Statement) -> None:
     plan = run.plan
     settings: dict[str, Any] = {"activation_checkpoint.mode": plan.recompute}
     keys = ("recompute", "recompute_modules", "recompute_method", "recompute_layers")
+    if plan.recompute in ("selective", "ops"):
+        settings |= {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": "op"}
     if plan.recompute == "selective":
-        settings["activation_checkpoint.selective_ac_option"] = "op"
         why = "written as torchtitan's choice of operators, which keeps half of the matrix products' results"
         statement.cannot("plan.recompute_modules", plan.recompute_modules, why)
     elif plan.recompute == "full" and plan.recompute_method == "block":

@@ -122,7 +122,9 @@ def _read_execution(given: Arguments) -> dict[str, Any]:
 def _read_recompute(given: Arguments, layers: int, stages: int) -> dict[str, Any]:
     mode = given.text("activation_checkpoint.mode", "selective")
     option = given.text("activation_checkpoint.selective_ac_option", "2")
-    if mode != "selective" or not option.isdecimal():
+    if mode != "selective":
         return {"recompute": mode}
+    if not option.isdecimal():
+        return {"recompute": "ops"}
     every = max(1, int(option))
     return {"recompute": "full", "recompute_method": "block", "recompute_layers": max(1, -(-layers // stages) // every)}

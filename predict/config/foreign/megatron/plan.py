@@ -80,7 +80,11 @@ def _write_sharding(run: TrainingRun, statement: Statement) -> None:
 def _write_recompute(plan: Plan, statement: Statement) -> None:
     say = statement.say
     say(*(f"plan.{key}" for key in ("recompute", "recompute_modules", "recompute_method", "recompute_layers")))
-    if plan.recompute == "none":
+    if plan.recompute == "ops":
+        statement.cannot(
+            "plan.recompute", plan.recompute, "Megatron-LM recomputes modules or whole layers; nothing is written"
+        )
+    if plan.recompute in ("none", "ops"):
         return
     say(**{NAMES["plan", "recompute"]: plan.recompute})
     if plan.recompute == "selective":

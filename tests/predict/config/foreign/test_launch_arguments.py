@@ -57,6 +57,7 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
         {"model": "llama3-8b", "plan__dp": 2, "plan__zero": 3, "plan__recompute": "full", "plan__recompute_method": "block", "plan__recompute_layers": 16}
         | TITAN,
     ),
+    "titan ops": ("torchtitan", dict(model="llama3-8b", plan__dp=2, plan__zero=3, plan__recompute="ops", **TITAN)),
     "titan fp8": ("torchtitan", dict(plan__dp=8, plan__zero=3, plan__recompute="full", precision="fp8", **TITAN)),
     "titan ddp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, **TITAN)),
     "deepspeed": ("deepspeed", dict(model="llama2-13b", plan__tp=2, plan__pp=2, plan__dp=2, plan__zero=1, **DEEP)),
@@ -115,6 +116,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "schedule": (PP, {"plan__schedule": "zb-h1"}),
     "memory_limit": (PP, {"plan__memory_limit": 2}),
     "recompute_modules": ({"plan__recompute": "selective"}, {"plan__recompute_modules": "moe_act"}),
+    "recompute": ({}, {"plan__recompute": "ops"}),
     "recompute_layers": ({"plan__recompute": "full", "plan__recompute_method": "block"}, {"plan__recompute_layers": 3}),
     "layout": (PP, {"plan__layout": "20,12"}),
     "first_stage_layers": (PP, {"plan__first_stage_layers": 10, "plan__last_stage_layers": 22}),

@@ -22,7 +22,7 @@ TABLES = ("gradient_scale", "send_recv")
 """Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
 QUICKER = {"predict validate": ["--rounds", "1"]}
 OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm"
-STANDS_IN = f"This machine has no fitted rows of its own: those of {SHIPPED} were taken on AMD EPYC"
+STANDS_IN = f"No profile {OWN!r} is fitted here: the rows of {SHIPPED} stand in, taken on AMD EPYC"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from predict.prices.device_samples import (
     sustained_factors,
 )
 from predict.prices.price_list import PriceList
-from predict.prices.profile_error import profile_error, validation_path
+from predict.prices.profile_error import known_error, validation_path
 from predict.prices.sampled import WithinSamples
 from predict.prices.whose_rows import (
     ANOTHER_CPU,
@@ -39,7 +39,7 @@ from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, hardware_facts
 from sampling.store.manifest import FILE as MANIFEST
-from sampling.store.profiles import home_of, profile_in_use
+from sampling.store.profiles import SHIPPED, home_of, profile_in_use
 
 KEPT_LISTS = 16
 
@@ -74,7 +74,12 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
         files=tuple(
             map(
                 state_of,
-                (directory / FILE, home_of(profile) / "samples" / profile / MANIFEST, validation_path(profile)),
+                (
+                    directory / FILE,
+                    home_of(profile) / "samples" / profile / MANIFEST,
+                    validation_path(profile),
+                    validation_path(SHIPPED),
+                ),
             )
         ),
         this_cpu=this_cpu(cluster),
@@ -99,7 +104,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         "sources": dict(cluster.gpu.sources),
     }
     conditions, floors = opening.conditions, {}
-    slowdown, error, origin = None, profile_error(directory.name), "sampled"
+    slowdown, error, origin = None, known_error(directory.name, on_cpu=cluster.gpu.kind == "cpu"), "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
         _require_like_hardware(bank, cluster)

@@ -15,11 +15,22 @@ from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.cpu_name import cpu_name
 from sampling.store.manifest import read_manifest
-from sampling.store.profiles import OWN, SHIPPED, home_of, known_profiles, profile_in_use, samples_directory
+from sampling.store.profiles import (
+    IMPORTED,
+    OWN,
+    SHIPPED,
+    home_of,
+    is_fitted,
+    known_profiles,
+    profile_in_use,
+    samples_directory,
+)
 
 ANOTHER_CPU = math.log(2)
 """Half-width in log time, at 90 %, added to a step on another CPU than the sampled one: a prior. Vector width, clock and memory
 channels of servers differ by up to as much for the same number of cores, and the peaks of a CPU are not looked up."""
+NOTABLE = 0.1
+"""Share of a run's work by which other rows must measure more of it to be worth a word."""
 HOW_TO_SAMPLE = "run `make sample RUNS=…`, then `make train-regressors`"
 """The commands that give this machine rows of its own."""
 
@@ -51,14 +62,38 @@ def notes_on_rows(cluster: Cluster, sampled_on: str) -> list[str]:
     another = is_another_cpu(cluster, sampled_on)
     if used == cluster.profile and not another:
         return []
-    rows = "this machine has no fitted rows of its own: those" if used != cluster.profile else "the rows"
-    here = f"not on {this_cpu(cluster)}" if another else "as this machine's CPU is"
-    return [f"{rows} of {used} were taken on {sampled_on}, {here}; {how_to_sample(cluster)}"]
+    here = f"not on {this_cpu(cluster)}" if another else "the CPU of this machine too"
+    if used == cluster.profile:
+        return [f"the rows of {used} were taken on {sampled_on}, {here}; {how_to_sample(cluster)}"]
+    return [
+        f"no profile {OWN!r} is fitted here: the rows of {used} stand in, taken on {sampled_on}, {here}; {how_to_sample(cluster)}"
+    ]
+
+
+def shipped_beside_own(cluster: Cluster) -> Cluster | None:
+    """The same cluster answered from the shipped rows, where this machine's own serve and both are of its CPU; None elsewhere."""
+    if not this_cpu(cluster) or profile_in_use(cluster.profile) != OWN:
+        return None
+    other = replace(cluster, profile=SHIPPED)
+    sampled_on = read_manifest(samples_directory(SHIPPED, home_of(SHIPPED))).device.get("name", "")
+    return None if is_another_cpu(other, str(sampled_on)) else other
+
+
+def notes_on_better_rows(measured: float, by_shipped: float) -> list[str]:
+    """The note that the shipped rows measure notably more of a run than this machine's own do; both are shares of its work."""
+    if by_shipped < measured + NOTABLE:
+        return []
+    return [
+        f"the rows of {OWN} measure {measured:.0%} of this run, those of {SHIPPED}, taken on the same CPU, {by_shipped:.0%}: name those "
+        f"with --set cluster.profile={SHIPPED}, or sample on ({HOW_TO_SAMPLE})"
+    ]
 
 
 def note_on_no_rows(cluster: Cluster) -> str:
-    """The note on a profile without time models: which profile may be meant, and how to get rows."""
+    """The note on a profile without time models: how to fit the rows it has, or which profile may be meant, and how to get rows."""
     known = known_profiles()
+    if cluster.profile in known:
+        return f"profile {cluster.profile!r} has samples, but no time models yet; {how_to_fit(cluster)}"
     near = did_you_mean(cluster.profile, {*known, OWN} - {cluster.profile}) or f" (known: {', '.join(known)});"
     published = "" if cluster.gpu.kind == "cpu" else ", or bring published rows in with `make import SYSTEM=…`"
     return f"no samples for profile {cluster.profile!r}{near} {how_to_sample(cluster)}{published}"
@@ -87,7 +122,9 @@ def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, An
 
 
 def how_to_sample(cluster: Cluster) -> str:
-    """The commands that give this machine, or the run's profile, rows of its own."""
+    """The commands that give this machine, or the run's profile, rows of its own; for rows that are not fitted, the one that fits."""
+    if cluster.profile in known_profiles() and not is_fitted(cluster.profile):
+        return how_to_fit(cluster)
     if this_cpu(cluster):
         return HOW_TO_SAMPLE
     profile = cluster.profile
@@ -96,6 +133,9 @@ def how_to_sample(cluster: Cluster) -> str:
 
 def how_to_fit(cluster: Cluster) -> str:
     """The command that fits the rows of the run's profile."""
+    home = home_of(cluster.profile)
+    if home.name == IMPORTED:
+        return f"run `python -m regressors --data {home} --profile {cluster.profile}`"
     return "run `make train-regressors" + ("`" if cluster.profile == OWN else f" PROFILE={cluster.profile}`")
 
 

@@ -49,8 +49,14 @@ def validation_text(
         *_devices(rows),
         *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
         f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
-        f"intervals cover {summary.coverage:.0%}; {counted(summary.dropped_steps, 'noisy step')} dropped",
+        f"intervals cover {summary.coverage:.0%}{_dropped(rows)}",
     )
+
+
+def _dropped(rows: Sequence[ValidationRow]) -> str:
+    """The count of dropped steps of the runs that are not noisy as a whole: of the others none can be dropped, and a note says so."""
+    quiet = [row for row in rows if not row.noisy]
+    return f"; {counted(sum(row.dropped_steps for row in quiet), 'noisy step')} dropped" if quiet else ""
 
 
 def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:

@@ -35,11 +35,13 @@ other is less known."""
 
 
 def composition_error(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> float:
-    """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover, the spread of published
-    runs for the rest; for all of it where the profile has no validation runs (`profile_error` None)."""
+    """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover; for the rest the spread of
+    published runs, and no less than that error, since work that nobody sampled is known no better. That spread alone where no
+    validation runs tell (`profile_error` None)."""
     prior = published_spread(run)
     if profile_error is None:
         return prior
+    prior = max(prior, profile_error)
     analytic = sources["analytic"]
     return (1 - analytic) * profile_error + analytic * prior
 

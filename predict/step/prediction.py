@@ -6,7 +6,7 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,16 @@ from predict.ledger.flops import mfu, tokens_per_step
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.memory_timeline import RankTimeline, memory_timeline
 from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
+from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
+from predict.prices.whose_rows import notes_on_better_rows, shipped_beside_own
 from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
 from predict.step.breakdown import step_breakdown
 from predict.step.composition_error import composition_error
 from predict.step.interval import Interval, step_interval
-from predict.step.priced_rank import PricedRank, step_time_us, with_windows
+from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
@@ -144,10 +146,22 @@ class Prediction:
         """The fewest GPUs and nodes on which the plan fits; None where no number of nodes makes it fit."""
         return smallest_cluster(self.memory)
 
-    @property
+    @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """The samples, the hardware file, the benchmark and the calibration that the prices come from."""
-        return provenance_of(self.run, self.prices)
+        """The samples, the hardware file, the benchmark and the calibration that the prices come from; first among its notes,
+        that other rows would serve better."""
+        known = provenance_of(self.run, self.prices)
+        return {**known, "notes": [*self._notes_on_better_rows(), *known.get("notes", [])]}
+
+    def _notes_on_better_rows(self) -> list[str]:
+        """The note that the shipped rows measure more of this step than this machine's own, which are of the same CPU."""
+        shipped = None if self.benchmark else shipped_beside_own(self.run.cluster)
+        if shipped is None:
+            return []
+        run = replace(self.run, cluster=shipped)
+        ranks = with_windows(price(run, self.calls, open_prices(shipped, run.execution)), self.timeline)
+        by_shipped = step_sources(ranks, self.timeline.order)
+        return notes_on_better_rows(self.sources["measured"], by_shipped["measured"])
 
 
 def provenance_of(run: TrainingRun, prices: Prices) -> Mapping[str, Any]:

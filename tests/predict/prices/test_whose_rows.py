@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 from predict import SamplesError, one_batch
 from predict.cli import main
 from predict.prices import whose_rows
+from regressors.train import train
+from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster
-from sampling.store.profiles import SHIPPED, profile_in_use
+from sampling.store import profiles
+from sampling.store.profiles import OWN, SHIPPED, profile_in_use
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 COMMANDS = [["one-batch", DEMO], ["memory", DEMO], ["schedule", DEMO, "--schedule", "1f1b,afab"]]
-STAND_IN = f"This machine has no fitted rows of its own: those of {SHIPPED} were taken on AMD EPYC"
+STAND_IN = f"No profile {OWN!r} is fitted here: the rows of {SHIPPED} stand in, taken on AMD EPYC"
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -31,7 +36,7 @@ def test_on_the_same_cpu_the_shipped_rows_are_measured_and_said_to_stand_in() ->
     prediction = one_batch(DEMO, require_measured=True)
     assert prediction.sources["measured"] == pytest.approx(1)
     (note,) = prediction.provenance["notes"]
-    assert "as this machine's CPU is" in note
+    assert "the CPU of this machine too" in note
 
 
 def test_on_another_cpu_the_same_times_are_transferred_and_wider(
@@ -47,6 +52,56 @@ def test_on_another_cpu_the_same_times_are_transferred_and_wider(
     assert there.median_us == here.median_us
     assert there.step_time.high_us > 1.5 * here.step_time.high_us
     assert there.step_time.low_us < here.step_time.low_us
+
+
+@pytest.fixture
+def few_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_the_shipped_cpu: None) -> Path:
+    """A profile this-machine of one operator alone, sampled and fitted on the CPU of the shipped rows."""
+    samples = tmp_path / "samples" / OWN
+    samples.mkdir(parents=True)
+    for name in ("manifest.json", "embedding.parquet"):
+        shutil.copy(SHIPPED_DATA / "samples" / SHIPPED / name, samples)
+    train(
+        samples=samples,
+        output=tmp_path / "regressors" / OWN,
+        fitted_at="2026-01-01",
+        jobs=1,
+        progress=lambda *_: None,
+        wanted=("roofline",),
+    )
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(profiles, "is_fitted", whose_rows.is_fitted)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("few_own_rows")
+def test_few_own_rows_are_said_to_measure_less_than_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(capsys, "one-batch", DEMO).split())
+    assert text.startswith(f"The rows of {OWN} measure ")
+    assert f"those of {SHIPPED}, taken on the same CPU, 100%: name those with --set cluster.profile={SHIPPED}" in text
+    assert one_batch(DEMO, [f"cluster.profile={SHIPPED}"]).provenance["notes"] == []
+
+
+@pytest.mark.usefixtures("few_own_rows")
+def test_own_rows_are_not_held_against_rows_of_another_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whose_rows, "cpu_name", lambda: "Abacus 1")
+    assert not any(SHIPPED in note for note in one_batch(DEMO).provenance["notes"])
+
+
+@pytest.mark.usefixtures("few_own_rows")
+def test_a_profile_without_validation_runs_is_no_surer_than_one_with() -> None:
+    own, shipped = (one_batch(DEMO, [f"cluster.profile={name}"]) for name in (OWN, SHIPPED))
+    assert own.prices.profile_error == shipped.prices.profile_error
+    widths = [math.log(each.step_time.high_us / each.step_time.median_us) for each in (own, shipped)]
+    assert widths[0] >= widths[1]
+
+
+def test_a_profile_that_is_sampled_but_not_fitted_names_the_command_that_fits(few_own_rows: Path) -> None:
+    (few_own_rows / "samples" / OWN).rename(few_own_rows / "samples" / "mine")
+    (note,) = one_batch(DEMO, ["cluster.profile=mine"]).provenance["notes"]
+    assert note == "profile 'mine' has samples, but no time models yet; run `make train-regressors PROFILE=mine`"
+    with pytest.raises(SamplesError, match=r"make train-regressors PROFILE=mine"):
+        one_batch(DEMO, ["cluster.profile=mine"], require_measured=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])

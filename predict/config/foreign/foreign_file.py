@@ -11,7 +11,7 @@ from typing import Any
 from predict.config.draft import REQUIRED_SECTIONS
 from predict.config.foreign import deepspeed, primus, torchtitan_read
 from predict.config.foreign.arguments import Arguments
-from predict.config.foreign.megatron.execution import read_execution, read_precision
+from predict.config.foreign.megatron.execution import LOCAL_LAYERS, read_execution, read_precision
 from predict.config.foreign.megatron.model import read_model_arguments
 from predict.config.foreign.megatron.plan import read_batch, read_plan
 from predict.config.foreign.megatron.text import read_mapping, read_script
@@ -92,6 +92,7 @@ def _read_megatron(
     if instances := given.count("num_distributed_optimizer_instances"):
         plan["instances"] = instances
     execution = read_execution(given)
+    framework = LOCAL_LAYERS if given.text("transformer_impl", "") == "local" else ON_GPUS
     if is_deepspeed:
         execution = {key: execution[key] for key in deepspeed.FROM_ARGUMENTS}
         is_flash = [given.switch(name) for name in deepspeed.FLASH]
@@ -101,7 +102,7 @@ def _read_megatron(
         "plan": plan,
         "batch": read_batch(given),
         "precision": read_precision(given),
-        "execution": {"framework": deepspeed.FRAMEWORK if is_deepspeed else ON_GPUS, **execution},
+        "execution": {"framework": deepspeed.FRAMEWORK if is_deepspeed else framework, **execution},
         **section,
     }
     return ForeignFile(sections=sections, faults=given.faults, notes=given.notes, not_read=given.left_over)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from predict.config.foreign import deepspeed, torchtitan
 from predict.config.foreign.megatron import bridge, text
-from predict.config.foreign.megatron.execution import write_execution
+from predict.config.foreign.megatron.execution import LOCAL_LAYERS, write_execution
 from predict.config.foreign.megatron.model import write_model
 from predict.config.foreign.megatron.plan import write_plan
 from predict.config.foreign.statement import LaunchArguments, Statement
@@ -34,7 +34,10 @@ def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
 
 def _megatron_lm(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-LM")
-    notes = statement.not_expressed(run, ON_GPUS)
+    is_local = run.execution.framework == LOCAL_LAYERS
+    if is_local:
+        statement.say(transformer_impl="local")
+    notes = statement.not_expressed(run, LOCAL_LAYERS if is_local else ON_GPUS)
     script = text.script(run, statement.arguments, _as_notes(notes), program="pretrain_gpt.py")
     return LaunchArguments(tool="megatron-lm", files={f"{run.name}.megatron-lm.sh": script}, not_expressed=notes)
 

@@ -16,10 +16,11 @@ def test_differences_close_and_name_the_settings() -> None:
     assert sum(difference.change_us.values()) == pytest.approx(difference.step_change_us)
     peaks = [each.memory.point_bytes for each in (difference.first, difference.other)]
     assert sum(difference.memory_bytes.values()) == pytest.approx(peaks[1] - peaks[0])
-    assert difference.settings["plan.pp"] == (4, 16)
-    assert difference.settings["batch.global"] == (128, 4096)
+    first, other = difference.first.run, difference.other.run
+    assert difference.settings["plan.pp"] == (first.plan.pp, other.plan.pp)
+    assert difference.settings["batch.global"] == (first.batch.global_, other.batch.global_)
     assert difference.settings["model"] == ("llama3-70b", "deepseek-v3")
-    assert "plan.schedule" in difference.settings
+    assert "plan.sp" not in difference.settings
     assert difference.change_us["ep"] > 0 > difference.change_us["cp"]
 
 

@@ -8,8 +8,12 @@ from typing import Any
 
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
+from predict.run.execution import IN_TURN
 from predict.run.training_run import TrainingRun
+from sampling.operators.experts import PER_EXPERT
 
+LOCAL_LAYERS = "megatron-local"
+"""The framework that `--transformer-impl local` stands for."""
 FLASH = "flash"
 FLASH_OF: Mapping[str, str] = {"hopper": "fa3"}
 """Architecture → the kernel that Transformer Engine takes for `--attention-backend flash` where it is installed."""
@@ -165,6 +169,20 @@ def _of_mixtures(key: str, name: str) -> Setting:
     )
 
 
+def _expert_products(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    """Transformer Engine's GroupedLinear unless the older library's one kernel, or no grouping, is asked for."""
+    if run.model.experts is None or value == IN_TURN:
+        return {}
+    return {"moe_grouped_gemm": True, **({} if value == PER_EXPERT else {"moe_use_legacy_grouped_gemm": True})}
+
+
+def _read_expert_products(given: Arguments) -> str | None:
+    is_grouped, is_older = given.switch("moe_grouped_gemm"), given.switch("moe_use_legacy_grouped_gemm")
+    if not given.count("num_experts"):
+        return None
+    return ("grouped" if is_older else PER_EXPERT) if is_grouped else IN_TURN
+
+
 def _fuse_loss(value: bool, run: TrainingRun) -> Mapping[str, Any]:
     return {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"} if value else {}
 
@@ -189,7 +207,7 @@ SETTINGS: tuple[Setting, ...] = (
     _unless("split_p2p", "no_scatter_gather_tensors_in_pipeline", "scatter_gather_tensors_in_pipeline"),
     _unless("fuse_gradients", "no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
     _unless("fuse_softmax", "no_masked_softmax_fusion", "masked_softmax_fusion"),
-    _of_mixtures("grouped_experts", "moe_grouped_gemm"),
+    Setting(key="expert_products", write=_expert_products, read=_read_expert_products),
     _of_mixtures("fuse_permute", "moe_permute_fusion"),
     Setting(key="fuse_loss", write=_fuse_loss, read=_read_fuse_loss),
     Setting(key="cuda_graphs", write=_graphs, read=_read_graphs),

@@ -47,6 +47,11 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
         {"plan__tp": 2, "execution__overlap_gradients": False, "execution__overlap_parameters": False, "execution__overlap_p2p": False}
         | {"execution__split_p2p": False, "execution__overlap_tp": "none", "execution__fuse_gradients": False},
     ),
+    "experts in turn": (
+        "megatron-lm",
+        {"model": "mixtral-8x7b", "plan__dp": 8, "execution__expert_products": "in_turn", "execution__fuse_permute": False},
+    ),
+    "own layers": ("megatron-lm", {"model": "llama3-8b", "execution__framework": "megatron-local"}),
     "titan fsdp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, plan__zero=3, plan__shard=4, **TITAN)),
     "titan tp, pp": (
         "torchtitan",
@@ -140,7 +145,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "step_overhead_us": 1000,
             "master_weights": False,
             "cuda_graphs": "full",
-            "grouped_experts": False,
+            "expert_products": "in_turn",
             "fuse_permute": False,
             "fuse_loss": True,
             "split_loss": False,

@@ -36,7 +36,7 @@ whole runs reach the average of 0.625 that published runs imply. AIConfigurator'
 quantisation pass; none is added, since training stacks quantise in the kernels that write the operands. The share is also
 used on Blackwell, for which there are no fp8 samples."""
 
-BACKWARD_SHARE = 0.975
+BACKWARD_SHARE = 0.97
 """Time of the backward's two products over that of permuted forward ones: Estimating training time measures 0.92 on the A100 and 0.97
 on the GH200 (linears), SimuMax's inputs' gradients 1.00 on the A100 PCIe and 1.01 on the B200; this is the mean of the four. What
 adding to earlier gradients costs comes on top of it."""

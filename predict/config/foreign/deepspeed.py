@@ -38,6 +38,8 @@ SILENT = """
 """
 """Arguments of Megatron-LM that follow from others here, or that the JSON says in their place."""
 FROM_ARGUMENTS = ("fuse_softmax", "fuse_gradients", "overlap_tp", "dropout", "optimizer")
+RECOMPUTING = ("checkpoint_activations", "deepspeed_activation_checkpointing")
+"""Older switches of full recomputation."""
 FLASH = ("use_flash_attn", "use_flash_attn_v2")
 """Keys of `execution` that the arguments settle; the JSON settles others."""
 
@@ -134,6 +136,10 @@ def as_megatron(values: Mapping[str, Any]) -> dict[str, Any]:
         found["normalization"] = "RMSNorm"
     if "enable_expert_tensor_parallelism" not in found:
         found["expert_tensor_parallel_size"] = 1
+    if any(name in found for name in RECOMPUTING):
+        found.setdefault("recompute_granularity", "full")
+    if str(found.get("num_experts")) == "1":  # a dense model
+        del found["num_experts"]
     return found
 
 

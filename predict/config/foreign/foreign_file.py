@@ -21,10 +21,12 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.run.frameworks import ON_GPUS
 from sampling.files import regular
-from sampling.files.documents import MOST_YAML_BYTES, read_json, read_yaml
+from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, did_you_mean, shown
 
 YAML, JSON, TOML = (".yml", ".yaml"), ".json", ".toml"
+MOST_BYTES = 1_000_000
+"""Largest script or TOML file that is read; people write them."""
 LAUNCHER = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
 
 
@@ -47,7 +49,7 @@ def read_foreign(path: Path, *, chosen_model: Any = None) -> ForeignFile:
             return ForeignFile(faults=faults)
         return _read_document(document, chosen_model, is_json=kind == JSON)
     try:
-        text = regular.read_text(path, most_bytes=MOST_YAML_BYTES)
+        text = regular.read_text(path, most_bytes=MOST_BYTES)
         return _read_text(text, chosen_model, name=path.stem, is_toml=kind == TOML)
     except regular.NotReadError as error:
         return _faulty(f"{path}: {error}")
@@ -88,7 +90,11 @@ def _read_megatron(
     plan = read_plan(given, layers=spec.layers if spec else given.count("num_layers") or 0)
     if is_deepspeed:
         given.passed_over("deepspeed", "deepspeed_config", "no_pipeline_parallel", "enable_expert_tensor_parallelism")
+        given.passed_over(*deepspeed.RECOMPUTING)
         plan["zero"] = given.count("zero_stage") or 0
+    given.passed_over(
+        "moe_router_force_load_balancing"
+    )  # tokens are balanced unless execution.expert_load says otherwise
     if instances := given.count("num_distributed_optimizer_instances"):
         plan["instances"] = instances
     execution = read_execution(given)

@@ -18,7 +18,7 @@ SWITCHES = """
     no_masked_softmax_fusion no_async_tensor_model_parallel_allreduce accumulate_allreduce_grads_in_fp32
     grad_reduce_in_bf16 use_rotary_position_embeddings moe_router_force_load_balancing deepspeed no_pipeline_parallel use_flash_attn
     use_flash_attn_v2 enable_expert_tensor_parallelism moe_use_legacy_grouped_gemm moe_permute_fusion
-    cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
+    checkpoint_activations deepspeed_activation_checkpointing cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
 """
 """Arguments that take no value on a command line (`store_true` in arguments.py)."""
 LISTS = frozenset({"recompute_modules", "cp_comm_type"})
@@ -26,9 +26,14 @@ WITH_UNDERSCORE = frozenset({"deepspeed_config"})
 """Arguments whose flag is not written with dashes."""
 FLAG = re.compile(r"--[A-Za-z][\w-]*")
 ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(?!\()(\"[^\"\n]*\"|'[^'\n]*'|[^\s;#()\"']*)", re.M
+    r"^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(?!\()(\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s;#()\"'])*)",
+    re.M,
 )
 VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^${}]*))?\}|\$(\w+)")
+LONGEST_VALUE = 200
+"""Characters of a variable's value that are put in its place. Longer ones hold flags, which are read where they are set."""
+MOST_TEXT = 4_000_000
+"""Characters up to which variables are replaced."""
 DEEPEST = 20
 """Variables inside variables that are followed."""
 
@@ -85,8 +90,8 @@ def _without_itself(name: str, value: str) -> str:
 
 def _expanded(text: str, set_here: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
-        name = found[1] or found[3]
-        return set_here.get(name, found[2] if found[2] is not None else found[0])
+        known = set_here.get(found[1] or found[3], found[2])
+        return found[0] if known is None or len(known) > LONGEST_VALUE else known
 
     for _ in range(DEEPEST):
         new = VARIABLE.sub(value, text)
@@ -94,10 +99,6 @@ def _expanded(text: str, set_here: Mapping[str, str]) -> str:
             break
         text = new
     return text
-
-
-MOST_TEXT = 4_000_000
-"""Characters up to which variables are replaced."""
 
 
 def _flags(text: str) -> Iterator[tuple[str, list[str]]]:

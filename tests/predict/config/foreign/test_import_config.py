@@ -89,6 +89,18 @@ def test_two_files_of_one_run_must_agree(tmp_path: Path) -> None:
         predict.import_config([tmp_path / "args.sh", tmp_path / "ds.json"], H100)
 
 
+def test_older_arguments_of_megatron_deepspeed(tmp_path: Path) -> None:
+    sizes = (
+        "--num-layers 40 --hidden-size 5120 --num-attention-heads 40 --vocab-size 50304 --max-position-embeddings 2048"
+    )
+    older = "--num-experts 1 --moe-expert-parallel-size 1 --checkpoint-activations --deepspeed-activation-checkpointing"
+    rest = "--micro-batch-size 4 --seq-length 2048 --fp16 --tensor-model-parallel-size 8"
+    content = imported(tmp_path, f"x.py --deepspeed {sizes} {older} {rest}", "cluster.nodes=2")
+    assert (content["plan"]["recompute"], content["plan"]["dp"], content["precision"]) == ("full", 2, "fp16")
+    assert content["execution"]["framework"] == "megatron-deepspeed"
+    assert "experts" not in str(content["model"])
+
+
 FAULTS = {
     "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
     "--micro-batch-size two": "micro_batch_size: 'two' is not a number",
@@ -130,3 +142,29 @@ def test_files_of_another_kind(name: str, text: str, problem: str, tmp_path: Pat
 def test_arguments_of_a_script() -> None:
     text = 'TP=${TP:-4}\nARGS="--a-b $TP --flag=7 \\\n --moe-layer-freq ([0]*1+[1]*3) # --not-this 3"\nrun.py $ARGS --bf16 && echo --done'
     assert read_script(text) == {"a_b": "4", "flag": "7", "moe_layer_freq": "([0]*1+[1]*3)", "bf16": True, "done": True}
+
+
+def test_a_script_with_quoted_defaults_and_commented_arguments() -> None:
+    text = """NODES=${SLURM_NNODES:-"2"}
+DATA=${1:-"MOCK"} # a path, or "MOCK"
+ARGS=(
+    # --pipeline-model-parallel-size 4 \\
+    --tensor-model-parallel-size 2  # inside a node
+    "--fp8-format hybrid"
+    --nnodes $NODES --data-path "$DATA" \\
+    --bf16
+)
+"""
+    expected = {
+        "tensor_model_parallel_size": "2",
+        "fp8_format": "hybrid",
+        "nnodes": "2",
+        "data_path": "MOCK",
+        "bf16": True,
+    }
+    assert read_script(text) == expected
+
+
+def test_variables_that_grow_are_not_followed_for_ever() -> None:
+    lines = [f'A{n}="$A{n + 1}$A{n + 1}$A{n + 1}$A{n + 1}"' for n in range(40)]
+    assert read_script("\n".join([*lines, "x.py --lr $A0 --bf16"]))["bf16"] is True

@@ -44,6 +44,7 @@ def _megatron_lm(run: TrainingRun) -> LaunchArguments:
 
 def _nemo(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-Bridge")
+    bridge.refuse_lacking(run, statement)
     notes = statement.not_expressed(run, "nemo")
     script = bridge.script(run, statement.arguments, _as_notes(notes))
     return LaunchArguments(tool="nemo", files={f"{run.name}.nemo.sh": script}, not_expressed=notes)

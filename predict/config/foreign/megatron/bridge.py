@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from predict.config.foreign.statement import Statement
 from predict.run.training_run import TrainingRun
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -46,9 +47,12 @@ KEYS: Mapping[str, str] = {
     "num_experts": "model.num_moe_experts",
     "group_query_attention": "",
     "optimizer": "optimizer.optimizer",
-    "no_async_tensor_model_parallel_allreduce": "",
 }
-"""Arguments that another key stands for; "" for those without one."""
+"""Arguments that another key stands for; "" for one that follows from the others."""
+LACKING: Mapping[str, tuple[str, str]] = {
+    "no_async_tensor_model_parallel_allreduce": ("execution.overlap_tp", "Megatron-Bridge has no such switch"),
+}
+"""Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
 PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed"}
 FP8_PRECISIONS: Mapping[str, str] = {
     "tensorwise": "bf16_with_fp8_current_scaling_mixed",
@@ -57,6 +61,13 @@ FP8_PRECISIONS: Mapping[str, str] = {
     "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
 }
 OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe")
+
+
+def refuse_lacking(run: TrainingRun, statement: Statement) -> None:
+    """Take out the arguments that Megatron-Bridge lacks, with the reason for each."""
+    for name, (path, why) in LACKING.items():
+        if statement.arguments.pop(name, None) is not None:
+            statement.cannot(path, getattr(run.execution, path.partition(".")[2]), why)
 
 
 def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +83,8 @@ def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
             key = KEYS.get(name, f"{group_of.get(name, 'model')}.{name}")
         if key:
             written[key] = value
+    if "moe_layer_freq" in arguments:  # a list, where a command line has an expression
+        written["model.moe_layer_freq"] = [int(kind.sparse) for kind in run.model.kinds()]
     written["dataset.sequence_length"] = run.batch.seq_len
     if run.precision == "fp8":
         written["mixed_precision"] = FP8_PRECISIONS[arguments.get("fp8_recipe", "tensorwise")]

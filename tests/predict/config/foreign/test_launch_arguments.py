@@ -116,6 +116,7 @@ def test_a_layout_is_written_in_letters_and_keeps_its_stages(tmp_path: Path) -> 
 PP, DP = {"plan__pp": 2}, {"plan__dp": 2}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cp_method": ({"plan__cp": 2}, {"plan__cp_method": "all_to_all"}),
+    "overlap_tp": ({"plan__tp": 2, "plan__sp": True}, {"execution__overlap_tp": "none"}),
     "etp": ({"plan__tp": 2, "plan__sp": True}, {"plan__etp": 2}),
     "shard": ({"plan__dp": 4, "plan__zero": 3}, {"plan__shard": 2}),
     "schedule": (PP, {"plan__schedule": "zb-h1"}),
@@ -189,3 +190,6 @@ def test_the_files_are_what_their_tools_read() -> None:
     assert "model.tensor_model_parallel_size=2" in words
     assert "ddp.use_distributed_optimizer=true" in words
     assert "mixed_precision=bf16_mixed" in words
+    sparse = made("deepseek-v3", layers=5, plan__dp=8)
+    words = shlex.split(next(iter(launch_arguments(sparse, "nemo").files.values())), comments=True)
+    assert "model.moe_layer_freq=[0, 0, 0, 1, 1]" in words

@@ -139,8 +139,8 @@ def compare(
 
 
 def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
-    """What 10 % more of each figure of the hardware, its links and the framework would bring, and each other value of a setting
-    of `execution`, ranked; each is predicted by itself."""
+    """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
+    setting of `execution`, ranked; each is predicted by itself."""
     from predict.what_if.sensitivity import sensitivity as ranked
 
     return ranked(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))

@@ -143,7 +143,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
 
 
 def _left(outcome: Outcome, *, named: bool) -> str:
-    """What the budget did not reach, in words."""
+    """The calls that the budget did not reach, in words."""
     if outcome.named_left:
         return f"{outcome.named_left:,} timings of named calls left: run again to go on"
     done = ["named calls done"] if named else []

@@ -16,7 +16,7 @@ PLAIN = re.compile(r"[A-Za-z/.][\w./+-]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """What a run config's file would hold. Paths in it count from the working directory."""
+    """The content of a run config's file. Paths in it count from the working directory."""
 
     name: str
     """The name of the run, as a file's stem would give it."""

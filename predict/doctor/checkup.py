@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkup:
-    """What predictions on this machine rest on. `folders` are named by what lies in them."""
+    """The state of everything that predictions on this machine rest on. `folders` are named by what lies in them."""
 
     version: str
     python: str
@@ -37,7 +37,7 @@ class Checkup:
 
     @property
     def faults(self) -> list[str]:
-        """What has to be mended, each with the command that does."""
+        """Everything that has to be mended, each with the command that does."""
         return list(self._faults())
 
     def _faults(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is installed: this program, and the libraries it can use."""
+"""The installation: this program, and the libraries it can use."""
 
 from __future__ import annotations
 

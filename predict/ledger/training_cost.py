@@ -28,7 +28,7 @@ MOST_TOKENS = 1e18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """What a GPU, or a node, costs per hour. `currency` is as written, "" where none is."""
+    """The cost of a GPU, or of a node, per hour. `currency` is as written, "" where none is."""
 
     amount: float
     currency: str

@@ -1,4 +1,4 @@
-"""What every real step has in common, however it is spread: the seed, the batch, and the order of a training step."""
+"""The parts that every real step has in common, however it is spread: the seed, the batch, and the order of a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile's rows say of its device as a whole: clocks of a long run, the host's launching, compute beside communication."""
+"""Facts that a profile's rows give of its device as a whole: clocks of a long run, the host's launching, compute beside communication."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _samples_line(samples: Mapping[str, Any]) -> str:
 
 
 def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
-    """What samples say of the device as a whole, in place of the hardware file's and the framework's figures."""
+    """Lines on what samples say of the device as a whole, in place of the hardware file's and the framework's figures."""
     if floors := device.get("launch_floor_us"):
         yield f"sampled: the host launches a layer in {', '.join(f'{us:.0f} µs {phase}' for phase, us in floors.items())}"
     for dtype, ratio in device.get("sustained", {}).items():

@@ -114,7 +114,7 @@ def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
 
 @lru_cache(maxsize=KEPT)
 def _last_backwards(order: Order) -> list[NDArray[np.intp]]:
-    """By rank, the place of each chunk's last backward, or half of one."""
+    """The place of each chunk's last backward by rank, or half of one."""
     of_ranks = []
     for row in order.rows:
         last = np.zeros(order.chunks, dtype=np.intp)

@@ -120,7 +120,7 @@ def _row(validated: ValidatedRun, prediction: Prediction, measured: Measurement)
 
 
 def _choices(run: TrainingRun) -> list[str]:
-    """What distinguishes the run from others, in words."""
+    """The choices that distinguish the run from others, in words."""
     plan, execution = run.plan, run.execution
     degrees = [
         f"{name} {getattr(plan, name)}"

@@ -148,7 +148,7 @@ def _computing() -> frozenset[str]:
 
 
 def _note(prediction: Prediction) -> str:
-    """What the times rest on, in words: `83% measured, 17% analytic; calibrated by FILE`."""
+    """The sources of the times, in words: `83% measured, 17% analytic; calibrated by FILE`."""
     shares = ", ".join(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005)
     calibration = prediction.run.calibration
     return f"{shares}; calibrated" if calibration else f"{shares}; no calibration"

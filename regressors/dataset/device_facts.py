@@ -1,4 +1,4 @@
-"""What rows say of the device and its host as a whole, beside the time of each call: clocks, power, launching."""
+"""Facts that rows give of the device and its host as a whole, beside the time of each call: clocks, power, launching."""
 
 from __future__ import annotations
 

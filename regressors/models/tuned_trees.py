@@ -21,8 +21,8 @@ from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForestSettings:
-    """What a forest predicts, the share of the features that a split may look at, and the fewest rows of a leaf: what matters most
-    in a forest (Probst, Wright and Boulesteix, WIREs 9, e1301, 2019)."""
+    """A forest's target, the share of the features that a split may look at, and the fewest rows of a leaf: the settings that matter
+    most (Probst, Wright and Boulesteix, WIREs 9, e1301, 2019)."""
 
     target: Target
     max_features: float
@@ -31,7 +31,7 @@ class ForestSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoostingSettings:
-    """What boosting predicts, its step and its depth, which matter most (Probst, Boulesteix and Bischl, JMLR 20:53, 2019); None: that
+    """The target of boosting, its step and its depth, which matter most (Probst, Boulesteix and Bischl, JMLR 20:53, 2019); None: that
     of the capacity."""
 
     target: Target

@@ -196,7 +196,7 @@ class _Reader:
         self.column += len(here) - len(rest)
 
     def _skip_lines(self) -> None:
-        """To the next value of a flow collection, which may be some lines below."""
+        """Skip to the next value of a flow collection, which may be some lines below."""
         self._skip_spaces()
         while self.column >= len(self.lines[self.at]):
             if self.at + 1 >= len(self.lines):

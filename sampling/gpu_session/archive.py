@@ -35,7 +35,7 @@ CHECK = "check"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveFacts:
-    """What an archive's rows are tied to. `id` is its own, whatever folder it lies in."""
+    """The device and code that an archive's rows are tied to. `id` is its own, whatever folder it lies in."""
 
     HEADER: ClassVar[Mapping[str, Any]] = {"format": "steptime-gpu-session", "version": 1}
 

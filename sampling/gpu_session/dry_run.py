@@ -79,7 +79,7 @@ class Rehearsal:
 
 
 def fake_device(hardware: str) -> dict[str, Any]:
-    """What `sampling.hardware.this_device.identify` says on a machine with one such device."""
+    """The answer of `sampling.hardware.this_device.identify` on a machine with one such device."""
     facts = hardware_facts(hardware)
     return {"name": (device_names(hardware) or (facts.name,))[0], "count": 1, "memory_gib": facts.memory_gib}
 

@@ -1,4 +1,4 @@
-"""What the events of an archive say about a plan: what is timed, what was left out, and what ended its worker."""
+"""Progress of a plan by the events of an archive: what is timed, what was left out, and what ended its worker."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class FakeClock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """What fails in a rehearsal: kinds of calls of which no graph can be captured, and calls that end the device."""
+    """The faults of a rehearsal: kinds of calls of which no graph can be captured, and calls that end the device."""
 
     uncaptured: Collection[str] = ()
     fatal: Collection[Call] = ()

@@ -52,7 +52,7 @@ def read_steps(path: Path | None, *, on_cpu: bool) -> Sequence[RealStep]:
 
 
 def run_step(step: RealStep, limit_s: float, *, hardware: str) -> dict[str, Any]:
-    """What the step's command printed, or {"error": why there is nothing}. Paths are relative to the clone."""
+    """The JSON that the step's command printed, or {"error": why there is nothing}. Paths are relative to the clone."""
     if importlib.util.find_spec(step.module) is None:
         return {"error": f"there is no module {step.module}"}
     arguments = [argument.replace("{hardware}", hardware) for argument in step.arguments]

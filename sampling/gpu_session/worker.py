@@ -31,7 +31,7 @@ from sampling.timing.timer import PRESETS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSettings:
-    """What a worker is told, JSON-able. `until_s` is on `time.monotonic`, which processes of one machine share."""
+    """The settings of a worker, JSON-able. `until_s` is on `time.monotonic`, which processes of one machine share."""
 
     out: str
     hardware: str

@@ -1,4 +1,4 @@
-"""What the host's launching adds to calls, read from their rows."""
+"""Time that the host's launching adds to calls, read from their rows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Quarantine(Enum):
 
     @property
     def advice(self) -> str:
-        """What to do about such rows, in words."""
+        """Advice on such rows, in words."""
         if self is Quarantine.IMPOSSIBLE:
             return "the peaks in the hardware file are too low for this device, or a kernel did not do the work: correct the file"
         if self is Quarantine.NOISY:

@@ -32,7 +32,7 @@ LAUNCHER = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForeignFile:
-    """What a file says of a run."""
+    """The settings of a run that a file states."""
 
     sections: Mapping[str, Any] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a tool's arguments say of a run, and what they cannot."""
+"""The settings of a run that a tool's arguments express, and those that they cannot."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WORKER = "predict.measure.gpu.worker"
 
 
 def train_alone(run: TrainingRun, *, steps: int | None, timeout_s: float, device: str = "cuda") -> dict[str, Any]:
-    """What the worker saw (`predict.measure.gpu.worker.train`), over `steps` timed steps or, for None, ten seconds of them.
+    """The worker's report (`predict.measure.gpu.worker.train`), over `steps` timed steps or, for None, ten seconds of them.
 
     UserError with the worker's last lines if it fails, or after `timeout_s`.
     """

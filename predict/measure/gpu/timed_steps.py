@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """At least this many seconds, and at least this many steps."""
+    """The least seconds and the least steps to time; both have to be reached."""
 
     seconds: float
     steps: int

@@ -120,7 +120,7 @@ def blocks_of(
 
 
 def _recomputed_parts(rank: RankShare, modules: tuple[Module, ...]) -> tuple[Module, ...]:
-    """What a backward repeats of the layer, where it does not repeat all of it: the modules named, or by operators half of each
+    """The part of the layer that a backward repeats, where it does not repeat all of it: the modules named, or by operators half of each
     product, which stands for every second one, and all else but attention. Of communication only what is gathered is repeated:
     torchtitan keeps what reductions made (activation_checkpoint.py)."""
     if rank.plan.recompute != "ops":

@@ -41,7 +41,7 @@ def sharded_gradients(rank: RankShare, weights: Weights, work: Calls) -> tuple[O
 
 
 def _beside(work: Calls, *streams: tuple[Calls, bool]) -> tuple[OverlappedCommunication, ...]:
-    """What may run beside the work, and what may not, each as one piece."""
+    """Communication that may run beside the work, and that which may not, each as one piece."""
     pieces = (
         (float(hides), tuple(call for calls, own in streams if own == hides for call in calls))
         for hides in (True, False)

@@ -66,7 +66,8 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     SamplesError for regressors that are damaged, out of date or of other hardware.
     """
     profile = profile_in_use(cluster.profile)
-    directory = home_of(profile) / "regressors" / profile
+    home = home_of(profile)
+    directory = home / "regressors" / profile
     opening = _Opening(
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
@@ -76,8 +77,8 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
                 state_of,
                 (
                     directory / FILE,
-                    home_of(profile) / "samples" / profile / MANIFEST,
-                    validation_path(profile),
+                    home / "samples" / profile / MANIFEST,
+                    validation_path(profile, home),
                     validation_path(SHIPPED),
                 ),
             )

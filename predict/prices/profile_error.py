@@ -40,9 +40,9 @@ def known_error(profile: str, *, on_cpu: bool) -> float | None:
     return profile_error(SHIPPED) if own is None and on_cpu else own
 
 
-def validation_path(profile: str) -> Path:
-    """The file in which `predict validate` keeps a profile's runs, predicted beside measured."""
-    return home_of(profile) / "published" / f"{profile}-steps.json"
+def validation_path(profile: str, home: Path | None = None) -> Path:
+    """The file in which `predict validate` keeps a profile's runs, predicted beside measured; `home` is the profile's, if known."""
+    return (home or home_of(profile)) / "published" / f"{profile}-steps.json"
 
 
 def profile_error(profile: str) -> float | None:

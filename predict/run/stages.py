@@ -31,6 +31,13 @@ def placement_of(run: TrainingRun) -> Placement:
     return run.schedule.placement(run.plan.pp, run.plan.vpp)
 
 
+def layers_of_ranks(run: TrainingRun) -> list[int]:
+    """The number of layers by pipeline rank. Raises ConfigError where the plan's split of the layers does not fit."""
+    placement = placement_of(run)
+    shares = split_layers(run.model.layers, placement.depth, run.plan)
+    return [sum(shares[number] for number in own) for own in placement.stages]
+
+
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
     """The stages by pipeline rank and chunk. Raises ConfigError where the plan's split of the layers does not fit."""
     placement, kinds = placement_of(run), run.model.kinds()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
-from predict.run.stages import stages_of_ranks
+from predict.run.stages import layers_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.step.stragglers import stragglers_factor
 from predict.workload.layers.expert_load import busiest_rank
@@ -65,5 +65,5 @@ def _unevenness(run: TrainingRun) -> float:
     plan = run.plan
     if plan.pp == 1 or plan.schedule == BEST:
         return 0.0
-    layers_of_ranks = [sum(len(stage.kinds) for stage in stages) for stages in stages_of_ranks(run)]
-    return max(layers_of_ranks) * len(layers_of_ranks) / sum(layers_of_ranks) - 1
+    layers = layers_of_ranks(run)
+    return max(layers) * len(layers) / sum(layers) - 1

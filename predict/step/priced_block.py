@@ -21,6 +21,9 @@ MOST_GLUE = 0.5
 """Bound of the glue, as a share of the layer's parts; what a sampled layer takes beyond is noise, or another kernel."""
 LAUNCH_NORM = 4.0
 """Exponent of the norm in which kernels and their launches add, as memory and compute of a kernel do."""
+MOST_KNOWN = 4096
+"""Blocks whose prices are kept, some 10 MB; a plan has some twenty."""
+KEPT_LISTS = 16
 Value = Callable[[Units], Floats]
 """Time of a sequence of calls in each of many cases, shape (cases,)."""
 
@@ -121,13 +124,20 @@ class BlockPrices:
         return Bucket(blocks=repeated, median_us=sum(each.count * each.priced.median_us for each in repeated))
 
     def of_calls(self, calls: Calls) -> Bucket:
-        return self.bucket(plain(calls))
+        repeated = tuple(RepeatedBlock(self._price(each.block), each.count) for each in plain(calls))
+        return Bucket(blocks=repeated, median_us=sum(each.count * each.priced.median_us for each in repeated))
+
+    def knows(self, block: Block) -> bool:
+        return id(block) in self._known
 
     def _priced(self, block: Block) -> PricedBlock:
         # the block itself is kept with its price, so that its id stays its own
-        if id(block) not in self._known:
-            self._known[id(block)] = self._price(block)
-        return self._known[id(block)]
+        known = self._known
+        if id(block) not in known:
+            if len(known) >= MOST_KNOWN:
+                known = self._known = {}
+            known[id(block)] = self._price(block)
+        return known[id(block)]
 
     def _glue_us(self, block: Block) -> float:
         """Time of a sampled layer of the same widths beyond its parts; 0 where none was sampled, the prior that published runs of
@@ -168,13 +178,22 @@ class BlockPrices:
 
 
 def block_prices(run: TrainingRun, prices: Prices) -> BlockPrices:
-    """The prices of a run's blocks, none of them known yet."""
+    """The prices of a run's blocks, among which are those of earlier runs at the same prices."""
     contention = Contention(
         sampled=prices.sampled_contention,
         of_sharding=run.execution.sharding_contention,
         gpus_per_node=run.cluster.gpus_per_node,
     )
-    return BlockPrices(prices, contention)
+    for kept in tuple(_kept):
+        if kept.prices is prices and kept.contention == contention:
+            return kept
+    made = BlockPrices(prices, contention)
+    _kept.insert(0, made)
+    del _kept[KEPT_LISTS:]
+    return made
+
+
+_kept: list[BlockPrices] = []
 
 
 def _bounded(glue_us: float, parts_us: float) -> float:

@@ -132,8 +132,8 @@ def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[Pri
 def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple[PricedRank, ...]:
     """Price every rank, asking for all calls at once."""
     ranks = tuple(calls)
-    prices.learn(distinct_calls(ranks))
     blocks = block_prices(run, prices)
+    prices.learn(distinct_calls(ranks, blocks.knows))
     distinct = {id(rank): rank for rank in ranks}
     of_chunks = {id(chunk): chunk for rank in distinct.values() for chunk in rank.chunks}
     chunks = {key: _chunk(chunk, blocks) for key, chunk in of_chunks.items()}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predict.model.layer_kinds import LayerKind
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.alike_runs import blocks_of_alike_runs
+from predict.workload.layers.layer import LayerBlocks, accumulation_block
 from predict.workload.rank.blocks import Block, Blocks, Calls, Repeated
 from predict.workload.rank.share import RankShare
+from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,28 +40,35 @@ class ChunkCalls:
 
 
 class BlockCache:
-    """The blocks that the chunks of a run are made of: layers of a kind share theirs, as do all ranks."""
+    """The blocks that the chunks of a run are made of: layers of a kind share theirs, as do all ranks, and all but the
+    accumulation of gradients is that of every run whose layers do the same."""
 
     def __init__(self, run: TrainingRun) -> None:
         self._rank = RankShare(run=run)
+        self._alike = blocks_of_alike_runs(run)
         self._layers: dict[LayerKind, LayerBlocks] = {}
         self._heads: dict[bool, LayerBlocks] = {}
         self._embedding: LayerBlocks | None = None
 
     def layer(self, kind: LayerKind) -> LayerBlocks:
         if kind not in self._layers:
-            self._layers[kind] = layer_blocks(self._rank, kind)
+            weights = layer_weights(self._rank.model, self._rank.plan, kind)
+            self._layers[kind] = self._own(self._alike.layer(kind), weights)
         return self._layers[kind]
 
     def embedding(self) -> LayerBlocks:
         if self._embedding is None:
-            self._embedding = embedding_blocks(self._rank)
+            self._embedding = self._own(self._alike.embedding, embedding_weights(self._rank.model, self._rank.plan))
         return self._embedding
 
     def head(self, *, shares_embedding: bool) -> LayerBlocks:
         if shares_embedding not in self._heads:
-            self._heads[shares_embedding] = head_blocks(self._rank, shares_embedding=shares_embedding)
+            weights = head_weights(self._rank.model, self._rank.plan, shares_embedding=shares_embedding)
+            self._heads[shares_embedding] = self._own(self._alike.head(shares_embedding=shares_embedding), weights)
         return self._heads[shares_embedding]
+
+    def _own(self, blocks: LayerBlocks, weights: Weights) -> LayerBlocks:
+        return replace(blocks, accumulation=accumulation_block(self._rank, weights))
 
 
 def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: Calls, *, halves: bool) -> ChunkCalls:

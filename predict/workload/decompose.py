@@ -6,7 +6,7 @@ timed, here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from predict.run.plan import BEST
@@ -15,7 +15,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import BlockCache, ChunkCalls, chunk_of_operators
-from predict.workload.rank.blocks import Calls
+from predict.workload.rank.blocks import Block, Calls
 from predict.workload.sends import sends_of_ranks
 from predict.workload.step_end import StepEnd, shared_weights_reduction, step_end
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
@@ -52,35 +52,39 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
         microbatches = run.microbatches // placement.chain_count
         return chunk_of_whole_layers(run, stage, send, microbatches=microbatches, halves=halves)
 
-    chunks: dict[tuple[Stage, Calls], ChunkCalls] = {}
-    ends: dict[tuple[tuple[Stage, ...], Calls], StepEnd] = {}
+    numbers: dict[Stage, int] = {}
+    chunks: dict[tuple[int, Calls], ChunkCalls] = {}
+    ends: dict[tuple[tuple[int, ...], Calls], StepEnd] = {}
     ranks: dict[tuple[int, ...], RankCalls] = {}
     found = []
     sends = sends_of_ranks(run, placement)
     for rank, stages in enumerate(stages_of_ranks(run)):
-        own = []
-        for key in zip(stages, sends[rank], strict=True):
-            if key not in chunks:
-                chunks[key] = chunk_calls(*key)
-            own.append(chunks[key])
+        held = tuple(numbers.setdefault(stage, len(numbers)) for stage in stages)
+        for stage, number, send in zip(stages, held, sends[rank], strict=True):
+            if (number, send) not in chunks:
+                chunks[number, send] = chunk_calls(stage, send)
+        own = tuple(chunks[key] for key in zip(held, sends[rank], strict=True))
         shared = shared_weights_reduction(run, placement, rank, stages)
-        if (stages, shared) not in ends:
-            ends[stages, shared] = step_end(run, stages, shared)
-        end = ends[stages, shared]
+        if (held, shared) not in ends:
+            ends[held, shared] = step_end(run, stages, shared)
+        end = ends[held, shared]
         place = (*map(id, own), id(end))
         if place not in ranks:
-            ranks[place] = RankCalls(chunks=tuple(own), end=end)
+            ranks[place] = RankCalls(chunks=own, end=end)
         found.append(ranks[place])
     return tuple(found)
 
 
-def distinct_calls(ranks: Iterable[RankCalls]) -> Iterator[Counted]:
-    """Every call of the ranks; those of a block that several ranks share, once."""
+def distinct_calls(
+    ranks: Iterable[RankCalls], known: Callable[[Block], bool] = lambda block: False
+) -> Iterator[Counted]:
+    """Every call of the ranks, except in blocks that are `known`; those of a block that several ranks share, once."""
     distinct = {id(rank): rank for rank in ranks}.values()
     chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks}.values()
     blocks = {id(block): block for chunk in chunks for block in chunk.blocks()}.values()
     for block in blocks:
-        yield from block.all_calls()
+        if not known(block):
+            yield from block.all_calls()
     for chunk in chunks:
         yield from chunk.send
     for rank in distinct:

@@ -3,6 +3,7 @@ the shards are gathered."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from predict.run.stages import Stage
@@ -24,8 +25,8 @@ NEWTON_SCHULZ_STEPS = 5
 
 def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """All that a rank holds."""
-    of_kind = {kind: layer_weights(run.model, run.plan, kind) for kind in dict.fromkeys(run.model.kinds())}
-    weights = summed(of_kind[kind] for stage in stages for kind in stage.kinds)
+    counts = Counter(kind for stage in stages for kind in stage.kinds)
+    weights = summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts.items())
     for stage in stages:
         if stage.first:
             weights += embedding_weights(run.model, run.plan)

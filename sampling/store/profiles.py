@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import lru_cache
 from pathlib import Path
 
 from sampling.errors import ConfigError
@@ -45,8 +46,12 @@ def home_of(profile: str, data: Path | None = None) -> Path:
     """
     data = data or own_data()
     homes = (data, data / IMPORTED, SHIPPED_DATA)
-    kinds = ("samples", "regressors")
-    return next((home for home in homes if any((home / kind / profile).is_dir() for kind in kinds)), data)
+    return next((home for home in homes if any(place.is_dir() for place in _places(home, profile))), data)
+
+
+@lru_cache(maxsize=64)
+def _places(home: Path, profile: str) -> tuple[Path, ...]:
+    return tuple(home / kind / profile for kind in ("samples", "regressors"))
 
 
 def is_shipped(profile: str) -> bool:

@@ -1,6 +1,7 @@
 """Time to cost a plan, warm: `python tests/bench/plans.py` (part of `make bench`).
 
-Prices of a cluster are asked for once; then a large mixture's whole estimate, and the medians of many plans of one model.
+Prices of a cluster are asked for once; then a large mixture's whole estimate, many plans of one model with and without their
+intervals, and what more microbatches or pipeline ranks cost.
 Seconds are of this process's own work, so that other load on the machine does not count.
 """
 
@@ -10,6 +11,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from predict import estimate
@@ -48,16 +50,43 @@ def plans() -> Iterator[TrainingRun]:
             continue
 
 
+def growing(*, pp: int = 4, vpp: int = 1, microbatches: int = 256) -> TrainingRun:
+    """As many layers of Llama 3 70B's as the longest pipeline needs, on one node per pipeline rank."""
+    model = replace(ModelSpec.from_hf_config(CONFIGS / "models" / "llama3-70b.json"), layers=320 if vpp > 1 else 256)
+    sections = {
+        "cluster": {"hardware": "h100-sxm", "nodes": pp, "gpus_per_node": 8, "profile": "none"},
+        "plan": {"tp": 8, "sp": True, "pp": pp, "vpp": vpp, "schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"},
+        "batch": {"global": microbatches, "micro": 1, "seq_len": 8192},
+        "precision": "bf16",
+    }
+    return build("growing", model, sections)
+
+
+def growth(name: str, runs: dict[int, TrainingRun]) -> None:
+    """Prints the time of an estimate with its interval, first and warm, over runs that differ in one size."""
+    told = []
+    for size, run in runs.items():
+        first = _seconds(lambda run=run: estimate(run).step_time)
+        warm = min(_seconds(lambda run=run: estimate(run).step_time) for _ in range(REPEATS))
+        told.append((size, first, warm))
+    shown = ", ".join(f"{size:,}: {1e3 * warm:.1f} ({1e3 * first:.1f} first)" for size, first, warm in told)
+    print(f"{name}, ms with interval: {shown}; {told[-1][2] / told[0][2]:.1f} × (at most 2)")
+
+
 def main() -> None:
     large = load(CONFIGS / "runs" / "deepseek-v3-1024xh100.yml")
     whole(large)
     taken = [_seconds(lambda: whole(large)) for _ in range(REPEATS)]
-    print(f"DeepSeek-V3 on 1,024 GPUs, whole estimate from warm: {1e3 * statistics.median(taken):.1f} ms (limit 20)")
+    print(f"DeepSeek-V3 on 1,024 GPUs, whole estimate from warm: {1e3 * statistics.median(taken):.1f} ms (limit 12)")
     many = list(plans())
     first, again = (_seconds(lambda: [estimate(run).median_us for run in many]) for _ in range(2))
+    interval = _seconds(lambda: [estimate(run).step_time for run in many])
     print(
-        f"{len(many)} plans of Llama 3 70B: {len(many) / first:.0f} a second, again {len(many) / again:.0f} (at least 300)"
+        f"{len(many)} plans of Llama 3 70B: {len(many) / first:.0f} a second (at least 400), again {len(many) / again:.0f}, "
+        f"with interval {len(many) / interval:.0f} (at least 700)"
     )
+    growth("microbatches, vpp 5", {count: growing(vpp=5, microbatches=count) for count in (16, 256, 4096)})
+    growth("pipeline ranks", {pp: growing(pp=pp) for pp in (1, 4, 16, 64, 256)})
 
 
 def whole(run: TrainingRun) -> object:

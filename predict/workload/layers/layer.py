@@ -115,7 +115,7 @@ def blocks_of(
         backward=block(repeated, sharded_backward, phase="backward"),
         backward_input=block(halves[0], sharded_forward, phase="backward_input"),
         backward_weight=block(halves[1], sharded_gradients, phase="backward_weight"),
-        accumulation=Block(calls=_accumulation(rank, weights), heading=ACCUMULATION),
+        accumulation=accumulation_block(rank, weights),
     )
 
 
@@ -144,10 +144,10 @@ def _gathers(exchange: Exchange) -> bool:
     return all(isinstance(counted.call, AllGather) for counted in exchange.forward)
 
 
-def _accumulation(rank: RankShare, weights: Weights) -> Calls:
+def accumulation_block(rank: RankShare, weights: Weights) -> Block:
     """Memory traffic of adding to the gradients of earlier microbatches, which all microbatches but the first do, and of the first's
     copy to the dtype of the sum."""
-    return (*_first_copies(rank, weights), *_additions(rank, weights))
+    return Block(calls=(*_first_copies(rank, weights), *_additions(rank, weights)), heading=ACCUMULATION)
 
 
 def _first_copies(rank: RankShare, weights: Weights) -> Calls:

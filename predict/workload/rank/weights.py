@@ -23,6 +23,9 @@ class Weights:
     def __add__(self, other: Weights) -> Weights:
         return Weights(dense=self.dense + other.dense, experts=self.experts + other.experts)
 
+    def __mul__(self, count: int) -> Weights:
+        return Weights(dense=self.dense * count, experts=self.experts * count)
+
     @property
     def total(self) -> int:
         return self.dense + self.experts

@@ -1,0 +1,78 @@
+"""Blocks that runs share are those that each would make alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from predict import estimate
+from predict.run.training_run import TrainingRun
+from predict.workload import alike_runs
+from predict.workload.chunks import BlockCache
+from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
+from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.rank.blocks import Block
+from predict.workload.rank.share import RankShare
+from tests.predict.workload.parallel_runs import made
+
+DENSE, MOE = "llama3-70b", "qwen3-30b-a3b"
+HALVES = ("forward", "again", "backward", "backward_input", "backward_weight", "accumulation")
+RUNS: list[tuple[str, dict[str, Any]]] = [
+    (DENSE, {"plan__pp": 4, "plan__tp": 2, "plan__dp": 2}),
+    (DENSE, {"plan__pp": 2, "plan__dp": 4, "plan__zero": 2}),
+    (DENSE, {"plan__dp": 8, "plan__zero": 3, "plan__shard": 4}),
+    (DENSE, {"plan__cp": 2, "plan__tp": 4, "plan__sp": True, "plan__recompute": "selective"}),
+    (DENSE, {"plan__pp": 4, "execution__fuse_gradients": False}),
+    (MOE, {"plan__dp": 8, "plan__ep": 8}),
+    (MOE, {"plan__dp": 8, "plan__ep": 4, "plan__zero": 3}),
+    (
+        MOE,
+        {"plan__pp": 2, "plan__dp": 4, "plan__tp": 2, "plan__sp": True, "plan__etp": 2, "plan__ep": 2, "plan__zero": 1},
+    ),
+]
+
+
+def content(block: Block) -> tuple[object, ...]:
+    beside = [(each.heading, each.communication, each.work, each.share, each.most) for each in block.overlapped]
+    return block.calls, beside, block.floor_us, block.synchronous, block.launched, block.heading, block.whole
+
+
+def assert_alike(one: LayerBlocks, other: LayerBlocks) -> None:
+    for half in HALVES:
+        assert content(getattr(one, half)) == content(getattr(other, half)), half
+
+
+@pytest.mark.parametrize(("model", "settings"), RUNS, ids=str)
+def test_shared_blocks_are_those_of_the_run_alone(model: str, settings: dict[str, Any]) -> None:
+    run = made(model, 8, **settings)
+    shared, rank = BlockCache(run), RankShare(run=run)
+    for kind in dict.fromkeys(run.model.kinds()):
+        assert_alike(shared.layer(kind), layer_blocks(rank, kind))
+    assert_alike(shared.embedding(), embedding_blocks(rank))
+    assert_alike(shared.head(shares_embedding=False), head_blocks(rank, shares_embedding=False))
+
+
+def forward(run: TrainingRun) -> Block:
+    return BlockCache(run).layer(run.model.kinds()[0]).forward
+
+
+def test_pipelines_and_replicas_share_their_layers() -> None:
+    one = made(DENSE, 8, plan__tp=2, plan__pp=4, plan__dp=1)
+    other = made(DENSE, 8, plan__tp=2, plan__pp=1, plan__dp=4, plan__zero=1, batch__global=32)
+    assert forward(one) is forward(other)
+    known = {id(each.priced) for each in estimate(one).ranks[0].chunks[0].forward.blocks}
+    assert known & {id(each.priced) for each in estimate(other).ranks[0].chunks[0].forward.blocks}
+
+
+@pytest.mark.parametrize("setting", [{"plan__tp": 4}, {"batch__micro": 2}, {"plan__dp": 4, "plan__zero": 3}])
+def test_what_changes_a_layer_is_not_shared(setting: dict[str, Any]) -> None:
+    assert forward(made(DENSE, 8, plan__tp=2)) is not forward(made(DENSE, 8, **{"plan__tp": 2, **setting}))
+
+
+def test_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alike_runs, "MOST_KEPT", 2)
+    monkeypatch.setattr(alike_runs, "_kept", {})
+    for micro in (1, 2, 4, 8):
+        alike_runs.blocks_of_alike_runs(made(DENSE, 8, batch__micro=micro, batch__global=16))
+        assert sum(map(len, alike_runs._kept.values())) <= 2

@@ -22,7 +22,7 @@ MOST_GLUE = 0.5
 LAUNCH_NORM = 4.0
 """Exponent of the norm in which kernels and their launches add, as memory and compute of a kernel do."""
 MOST_KNOWN = 4096
-"""Blocks whose prices are kept, some 10 MB; a plan has some twenty."""
+"""Blocks whose prices are kept, the latest used, some 10 MB; a plan has some twenty."""
 KEPT_LISTS = 16
 Value = Callable[[Units], Floats]
 """Time of a sequence of calls in each of many cases, shape (cases,)."""
@@ -132,12 +132,11 @@ class BlockPrices:
 
     def _priced(self, block: Block) -> PricedBlock:
         # the block itself is kept with its price, so that its id stays its own
-        known = self._known
-        if id(block) not in known:
-            if len(known) >= MOST_KNOWN:
-                known = self._known = {}
-            known[id(block)] = self._price(block)
-        return known[id(block)]
+        found = self._known.pop(id(block), None) or self._price(block)
+        self._known[id(block)] = found  # now the latest
+        if len(self._known) > MOST_KNOWN:
+            self._known.pop(next(iter(self._known)), None)
+        return found
 
     def _glue_us(self, block: Block) -> float:
         """Time of a sampled layer of the same widths beyond its parts; 0 where none was sampled, the prior that published runs of

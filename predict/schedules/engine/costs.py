@@ -173,7 +173,11 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
         raise ConfigError(f"times: leading axes of lengths {given}; give each of the times {sets} sets, or one")
     if program.paired:
         parts += _pairs(forward, backward, program, times.overlap_gain)
-    table = np.concatenate([np.broadcast_to(part, (len(part), sets)) for part in parts])
+    table = np.empty((sum(map(len, parts)), sets))
+    first = 0
+    for part in parts:
+        table[first : first + len(part)] = part
+        first += len(part)
     if blocking:
         delays, durations = table[: program.depth], table[program.depth :]
         durations += sending(program, delays)
@@ -206,7 +210,8 @@ def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> list[float]:
         array = np.asarray(value, dtype=float)
         if array.shape not in ((), shape):
             raise ConfigError(f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}")
-        flat: list[float] = np.broadcast_to(_checked(name, array), shape).ravel().tolist()
+        _checked(name, array)
+        flat: list[float] = (array if array.shape else np.broadcast_to(array, shape)).ravel().tolist()
         return flat
     if not 0 <= value <= LONGEST:
         raise _bad_time(name, value)
@@ -218,7 +223,7 @@ def _columns(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
     array = _checked(name, np.asarray(value, dtype=float))
     sets = len(array) if array.ndim > len(shape) else 1
     try:
-        full = np.broadcast_to(array, (sets, *shape))
+        full = array if array.shape == (sets, *shape) else np.broadcast_to(array, (sets, *shape))
     except ValueError:
         raise ConfigError(
             f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}, or (sets, *{shape})"

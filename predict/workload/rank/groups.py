@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.call import Counted
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange
+
+KEPT = 256
+"""Plans whose groups are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +86,12 @@ class Groups:
 
 
 def groups_of(run: TrainingRun) -> Groups:
-    plan, per_node = run.plan, run.cluster.gpus_per_node
+    """The groups of a run's ranks."""
+    return _groups(run.plan, run.cluster.gpus_per_node)
+
+
+@lru_cache(maxsize=KEPT)
+def _groups(plan: Plan, per_node: int) -> Groups:
     replicas = plan.cp * plan.dp
     stage_ranks = plan.tp * replicas
     experts_apart = plan.etp * plan.ep

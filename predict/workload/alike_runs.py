@@ -12,6 +12,7 @@ from predict.workload.layers.embedding_and_head import embedding_blocks, head_bl
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.share import RankShare
 
+DEFAULT = Plan()
 MOST_KEPT = 256
 """Runs whose blocks are kept, some 50 kB each: a search has hundreds of plans of one shape of layers."""
 
@@ -60,18 +61,21 @@ def blocks_of_alike_runs(run: TrainingRun) -> AlikeBlocks:
 def as_layers_see(run: TrainingRun) -> TrainingRun:
     """The run with one microbatch, and without what its layers do not depend on: its blocks are made from this one, so that they
     cannot depend on it."""
-    plan = run.plan
-    seen = Plan(
-        tp=plan.tp,
-        sp=plan.sp,
-        cp=plan.cp,
-        cp_method=plan.cp_method,
-        ep=plan.ep,
-        etp=plan.etp,
-        recompute=plan.recompute,
-        recompute_modules=plan.recompute_modules,
+    seen = replace(
+        run.plan,
+        pp=1,
+        vpp=1,
+        schedule=DEFAULT.schedule,
+        memory_limit=0,
+        recompute_method=DEFAULT.recompute_method,
+        recompute_layers=DEFAULT.recompute_layers,
+        layout="",
+        first_stage_layers=0,
+        last_stage_layers=0,
+        count_embedding=0,
+        count_loss=0,
     )
-    if plan.zero >= 2:  # gradients, or weights too, go over the replicas layer by layer
-        seen = replace(seen, dp=plan.dp, zero=plan.zero, shard=plan.shard)
+    if run.plan.zero < 2:  # from 2 on, gradients or weights too go over the replicas layer by layer
+        seen = replace(seen, dp=1, zero=0, shard=0)
     batch = replace(run.batch, global_=run.batch.micro * seen.dp)
     return replace(run, name="", plan=seen, batch=batch, order=None)

@@ -64,7 +64,7 @@ def train(
     facts = {
         "profile": samples.name,
         "fitted_at": fitted_at,
-        "quarantined": profile.quarantined,
+        "quarantined": sum(profile.quarantined.values()),
         "architecture": profile.architecture,
         "donor": donor.name if donor else "",
         "attention_kernel": profile.attention_kernel,
@@ -77,7 +77,7 @@ def train(
         path = artifact.save(output, fitted, facts)
     title = f"Time models of {samples.name}" + (f", with {donor.name} as donor" if donor else "")
     title += f", {wanted[0]} alone asked for" if len(wanted) == 1 else ""
-    quarantined = [quarantine_row(group, "all operators", profile.quarantined, whole_table=False)]
+    quarantined = [quarantine_row(group, "all operators", rows, why=why) for why, rows in profile.quarantined.items()]
     accuracy = as_json(scored, title=title, note=NOTE, date=fitted_at, quarantined=quarantined)
     with naming_the_disk(output):
         write_atomically(output / "report.json", json.dumps(accuracy, indent=1).encode())

@@ -134,8 +134,8 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             forget_session(directory, manifest)
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(
-        f"kept {outcome.kept} rows in {time.monotonic() - start:.0f} s ({outcome.quarantined.total()} quarantined) in {directory}; "
-        f"{too_large}{_left(outcome, named=bool(options.calls))}"
+        f"timed {outcome.kept} rows in {time.monotonic() - start:.0f} s, {outcome.kept - outcome.quarantined.total()} usable and "
+        f"{outcome.quarantined.total()} set aside, in {directory}; {too_large}{_left(outcome, named=bool(options.calls))}"
     )
     for line in _quarantined(outcome):
         print(line)
@@ -152,9 +152,9 @@ def _left(outcome: Outcome, *, named: bool) -> str:
 
 
 def _quarantined(outcome: Outcome) -> list[str]:
-    """Why rows are quarantined, which keeps them out of the time models, and what to do, a line for each reason."""
+    """Why rows are set aside, which keeps them out of the time models, and what to do, a line for each reason."""
     return [
-        f"  {count} quarantined ({kind.value} …): {kind.advice}" for kind, count in outcome.quarantined.most_common()
+        f"  {count} set aside for {kind.in_words}: {kind.advice}" for kind, count in outcome.quarantined.most_common()
     ]
 
 

@@ -196,8 +196,13 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
         model_keys=model_keys,
         settings=settings,
         sources=sources,
-        faults=[*faults, *clashes, *unreadable, *_unknown_at_the_top(document)],
+        faults=[*map(_of_the_file, faults), *clashes, *unreadable, *_unknown_at_the_top(document)],
     )
+
+
+def _of_the_file(fault: Fault) -> Fault:
+    """The same fault, blamed on the config itself whatever file or option gives the section in which it is."""
+    return Fault(path="", problem=": ".join(filter(None, (fault.path, fault.problem))))
 
 
 def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:

@@ -10,13 +10,16 @@ from typing import Any
 
 from predict.doctor.installation import Library, libraries, program_version, python_version
 from predict.doctor.profiles import Profile, all_profiles
+from predict.prices.whose_rows import HOW_TO_SAMPLE
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS, SHIPPED_DATA, own_data
 from sampling.hardware.cpu_name import cpu_name
 from sampling.hardware.this_device import detect_hardware, identify
-from sampling.store.profiles import OWN, profile_in_use
+from sampling.store.profiles import OWN, SHIPPED, profile_in_use
 
 VERSION = 1
+FEW = 0.1
+"""Share of the shipped rows of the same CPU below which own rows are few: most operators then have none or a handful."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +49,36 @@ class Checkup:
             yield f"{', '.join(lacking)}: not installed, and predicting needs it; run `pip install steptime`, or `make setup`"
         yield from (f"{profile.name}: {profile.fault}" for profile in self.profiles if profile.fault)
 
+    @property
+    def advice(self) -> str:
+        """What would make predictions on this machine better; '' if nothing is known to."""
+        by_name = {profile.name: profile for profile in self.profiles}
+        if self.runs_here_use != OWN:
+            own = [
+                each.name for each in self.profiles if each.kind == "own" and each.fitted and each.device == self.cpu
+            ]
+            named = f", or name {' or '.join(own)}, of this CPU too, with --set cluster.profile=NAME" if own else ""
+            return (
+                f"Runs here are answered from {self.runs_here_use}: no profile {OWN} is fitted; {HOW_TO_SAMPLE}{named}"
+            )
+        own_rows, shipped = by_name[OWN], by_name.get(SHIPPED)
+        if own_rows.usable is None or shipped is None or not shipped.usable or shipped.device != self.cpu:
+            return ""
+        if own_rows.usable >= FEW * shipped.usable:
+            return ""
+        return (
+            f"Runs here are answered from the {own_rows.usable:,} usable rows of {OWN}; {SHIPPED} has {shipped.usable:,} of the same CPU: "
+            f"name it with --set cluster.profile={SHIPPED}, or sample on: {HOW_TO_SAMPLE}"
+        )
+
     def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, "program": self.version, **_without_version(asdict(self)), "faults": self.faults}
+        return {
+            "version": VERSION,
+            "program": self.version,
+            **_without_version(asdict(self)),
+            "advice": self.advice,
+            "faults": self.faults,
+        }
 
 
 def _without_version(content: dict[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,17 @@ class Profile:
     device: str
     rows: int | None
     """Rows of samples; None where no library is installed that counts them."""
+    set_aside: int | None
+    """How many of them are quarantined, so that no time model learns from them; None as for `rows`."""
     sampled: str
     fitted: str
     fault: str
     """What is wrong with it and the command that mends it; '' if nothing is."""
+
+    @property
+    def usable(self) -> int | None:
+        """Rows that time models learn from; None where they are not counted."""
+        return None if self.rows is None or self.set_aside is None else self.rows - self.set_aside
 
 
 def all_profiles() -> tuple[Profile, ...]:
@@ -57,12 +64,14 @@ def _profile(name: str) -> Profile:
                 )
     except SamplesError as error:
         faults.append(str(error))
+    rows, set_aside = _rows(samples)
     return Profile(
         name=name,
         kind="shipped" if name == SHIPPED else "imported" if home.name == IMPORTED else "own",
         folder=str(samples if samples.is_dir() else models),
         device=device,
-        rows=_rows(samples),
+        rows=rows,
+        set_aside=set_aside,
         sampled=sampled,
         fitted=fitted,
         fault="; ".join(faults),
@@ -75,17 +84,19 @@ def _fit(name: str, home: Path) -> str:
     return "make train-regressors" + ("" if name == OWN else f" PROFILE={name}")
 
 
-def _rows(samples: Path) -> int | None:
-    """Rows in the tables of a profile, by their footers alone; a damaged table counts none."""
+def _rows(samples: Path) -> tuple[int, int] | tuple[None, None]:
+    """Rows in the tables of a profile, and how many of them are quarantined, by that column alone; a damaged table counts none."""
     if importlib.util.find_spec("pyarrow") is None:
-        return None
+        return None, None
     from pyarrow import ArrowException
-    from pyarrow.parquet import read_metadata
+    from pyarrow.parquet import ParquetFile
 
-    rows = 0
+    rows = set_aside = 0
     for table in samples.glob("*.parquet"):
         try:
-            rows += read_metadata(table).num_rows
-        except (ArrowException, OSError):
+            reasons = ParquetFile(table).read(columns=["quarantine"])["quarantine"].to_pylist()
+        except (ArrowException, OSError, KeyError):
             continue
-    return rows
+        rows += len(reasons)
+        set_aside += sum(map(bool, reasons))
+    return rows, set_aside

@@ -42,6 +42,8 @@ from sampling.store.manifest import FILE as MANIFEST
 from sampling.store.profiles import SHIPPED, home_of, profile_in_use
 
 KEPT_LISTS = 16
+ANALYTIC = "analytic"
+"""A name for a profile that does not exist, in examples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,9 +145,12 @@ def _require_like_hardware(bank: Bank, cluster: Cluster) -> None:
     """SamplesError where one is a CPU and the other a GPU: only models of GPUs carry over, by the peaks of the two."""
     sampled = hardware_facts(bank.facts["provenance"]["hardware"])
     if sampled.name != cluster.gpu.name and "cpu" in (sampled.kind, cluster.gpu.kind):
+        used = profile_in_use(cluster.profile)
+        of_it = "" if used == cluster.profile else f" is answered from {used}, which"
         raise SamplesError(
-            f"cluster.profile: {cluster.profile!r} holds samples of {sampled.name}, not of {cluster.gpu.name}; name a "
-            f"profile of that hardware, or one that does not exist yet to be answered analytically"
+            f"cluster.profile: {cluster.profile!r}{of_it} holds samples of {sampled.name}, not of {cluster.gpu.name}; add "
+            f"--set cluster.profile=NAME, of a profile of {cluster.gpu.name} (`predict doctor` lists them), or of none there is, as "
+            f"{ANALYTIC!r}, to be answered analytically"
         )
 
 

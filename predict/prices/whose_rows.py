@@ -139,12 +139,18 @@ def how_to_fit(cluster: Cluster) -> str:
     return "run `make train-regressors" + ("`" if cluster.profile == OWN else f" PROFILE={cluster.profile}`")
 
 
+def require_known(profile: str) -> None:
+    """SamplesError for a profile without samples."""
+    known = known_profiles()
+    if profile_in_use(profile) not in known:
+        near = did_you_mean(profile, known) or f" (known: {', '.join(known)})"
+        raise SamplesError(f"profile {profile}: has no samples{near}")
+
+
 def require_rows_of_this_cpu(named: str = OWN) -> str:
     """The profile that runs on this machine are answered from where they name `named`. SamplesError if it was taken on another CPU."""
     profile = profile_in_use(named)
-    if profile not in known_profiles():
-        near = did_you_mean(profile, known_profiles()) or f" (known: {', '.join(known_profiles())})"
-        raise SamplesError(f"profile {profile}: has no samples{near}")
+    require_known(profile)
     sampled_on = read_manifest(samples_directory(profile, home_of(profile))).device.get("name")
     if sampled_on != cpu_name():
         raise SamplesError(

@@ -9,8 +9,6 @@ from rich.markup import escape
 
 from predict.doctor.checkup import Checkup
 from predict.doctor.installation import GIVES
-from predict.prices.whose_rows import HOW_TO_SAMPLE
-from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,23 +39,23 @@ def _profiles(found: Checkup) -> RenderableType:
     from rich.table import Table
 
     table = Table(title="profiles", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in ("profile", "whose", "device", "rows", "sampled", "fitted"):
-        table.add_column(name, justify="right" if name == "rows" else "left")
+    for name in ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted"):
+        table.add_column(name, justify="right" if name in ("rows", "set aside") else "left")
     for each in found.profiles:
-        here = each.name + (" (runs here)" if each.name == found.runs_here_use else "")
+        here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
         on_this = " (this CPU)" if each.device == found.cpu else ""
-        rows = "not counted" if each.rows is None else f"{each.rows:,}"
-        cells = (here, each.kind, f"{each.device}{on_this}", rows, each.sampled or "no", each.fitted or "no")
+        counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
+        cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no")
         table.add_row(*map(escape, cells))
     return table
 
 
 def _verdict(found: Checkup) -> list[str]:
-    own = [] if found.runs_here_use == OWN else [f"This machine has no fitted rows of its own; {HOW_TO_SAMPLE}"]
+    advice = [escape(found.advice)] if found.advice else []
     if not found.faults:
-        return [*own, "Nothing to mend."]
+        return [*advice, "Nothing is missing, damaged or stale."]
     return [
-        *own,
+        *advice,
         "[bold red]To mend:[/]",
         *(f"  {escape(fault)}" for fault in found.faults),
     ]

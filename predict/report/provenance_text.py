@@ -48,7 +48,7 @@ def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) ->
         lines += ["sources:", *(f"  {figure}: {source}" for figure, source in cited)]
     elif not lines:
         lines.append(
-            f"sources: {len(provenance['sources'])} cited figures of {provenance['hardware']}; list them with --sources"
+            f"sources: {len(provenance['sources'])} cited figures of {provenance['hardware']}; list them with `predict one-batch … --sources`"
         )
     return lines
 

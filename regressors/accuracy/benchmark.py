@@ -22,6 +22,8 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 from sampling.progress import Progress, progress_display
 
+PHYSICAL = "physical checks"
+"""Why rows of published tables are set aside."""
 TITLE = "Accuracy of the time models"
 NOTE = """\
 The fit, the choice of model and the intervals never saw the held-out rows. Every published table counts the same, those of
@@ -45,7 +47,13 @@ def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
         date=time.strftime("%Y-%m-%d"),
         transfers=[asdict(transfer) for transfer in transfers(units)],
         quarantined=[
-            quarantine_row(unit.group, unit.operator, unit.quarantined, whole_table=unit.data is None) for unit in units
+            quarantine_row(
+                unit.group,
+                unit.operator,
+                unit.quarantined,
+                why=f"{PHYSICAL}{', the whole table' if unit.data is None else ''}",
+            )
+            for unit in units
         ],
     )
 

@@ -75,8 +75,8 @@ def as_json(
     }
 
 
-def quarantine_row(group: Sequence[str], operator: str, rows: int, *, whole_table: bool) -> Row:
-    return {"group": list(group), "operator": operator, "rows": rows, "whole_table": whole_table}
+def quarantine_row(group: Sequence[str], operator: str, rows: int, *, why: str) -> Row:
+    return {"group": list(group), "operator": operator, "rows": rows, "why": why}
 
 
 def summaries(scored: Sequence[Scored]) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def _tables(content: Row) -> list[tuple[str, list[str], list[list[str]]]]:
         ("Means", "summary", SUMMARY),
         ("To another device, by its peaks", "transfer", TRANSFER),
         ("Operators", "operators", OPERATORS),
-        ("Quarantined by the physical checks", "quarantined", QUARANTINED),
+        ("Rows set aside, from which nothing is learnt", "quarantined", QUARANTINED),
     ):
         rows = [[cell(row) for cell in cells.values()] for row in content[key]]
         filled = [place for place in range(len(cells)) if any(row[place] for row in rows)]
@@ -238,5 +238,5 @@ QUARANTINED: Mapping[str, Cell] = {
     "measurements": _group,
     "operator": lambda row: row["operator"],
     "rows": _number("rows", ",.0f"),
-    "": lambda row: "the whole table" if row["whole_table"] else "",
+    "why": lambda row: row["why"],
 }

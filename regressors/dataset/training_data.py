@@ -25,6 +25,7 @@ from sampling.operators.attention import Attention
 from sampling.store.manifest import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
+from sampling.timing.row_checks import why_set_aside
 
 DECILE_DEVIATIONS = 1.2816
 """Standard deviations from a normal's median to its 10th or 90th percentile."""
@@ -67,7 +68,8 @@ class Profile:
     operators: Sequence[TrainingData]
     hardware: Mapping[int, str]
     provenance: Mapping[str, Any]
-    quarantined: int
+    quarantined: Mapping[str, int]
+    """Why rows were set aside, in words → how many."""
     architecture: str
     attention_kernel: str
     """The kernel that ran in most rows of attention by the software's own choice; empty where they do not name one."""
@@ -100,7 +102,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         operators=training_data(good, donors),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
         provenance=asdict(manifest),
-        quarantined=sum(bool(sample.quarantine) for sample in samples),
+        quarantined=Counter(why_set_aside(sample.quarantine) for sample in samples if sample.quarantine),
         architecture=good[0][1].gpu.architecture,
         attention_kernel=_attention_kernel(learnt),
         device=device_facts(samples),

@@ -23,8 +23,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from sampling.errors import ConfigError, UserError
-from sampling.extras import naming_extras
+from sampling.command_line import exit_code_of
+from sampling.errors import ConfigError
 from sampling.files.disk import naming_the_disk
 from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
 from sampling.gpu_session.dry_run import dry_run
@@ -88,21 +88,19 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the session, or rehearse it, as the command line says; the exit code."""
-    options = parser().parse_args(arguments)
-    try:
-        with naming_extras():
-            check_options(options)
-            if options.dry_run:
-                print(dry_run(options))
-            else:
-                run(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted: what was timed so far is kept; the same command goes on from here", file=sys.stderr)
-        return 130
-    return 0
+
+    def session() -> int:
+        options = parser().parse_args(arguments)
+        check_options(options)
+        if options.dry_run:
+            print(dry_run(options))
+        else:
+            run(options)
+        return 0
+
+    return exit_code_of(
+        session, interrupted="interrupted: what was timed so far is kept; the same command goes on from here"
+    )
 
 
 def check_options(options: argparse.Namespace) -> None:

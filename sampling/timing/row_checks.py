@@ -25,18 +25,31 @@ class Quarantine(Enum):
     BUSY = "other processes took"
 
     @property
+    def in_words(self) -> str:
+        """Why such rows are set aside, as a phrase."""
+        if self is Quarantine.IMPOSSIBLE:
+            return "faster than the device can be"
+        return "repeats that differ too much" if self is Quarantine.NOISY else "load of other processes"
+
+    @property
     def advice(self) -> str:
         """Advice on such rows, in words."""
         if self is Quarantine.IMPOSSIBLE:
             return "the peaks in the hardware file are too low for this device, or a kernel did not do the work: correct the file"
         if self is Quarantine.NOISY:
-            return "repeats differ too much: run the same command again, which times them anew"
+            return "run the same command again, which times them anew"
         return "run the same command again when the machine is quiet, which times them anew"
 
 
 def kind_of(reason: str) -> Quarantine:
     """The kind of a reason that `quarantine_reason` gave."""
     return next(kind for kind in Quarantine if reason.startswith(kind.value))
+
+
+def why_set_aside(reason: str) -> str:
+    """The reason of a quarantined row in words that many rows share; that of an imported row without its figures."""
+    shared = (kind.in_words for kind in Quarantine if reason.startswith(kind.value))
+    return next(shared, reason.partition(":")[0])
 
 
 def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster) -> str:

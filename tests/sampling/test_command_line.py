@@ -14,6 +14,8 @@ from sampling.errors import InfeasibleError, SamplesError
 from sampling.files.places import CONFIGS
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")
+REHEARSAL = "import sys, sampling.gpu_session.__main__ as session; session.dry_run = lambda _: 'plan'; sys.exit(session.main(['--dry-run']))"
+"""A GPU session that prints its plan at once."""
 COMMANDS = (
     ("predict", "--help"),
     ("predict", "one-batch", "--help"),
@@ -27,6 +29,7 @@ COMMANDS = (
     ("predict", "--version"),
     ("sampling", "--help"),
     ("sampling", "import", "--help"),
+    ("sampling.gpu_session", "--help"),
     ("regressors", "--help"),
 )
 
@@ -64,6 +67,12 @@ def test_a_wrong_config_into_a_closed_pipe_is_still_told() -> None:
     code, errors = with_closed_reader(("predict", "one-batch", DEMO, "--set", "batch.seq_len=x"))
     assert code == 2
     assert "batch.seq_len" in errors
+
+
+def test_a_full_disk_ends_a_rehearsal_with_its_error() -> None:
+    command = f'{sys.executable} -c "{REHEARSAL}" > /dev/full'
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: stdout: No space left")
 
 
 def test_a_stdout_that_was_never_open_is_no_error() -> None:

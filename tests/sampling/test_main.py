@@ -236,8 +236,8 @@ def test_quarantined_rows_are_told_by_reason_with_what_to_do() -> None:
     outcome = Outcome(kept=9, quarantined=Counter(map(kind_of, reasons)), named_left=0, optional_left=0)
     first, *others = _quarantined(outcome)
     assert first.startswith(
-        "  2 quarantined (other processes took …): run the same command again when the machine is quiet"
+        "  2 set aside for load of other processes: run the same command again when the machine is quiet"
     )
-    assert sorted(line.partition(" (")[0] for line in others) == ["  1 quarantined"] * 2
+    assert sorted(line.partition(" for ")[0] for line in others) == ["  1 set aside"] * 2
     assert any("run the same command again" in line for line in others)
     assert any("hardware file" in line for line in others)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from predict.prices.whose_rows import require_known
 from predict.run.calibration import Calibration
 from predict.run.calibration_file import calibration_json, read_calibration
 from predict.validate.published.calibrate import fit
@@ -21,8 +22,8 @@ from sampling.progress import progress_display
 SHIPPED_RUNS = SHIPPED_DATA / "published" / "runs.csv"
 """Runs whose figures papers and open repositories print, typed from them, each with its source."""
 WHOSE = (
-    "these are the runs that ship, data/published/runs.csv; README's figures on published runs rest on a larger table, which "
-    "does not ship: give yours with --truth (`predict schema --truth` describes its columns)"
+    "these are the runs that ship, data/published/runs.csv: README's first figure on published runs. Its others rest on a larger "
+    "table, which does not ship: give yours with --truth (`predict schema --truth` describes its columns)"
 )
 
 
@@ -35,6 +36,8 @@ def validate_published(
     tell: Callable[[str], None],
 ) -> tuple[list[Comparison], dict[str, Any] | None]:
     """Verdicts on the rows of `truth` (those that ship without one), and the calibration that was fitted, if any."""
+    if profile:
+        require_known(profile)
     if truth is None:
         tell(WHOSE)
     rows = list(read_rows(truth or SHIPPED_RUNS))

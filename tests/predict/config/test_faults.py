@@ -232,3 +232,12 @@ def test_a_fault_of_an_override_is_blamed_on_it(tmp_path: Path) -> None:
     assert "write KEY=VALUE" in refusal(tmp_path, config(), "plan.tp")[0]
     assert "not YAML" in refusal(tmp_path, config(), "plan.tp=[")[0]
     assert "unknown key" in refusal(tmp_path, config(), "plan.tpp=2")[0]
+
+
+def test_a_section_given_twice_is_a_fault_of_the_config_not_of_the_file_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text(
+        '{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, '
+        '"intermediate_size": 96, "num_hidden_layers": 4, "vocab_size": 512}'
+    )
+    (line,) = refusal(tmp_path, config(model="model.json") + "model: model.json\n")
+    assert line.startswith(f"{tmp_path / 'run.yml'}: model: given twice")

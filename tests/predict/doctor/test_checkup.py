@@ -11,9 +11,11 @@ import pytest
 
 from predict.cli import main
 from predict.doctor.checkup import checkup
+from predict.prices import whose_rows
 from sampling.extras import EXTRAS
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
-from sampling.store.profiles import SHIPPED
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import OWN, SHIPPED
 
 
 @pytest.fixture
@@ -34,9 +36,9 @@ def nothing_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_is_well_with_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert f"{SHIPPED} (runs here)  shipped" in text
-    assert "This machine has no fitted rows of its own; run `make sample RUNS=…`" in text
-    assert text.splitlines()[-1] == "Nothing to mend."
+    assert f"{SHIPPED} (answers runs here)  shipped" in text
+    assert f"Runs here are answered from {SHIPPED}: no profile this-machine is fitted; run `make sample RUNS=…`" in text
+    assert text.splitlines()[-1] == "Nothing is missing, damaged or stale."
     assert main(["doctor", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["version"] == 1 and content["faults"] == []
@@ -81,6 +83,30 @@ def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path
     assert "truncated or not a regressor file" in fault and "make train-regressors PROFILE=mine" in fault
     bank.unlink()
     assert checkup().faults == ["mine: has no time models; run `make train-regressors PROFILE=mine`"]
+
+
+def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("samples", "regressors"):
+        (own / kind / "mine").rename(own / kind / OWN)
+    _, *others = sorted((own / "samples" / OWN).glob("*.parquet"), key=lambda table: table.stat().st_size)
+    for table in others:
+        table.unlink()
+    monkeypatch.setattr("sampling.store.profiles.is_fitted", whose_rows.is_fitted)
+    monkeypatch.setattr("predict.doctor.checkup.cpu_name", lambda: read_manifest(own / "samples" / OWN).device["name"])
+    assert main(["doctor"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"usable rows of {OWN}; {SHIPPED} has " in text and f"--set cluster.profile={SHIPPED}, or sample on" in text
+
+
+def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "predict.doctor.checkup.cpu_name", lambda: read_manifest(own / "samples" / "mine").device["name"]
+    )
+    assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in checkup().advice
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,15 @@ def test_figures_of_another_cpu_are_not_kept_as_those_of_the_shipped_rows(capsys
     assert f"profile {SHIPPED}: its rows were taken on AMD EPYC" in capsys.readouterr().err
 
 
+def test_a_gpu_asked_about_with_rows_of_a_cpu_is_told_which_rows_and_what_to_name() -> None:
+    gpu = ["cluster.hardware=h100-sxm"]
+    with pytest.raises(
+        SamplesError, match=f"'{OWN}' is answered from {SHIPPED}, which holds samples of CPU core, not of NVIDIA H100"
+    ):
+        one_batch(DEMO, gpu)
+    assert one_batch(DEMO, [*gpu, "cluster.profile=analytic", "precision=bf16"]).is_analytic
+
+
 def test_only_the_whole_set_of_runs_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", DEMO, "--keep"]) == 2
     assert main(["validate", "this-machine", "--keep", "--set", "batch.micro=1"]) == 2

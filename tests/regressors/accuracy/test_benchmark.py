@@ -72,7 +72,9 @@ def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Pat
     table.to_parquet(folder / "h100_sxm_gemm.parquet")
     content = benchmark(tmp_path / "no profiles", tmp_path)
     assert content["summary"] == []
-    assert [(row["rows"], row["whole_table"]) for row in content["quarantined"]] == [(len(table), True)]
+    assert [(row["rows"], row["why"]) for row in content["quarantined"]] == [
+        (len(table), "physical checks, the whole table")
+    ]
 
 
 def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,19 +51,29 @@ class Arguments:
         found = self.value(name)
         if found is None or found is False or found in NOTHING:
             return None
-        number = self.number(name, 0.0)
-        if number != int(number) or number < 0:
-            self.fault(name, f"{shown(found)} is not a whole number; correct it")
-            return None
+        number = self.whole(name, 0)
+        if number < 0:
+            self.fault(name, f"{shown(found)} is below 0; correct it")
+        return max(0, number)
+
+    def whole(self, name: str, default: int) -> int:
+        """A whole number, which may be negative."""
+        number = self.number(name, default)
+        if number != int(number):
+            self.fault(name, f"{shown(self.value(name))} is not a whole number; correct it")
         return int(number)
 
     def number(self, name: str, default: float) -> float:
+        """A finite number."""
         found = self.value(name, default)
         try:
-            return default if found in NOTHING else float(found)
+            number = default if found in NOTHING else float(found)
         except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
             self.fault(name, f"{shown(found)} is not a number; correct it")
             return default
+        return number
 
     def text(self, name: str, default: str) -> str:
         found = self.value(name, default)

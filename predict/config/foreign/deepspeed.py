@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from predict.config.aliases import alias_of
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
+from predict.run.execution import Execution
+from predict.run.frameworks import framework_settings
 from predict.run.training_run import TrainingRun
+from sampling.files.faults import shown
 
 CONFIG_FILE = "ds_config.json"
 FRAMEWORK = "megatron-deepspeed"
@@ -40,6 +45,8 @@ SILENT = """
 FROM_ARGUMENTS = ("fuse_softmax", "fuse_gradients", "overlap_tp", "dropout", "optimizer")
 RECOMPUTING = ("checkpoint_activations", "deepspeed_activation_checkpointing")
 """Older switches of full recomputation."""
+FIXED = ("overlap_p2p", "split_p2p", "overlap_parameters", "dispatch")
+"""Keys of `execution` that nothing there sets."""
 FLASH = ("use_flash_attn", "use_flash_attn_v2")
 """Keys of `execution` that the arguments settle; the JSON settles others."""
 
@@ -53,7 +60,9 @@ def arguments(run: TrainingRun, statement: Statement) -> dict[str, Any]:
         elif name in SAME.split():
             written[name] = value.lower() if name == "normalization" else value
         elif name not in SILENT.split():
-            statement.cannot(f"--{name.replace('_', '-')}", value, f"{statement.tool} has no such argument")
+            alias = alias_of(name)
+            path = f"{alias.section}.{alias.key}" if alias else f"--{name.replace('_', '-')}"
+            statement.cannot(path, value, f"{statement.tool} has no such argument")
     if run.model.rope:
         written["use_rotary_position_embeddings"] = True
     if run.plan.pp == 1:
@@ -68,7 +77,10 @@ def arguments(run: TrainingRun, statement: Statement) -> dict[str, Any]:
 
 def _refuse(run: TrainingRun, statement: Statement) -> None:
     plan, execution = run.plan, run.execution
-    statement.reasons.pop("execution.attention", None)  # it was of Megatron-LM's argument
+    for key in ("attention", "gradient_dtype"):  # the reasons were of Megatron-LM's arguments
+        statement.reasons.pop(f"execution.{key}", None)
+    if run.precision != "fp16":  # that the framework scales losses is of fp16 alone
+        statement.reasons.pop("execution.loss_scaling", None)
     refusals: Mapping[str, tuple[bool, Any, str]] = {
         "plan.zero": (plan.pp > 1 and plan.zero > 1, plan.zero, "DeepSpeed's pipeline engine runs ZeRO stages 0 and 1"),
         "plan.cp_method": (
@@ -76,14 +88,10 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
             plan.cp_method,
             "written as DeepSpeed-Ulysses, which is all_to_all",
         ),
+        "plan.schedule": (plan.vpp > 1, plan.schedule, "DeepSpeed's pipeline engine runs 1F1B"),
         "plan.shard": (bool(plan.shard) and plan.zero != 3, plan.shard, "MiCS needs ZeRO stage 3"),
         "precision": (run.precision in ("fp8", "tf32"), run.precision, "DeepSpeed's config has bf16, fp16 and fp32"),
         "plan.etp": (plan.etp not in (1, plan.tp), plan.etp, "experts are split as attention is, or not at all"),
-        "execution.overlap_p2p": (
-            plan.pp > 1 and (execution.overlap_p2p or execution.split_p2p),
-            True,
-            "DeepSpeed's pipeline engine sends whole activations and waits for them",
-        ),
         "execution.attention": (
             execution.attention not in ("fa2", "unfused"),
             execution.attention,
@@ -93,6 +101,11 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
     for path, (applies, value, why) in refusals.items():
         if applies:
             statement.cannot(path, value, why)
+    usual = {**asdict(Execution()), **framework_settings(FRAMEWORK, run.cluster.gpu.architecture)}
+    for key in FIXED:
+        value = getattr(execution, key)
+        if value != usual[key]:
+            statement.cannot(f"execution.{key}", value, f"{statement.tool} runs it as {shown(usual[key])}")
     statement.say("execution.sharded_reduction")
     if execution.attention not in ("best", "fa2", "unfused"):
         statement.cannot(

@@ -46,21 +46,16 @@ class Statement:
     def not_expressed(self, run: TrainingRun, framework: str) -> tuple[str, ...]:
         """A line for each setting of the run that no argument says, of those that differ from the defaults of the run and of
         its framework; `framework` is the one that the tool itself stands for."""
-        beyond = dict(_settings_beyond_defaults(run))
         unknown = {
             path: f"{path}: {shown(value)}: {self.tool} has no argument for it"
-            for path, value in beyond.items()
+            for path, value in _settings_beyond_defaults(run)
             if path not in self.said
         }
-        own, reasons = run.execution.framework, self.reasons
+        own = run.execution.framework
         if own != framework:
             why = f"predicted as {own} runs it; the kernels and overlap of {self.tool} may differ"
             self.cannot("execution.framework", own, why)
-        else:  # what the framework does anyway needs no argument
-            reasons = {
-                path: why for path, why in reasons.items() if path in beyond or not path.startswith("execution.")
-            }
-        return tuple((unknown | reasons).values())
+        return tuple((unknown | self.reasons).values())
 
 
 def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:

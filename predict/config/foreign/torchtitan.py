@@ -37,6 +37,7 @@ ROTATIONS: Mapping[str, str] = {"all_gather": "allgather", "ring": "alltoall"}
 RESHARDING: Mapping[int, str] = {2: "never", 3: "always"}
 """ZeRO stage → `fsdp_reshard_after_forward`."""
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32", "tf32": "float32"}
+REDUCED: Mapping[str, str] = {"bf16": "bfloat16", "fp32": "float32"}
 FLOAT8 = ("tensorwise", "rowwise")
 COMPILED, EAGER = "torchtitan", "fsdp"
 """The frameworks that stand for torchtitan with torch.compile and without it."""
@@ -98,12 +99,14 @@ def _write_training(run: TrainingRun, statement: Statement) -> None:
         "training.seq_len": batch.seq_len,
     }
     _put(statement, settings, "execution.gradient_dtype", "execution.fp8_recipe")
-    if run.precision in DTYPES and execution.gradient_dtype in ("fp32", "bf16"):
-        reduce = "float32" if execution.gradient_dtype == "fp32" else "bfloat16"
-        of_dtype = {"mixed_precision_param": DTYPES[run.precision], "mixed_precision_reduce": reduce}
-        _put(statement, {f"training.{key}": value for key, value in of_dtype.items()})
+    if run.precision in DTYPES:
+        _put(statement, {"training.mixed_precision_param": DTYPES[run.precision]})
     else:
         statement.cannot("precision", run.precision, "torchtitan trains in bfloat16 or float32")
+    if execution.gradient_dtype in REDUCED:
+        _put(statement, {"training.mixed_precision_reduce": REDUCED[execution.gradient_dtype]})
+    else:
+        statement.cannot("execution.gradient_dtype", execution.gradient_dtype, "torchtitan reduces bfloat16 or float32")
     if run.precision == "tf32":
         statement.cannot("precision", "tf32", "written as float32; allow tf32 in torch")
     if run.precision == "fp8":
@@ -113,12 +116,15 @@ def _write_training(run: TrainingRun, statement: Statement) -> None:
 
 
 def _write_fp8(recipe: str, statement: Statement) -> None:
-    if recipe in FLOAT8:
-        _put(statement, {"model.converters": ["float8"], "float8.recipe_name": recipe})
-    elif recipe == "mxfp8":
+    if recipe == "mxfp8":
         _put(statement, {"model.converters": ["mx"], "mx.recipe_name": recipe})
-    else:
-        statement.cannot("execution.fp8_recipe", recipe, "torchtitan has tensorwise, rowwise and mxfp8")
+        return
+    if recipe not in FLOAT8:
+        statement.cannot(
+            "execution.fp8_recipe", recipe, f"written as {FLOAT8[0]}; torchtitan has rowwise and mxfp8 too"
+        )
+        recipe = FLOAT8[0]
+    _put(statement, {"model.converters": ["float8"], "float8.recipe_name": recipe})
 
 
 def _write_data_parallel(run: TrainingRun, statement: Statement) -> None:
@@ -132,6 +138,8 @@ def _write_data_parallel(run: TrainingRun, statement: Statement) -> None:
     }
     if plan.zero:
         settings["parallelism.fsdp_reshard_after_forward"] = RESHARDING[max(plan.zero, 2)]
+    if plan.zero == 0 and plan.cp > 1:
+        statement.cannot("plan.zero", 0, "FSDP shards over context-parallel ranks: read as stage 2 or 3")
     if plan.zero == 1:
         statement.cannot("plan.zero", 1, "FSDP shards the gradients as well: written as stage 2")
     _put(statement, settings, "plan.dp", "plan.zero", "plan.shard")
@@ -175,6 +183,11 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
     counted = plan.count_embedding + plan.count_loss
     stages = plan.pp * plan.vpp
     of_stage = -(-(run.model.layers + counted) // stages)
+    if -(-(run.model.layers + counted) // of_stage) != stages:
+        why = (
+            f"{of_stage} layers a stage, as torchtitan counts them, make fewer stages; name each stage's modules there"
+        )
+        statement.cannot("plan.vpp", plan.vpp, why)
     settings = {
         "pipeline_parallel_layers_per_stage": of_stage,
         "pipeline_parallel_first_stage_less_layers": plan.count_embedding,

@@ -39,7 +39,7 @@ def read_sections(given: Arguments, *, layers: int) -> dict[str, Any]:
 def _read_sharding(given: Arguments, cp: int) -> dict[str, Any]:
     """dp, where both degrees are given, ZeRO's stage and the ranks that share a copy; the rest of the ranks shard by default."""
     replicas = given.count("parallelism.data_parallel_replicate_degree") or 1
-    shard = int(given.number("parallelism.data_parallel_shard_degree", -1))
+    shard = given.whole("parallelism.data_parallel_shard_degree", -1)
     resharding = given.text("parallelism.fsdp_reshard_after_forward", "default")
     pp = given.count("parallelism.pipeline_parallel_degree") or 1
     keeps = resharding == "never" or (resharding == "default" and pp > 1)
@@ -76,7 +76,7 @@ def _read_pipeline(given: Arguments, pp: int, layers: int) -> dict[str, Any]:
 def _read_batch(given: Arguments, pp: int, dp: int) -> dict[str, Any]:
     local = given.count("training.local_batch_size") or given.count("training.batch_size") or 8
     of_pipeline = given.count("parallelism.pipeline_parallel_microbatch_size") or 1
-    together = int(given.number("training.global_batch_size", -1))
+    together = given.whole("training.global_batch_size", -1)
     batch: dict[str, Any] = {
         "micro": local if pp == 1 else of_pipeline,
         "seq_len": given.count("training.seq_len") or 2048,

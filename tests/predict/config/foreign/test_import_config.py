@@ -103,6 +103,10 @@ def test_older_arguments_of_megatron_deepspeed(tmp_path: Path) -> None:
 
 FAULTS = {
     "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
+    "--micro-batch-size nan": "micro_batch_size: 'nan' is not a number",
+    "--micro-batch-size 1e400": "micro_batch_size: '1e400' is not a number",
+    "--micro-batch-size 1.5": "micro_batch_size: '1.5' is not a whole number",
+    "--micro-batch-size -2": "micro_batch_size: '-2' is below 0",
     "--micro-batch-size two": "micro_batch_size: 'two' is not a number",
     "--micro-batch-size 1 --num-experts 8 --moe-layer-freq ([0]*3+[1]*9)": "is not a pattern of 32 layers",
     "--micro-batch-size 1 --tensor-model-parallel-size 3": r"plan\.tp",

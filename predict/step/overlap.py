@@ -49,6 +49,7 @@ class Contention:
     sampled: float | None
     of_sharding: float
     gpus_per_node: int
+    network_share: float = 1.0
 
     def slowdown(self, heading: str, communication: Iterable[tuple[Call, float]]) -> float:
         """The slowdown beside calls under a heading of the ledger, each with its time in µs."""
@@ -65,4 +66,4 @@ class Contention:
         the network cards that its ranks have (NCCL, src/graph/search.cc)."""
         if not isinstance(call, Collective) or call.ranks <= call.ranks_per_node:
             return 1.0
-        return call.ranks_per_node / self.gpus_per_node
+        return self.network_share * call.ranks_per_node / self.gpus_per_node

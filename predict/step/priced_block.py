@@ -182,6 +182,7 @@ def block_prices(run: TrainingRun, prices: Prices) -> BlockPrices:
         sampled=prices.sampled_contention,
         of_sharding=run.execution.sharding_contention,
         gpus_per_node=run.cluster.gpus_per_node,
+        network_share=run.cluster.network_share,
     )
     for kept in tuple(_kept):
         if kept.prices is prices and kept.contention == contention:

@@ -82,6 +82,8 @@ class Cluster:
     nodes: int
     gpus_per_node: int
     profile: str
+    network_share: float = 1.0
+    """Share of the network cards that nodes of this hardware usually have, by the bandwidth between nodes as the cluster states it."""
 
     @property
     def world_size(self) -> int:
@@ -123,13 +125,15 @@ def load_cluster(
                 f"set it to {cores} or less, or cluster.cores to {gpus_per_node} or more"
             )
         gpu = _share_of_cpu(gpu, cores, gpus_per_node)
+    inter_node = _link(facts.inter_node, "inter_node", links)
     return Cluster(
         gpu=gpu,
         intra_node=_link(facts.intra_node, "intra_node", links),
-        inter_node=_link(facts.inter_node, "inter_node", links),
+        inter_node=inter_node,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         profile=profile,
+        network_share=min(1.0, inter_node.gb_per_s / facts.inter_node.gb_per_s),
     )
 
 

@@ -206,7 +206,7 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
 
 def _recomputes(row: PublishedRow, layers_per_chunk: float) -> list[dict[str, Any]]:
     """The recomputation settings; where they were not published, none and attention's core are equally likely."""
-    of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "torchtitan")
+    of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "fsdp1-compile", "torchtitan")
     text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
     settings: list[dict[str, Any]] = [{"recompute": "none"}]
     if text == "full":

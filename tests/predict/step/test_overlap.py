@@ -19,6 +19,7 @@ from predict.step.overlap import Contention, exposed_us
 from predict.step.priced_block import Bucket, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
 from sampling.collectives.kinds import AllGather
+from sampling.hardware.cluster import load_cluster
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 
 TIME = st.floats(0, 1e6)
@@ -51,8 +52,8 @@ def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> N
     assert exposed_us(100.0, 1000.0, share=0.0) == 100
 
 
-def _contention(sampled: float | None = None) -> Contention:
-    return Contention(sampled=sampled, of_sharding=0.6, gpus_per_node=8)
+def _contention(sampled: float | None = None, network_share: float = 1.0) -> Contention:
+    return Contention(sampled=sampled, of_sharding=0.6, gpus_per_node=8, network_share=network_share)
 
 
 def test_sharded_weights_slow_compute_by_the_channels_that_their_groups_take() -> None:
@@ -62,6 +63,22 @@ def test_sharded_weights_slow_compute_by_the_channels_that_their_groups_take() -
     assert _contention().slowdown("fsdp", [(whole_nodes, 1.0)]) == pytest.approx(0.6)
     assert _contention().slowdown("fsdp", [(one_card, 1.0)]) == pytest.approx(0.6 / 8)
     assert _contention().slowdown("fsdp", [(in_node, 3.0), (one_card, 1.0)]) == pytest.approx(0.6 * (3 + 1 / 8) / 4)
+
+
+def test_fewer_network_cards_take_fewer_channels_between_nodes_alone() -> None:
+    in_node, across = (AllGather(size_bytes=2**20, ranks=ranks, ranks_per_node=8) for ranks in (8, 16))
+    few = _contention(network_share=0.25)
+    assert few.slowdown("fsdp", [(across, 1.0)]) == pytest.approx(0.6 / 4)
+    assert few.slowdown("fsdp", [(in_node, 1.0)]) == pytest.approx(0.6)
+
+
+def test_the_share_of_network_cards_is_that_of_the_usual_bandwidth_and_no_more_than_all() -> None:
+    shape: dict[str, Any] = {"hardware": "h100-sxm", "nodes": 2, "gpus_per_node": 8, "profile": "none"}
+    usual = load_cluster(**shape)
+    assert usual.network_share == 1.0
+    half = usual.inter_node.gb_per_s / 2
+    assert load_cluster(**shape, inter_node_gb_per_s=half).network_share == pytest.approx(0.5)
+    assert load_cluster(**shape, inter_node_gb_per_s=4 * half).network_share == 1.0
 
 
 def test_samples_of_contention_come_before_its_priors() -> None:

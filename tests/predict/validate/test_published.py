@@ -87,6 +87,7 @@ def test_unpublished_recomputation_is_a_mixture_and_widens() -> None:
         ({"date": "2025-06", "framework": "torchtitan + torch.compile"}, "ops", True),
         ({"date": "2025-06", "framework": "torchtitan"}, "ops", False),
         ({"framework": "torchtitan", "hfu_pct": "60", "mfu_pct": "50"}, "full", False),
+        ({"framework": "PyTorch FSDP1 + torch.compile", "hfu_pct": "60", "mfu_pct": "50"}, "full", False),
     ],
 )
 def test_torchs_selective_recomputation_and_its_loss_are_read(

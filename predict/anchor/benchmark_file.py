@@ -25,9 +25,10 @@ from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.whole_layers import whole_layer_calls
 from sampling.call import Phase
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import Fault, shown
 from sampling.files.keys import Count, Text
+from sampling.files.regular import is_missing
 from sampling.files.schema import read
 
 
@@ -181,8 +182,9 @@ def model_facts(model: ModelSpec) -> dict[str, Any]:
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Read a benchmark. SamplesError, with a line for each fault, for a file that is damaged or of another kind or version."""
-    return read(Benchmark, path, error=SamplesError, fix=WRITE_ANEW)
+    """Read a benchmark. ConfigError where there is no such file; SamplesError, with a line for each fault, for one that is damaged or of
+    another kind or version."""
+    return read(Benchmark, path, error=ConfigError if is_missing(path) else SamplesError, fix=WRITE_ANEW)
 
 
 def as_json(value: Any) -> Any:

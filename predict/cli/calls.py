@@ -73,6 +73,7 @@ def run(options: argparse.Namespace) -> None:
         print_json(content)
     else:
         write_json("--output", options.output, content)
+        log(f"wrote {options.output}")
 
 
 def _run_configs(configs: Sequence[str]) -> list[str]:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 MODES = ("benchmark", "simulate", "both")
 
+DESCRIPTION = """\
+How long one training step takes, and why.
+
+The ledger names operators, and tp, cp, ep, fsdp, dp_exposed: communication that compute does not hide; p2p: sends between pipeline
+stages; pp_bubble: ranks waiting for one another; recompute, gradient_accumulation, optimizer; glue and other: what a sampled layer
+or cell takes beyond its parts; host: launching kernels; stragglers: waiting for the slowest rank; step_overhead, as stated.
+docs/reference/glossary.md says more.
+"""
 EXAMPLES = """\
 examples:
   predict one-batch configs/runs/demo.yml
@@ -36,7 +44,9 @@ examples:
 
 
 def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "one-batch", "how long one training step takes, and why", EXAMPLES)
+    command = add_command(
+        subcommands, "one-batch", "how long one training step takes, and why", EXAMPLES, description=DESCRIPTION
+    )
     add_config_or_model(command)
     add_json(command)
     command.add_argument(

@@ -78,6 +78,7 @@ def make_config(options: argparse.Namespace) -> Document | None:
     )
     if options.save_config:
         write_file("--save-config", options.save_config, made.with_settings(options.overrides).as_yaml())
+        log(f"wrote {options.save_config}")
     options.config = made
     return made
 

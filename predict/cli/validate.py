@@ -59,7 +59,7 @@ def add(subcommands: Any) -> None:
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
         "found; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
-        "measured peaks; ranking: the order of measured plans, and which run out of memory; or configs",
+        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); or configs",
     )
     command.add_argument(
         "--truth",

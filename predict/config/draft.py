@@ -186,6 +186,8 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:
         sources[setting.path] = OPTION
+        if setting.section not in CONTENTS:
+            sources[setting.section] = OPTION
         if setting.key:
             document.setdefault(setting.section, {})
         else:

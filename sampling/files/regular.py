@@ -48,6 +48,17 @@ def require_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> os.stat_resu
     return state
 
 
+def is_missing(path: Path) -> bool:
+    """Whether there is nothing at a path; one that cannot be looked at may be something."""
+    try:
+        os.stat(path)  # noqa: PTH116  (Path.exists fails in a folder that may not be searched)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of a regular file of at most `most_bytes`; NotReadError for anything else."""
     size = require_regular(path, most_bytes=most_bytes).st_size

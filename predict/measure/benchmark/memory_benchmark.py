@@ -33,7 +33,7 @@ def run_memory_benchmark(
 
     Raises UserError where this machine lacks the run's device or memory, and for a model without a whole-layer module.
     """
-    hardware = require_hardware(run, gpus)
+    hardware = require_hardware(run, gpus, "--benchmark-gpus")
     reduced = reduced_for_memory(run, gpus)
     require_modules(run, tell=tell, otherwise="their memory stays analytic")
     _require_room(reduced)
@@ -85,7 +85,7 @@ def _require_room(reduced: TrainingRun) -> None:
     if needed > room:
         raise UserError(
             f"model: weights, gradients and optimizer of the reduced run take {needed / 2**30:.1f} GiB on each of {ranks} "
-            f"ranks, which have {room / 2**30:.1f} GiB; give more --gpus, or estimate without a benchmark"
+            f"ranks, which have {room / 2**30:.1f} GiB; give more --benchmark-gpus, or estimate without a benchmark"
         )
 
 

@@ -16,8 +16,9 @@ from sampling.hardware.this_device import detect_hardware, identify, most_ranks,
 Tell = Callable[[str], None]
 
 
-def require_hardware(run: TrainingRun, gpus: int) -> str:
-    """The catalogue's name of this machine's device. UserError unless it is the run's, with room for `gpus` ranks."""
+def require_hardware(run: TrainingRun, gpus: int, option: str = "--gpus") -> str:
+    """The catalogue's name of this machine's device. UserError unless it is the run's, with room for `gpus` ranks, which
+    `option` gave."""
     hardware = detect_hardware()
     device = hardware_facts(hardware).name
     wanted = run.cluster.gpu
@@ -28,13 +29,13 @@ def require_hardware(run: TrainingRun, gpus: int) -> str:
         )
     most = most_ranks(hardware)
     if gpus > most:
-        raise UserError(f"--gpus: {gpus}, but this machine has {most} to time on; give {most} or less")
+        raise UserError(f"{option}: {gpus}, but this machine has {most} to time on; give {most} or less")
     threads = min(gpus, run.cluster.gpus_per_node) * wanted.threads
     cores = os.cpu_count() or 1
     if threads > cores:
         raise UserError(
             f"cluster.cores: {threads} threads of ranks that have {wanted.threads} each, and this machine has {cores} cores; "
-            f"give fewer --gpus, or set cluster.cores to {run.cluster.gpus_per_node * (cores // gpus)}"
+            f"give a smaller {option}, or set cluster.cores to {run.cluster.gpus_per_node * (cores // gpus)}"
         )
     return hardware
 

@@ -25,7 +25,9 @@ def device_name() -> str:
 def hardware_at_hand() -> str:
     """The hardware file of this machine's GPU. UserError without a GPU, SamplesError for one that no file describes."""
     if not device_name():
-        raise UserError(f"this-gpu: {NO_GPU}")
+        raise UserError(
+            f"this-gpu: {NO_GPU}; `predict validate this-machine` holds predictions against steps on the CPU"
+        )
     return detect_hardware()
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from predict.validate.truth.checks import faults_of_cells, faults_of_header, number_of
 from predict.validate.truth.columns import OTHER_NAMES
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError, SamplesError
 from sampling.files.keys import LARGEST as LARGEST_SIZE
-from sampling.files.regular import NotReadError, read_text
+from sampling.files.regular import NotReadError, is_missing, read_text
 
 SEE = "`predict schema --truth` describes the columns; one of your own is passed over where its name starts with _"
 
@@ -83,7 +83,10 @@ class PublishedRow:
 
 
 def read_rows(path: Path, option: str = "--truth") -> Iterator[PublishedRow]:
-    """The rows of the CSV file that an option names; SamplesError where it cannot be read, or for its columns."""
+    """The rows of the CSV file that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for
+    its columns."""
+    if is_missing(path):
+        raise ConfigError(f"{option}: {path}: there is no such file; give a CSV file of published runs")
     try:
         table = list(csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), strict=True))
     except (NotReadError, csv.Error) as error:

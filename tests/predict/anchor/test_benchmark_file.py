@@ -220,3 +220,8 @@ def test_a_benchmark_without_a_kind_of_the_run_is_refused() -> None:
 
 def test_the_name_of_a_model_is_nothing_to_it() -> None:
     benchmarked(run(), 1).require_same_run(replace(run(), model=replace(DENSE, name="copy")), Path("bench.json"))
+
+
+def test_a_benchmark_that_is_not_there_is_a_fault_of_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_benchmark(tmp_path / "bench.json")

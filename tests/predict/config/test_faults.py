@@ -241,3 +241,8 @@ def test_a_section_given_twice_is_a_fault_of_the_config_not_of_the_file_that_it_
     )
     (line,) = refusal(tmp_path, config(model="model.json") + "model: model.json\n")
     assert line.startswith(f"{tmp_path / 'run.yml'}: model: given twice")
+
+
+def test_an_unknown_section_of_a_setting_is_blamed_on_the_setting(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, config(), "plann.tp=2")
+    assert line.startswith("--set: plann: unknown key at the top level")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, search, validate
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
 from predict.cli.what_if import compare, days, sensitivity, sweep
@@ -15,6 +15,7 @@ from sampling.command_line import exit_code_of
 
 COMMANDS = (
     one_batch,
+    search,
     schedule,
     memory,
     sweep,

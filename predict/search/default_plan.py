@@ -1,6 +1,6 @@
 """A run config for a model on some GPUs, where nobody has written one: the plan that a framework's user tries first.
 
-The rule is `predict.search.rule`; `_plans` lists the plans in its order, and the first that fits is taken. A search over all plans may replace it.
+The rule is `predict.search.rule`; `_plans` lists the plans in its order, and the first that fits is taken.
 """
 
 from __future__ import annotations
@@ -48,6 +48,15 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     fix = f"give {enough}" if enough else "take a device with more memory"
     peak = f"{smallest / 2**30:,.1f} GiB per GPU by the smallest of its plans"
     raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}, where it needs {peak}; {fix}")
+
+
+def open_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
+    """The config of a model on GPUs with the rule's sequences and precision, and its plan left open."""
+    asked = parse_gpus(gpus)
+    spec = _spec(model, asked, [text for text in overrides if not text.startswith("plan")])
+    given = {"batch.global": batch} if batch else {}
+    sequences = _batch(spec, {"dp": asked.count}, given)
+    return _document(model, asked, plan={}, batch={key: value for key, value in sequences.items() if key != "micro"})
 
 
 def _fewest(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:

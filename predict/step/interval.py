@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from predict.schedules.engine.timing import rank_ends
 from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import PricedRank
-from predict.step.spread import Spread
+from predict.step.spread import Kind, Spread
 
 Floats = NDArray[np.float64]
 
@@ -39,19 +39,27 @@ def step_interval(
     step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float, *, blocking: bool = False
 ) -> Interval:
     """The 90 % bounds about `step_us`; `composition_error` is a half-width in log time."""
-    high, low = _shifts(order, ranks, blocking=blocking)
+    _, high, low = _shifts(order, ranks, blocking=blocking)
     above = math.hypot(step_us * math.expm1(composition_error), *np.maximum(high, 0.0))
     below = math.hypot(step_us * math.expm1(-composition_error), *np.minimum(low, 0.0))
     return Interval(median_us=step_us, low_us=max(step_us - below, step_us / 10), high_us=step_us + above)
 
 
-def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> tuple[Floats, Floats]:
-    """Changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
+def kind_shifts(
+    order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool = False
+) -> Mapping[Kind, tuple[float, float]]:
+    """Kind of call → the changes of the step time in µs at its lower and at its upper bound."""
+    kinds, high, low = _shifts(order, ranks, blocking=blocking)
+    return {kind: (float(below), float(above)) for kind, below, above in zip(kinds, low, high, strict=True)}
+
+
+def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> tuple[Sequence[Kind], Floats, Floats]:
+    """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
     spread = Spread(list({id(bucket): bucket for rank in ranks for bucket in _buckets(rank)}.values()))
     times = chunk_times(ranks, order.placement, spread.of)
     whole = (_rank_ends(order, times, blocking=blocking) + _after(ranks, spread)).max(axis=0)
     shifts = whole[1:] - whole[0]
-    return shifts[: len(spread.kinds)], shifts[len(spread.kinds) :]
+    return spread.kinds, shifts[: len(spread.kinds)], shifts[len(spread.kinds) :]
 
 
 def _buckets(rank: PricedRank) -> Iterator[Bucket]:

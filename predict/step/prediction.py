@@ -73,8 +73,18 @@ class Prediction:
     @cached_property
     def step_time(self) -> Interval:
         """The step time with its 90 % interval."""
-        error = composition_error(self.run, self.prices.profile_error, self.sources)
-        return step_interval(self.median_us, self.timeline.order, self.ranks, error, blocking=self.run.blocks_on_sends)
+        return step_interval(
+            self.median_us,
+            self.timeline.order,
+            self.ranks,
+            self.composition_error,
+            blocking=self.run.blocks_on_sends,
+        )
+
+    @property
+    def composition_error(self) -> float:
+        """Half-width in log time that no single call's interval covers."""
+        return composition_error(self.run, self.prices.profile_error, self.sources)
 
     @property
     def tokens_per_second(self) -> float:

@@ -1,0 +1,138 @@
+"""The answer of a search for a reader in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.memory.estimate import GIB
+from predict.report.search.json import space_json
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration
+from predict.search.answer.pareto import FrontPlan
+from predict.search.answer.ranking import Answer, RankedPlan
+from predict.search.search import Found
+from predict.search.survey import SHORT, in_words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_OF_FRONT = 20
+"""Plans of the front that a terminal shows; the file has all."""
+
+
+def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
+    """The ranking, the ties and what would separate them, the front where it was asked for, and the plans left out by reason."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    parts: list[RenderableType] = [_ranking(answer), *map(escape, _ties(answer))]
+    if answer.front is not None:
+        parts += ["", _front(answer.front)]
+    parts += ["", *map(escape, _summary(answer.found, why=why))]
+    return Group(*parts)
+
+
+def _varying(plans: Sequence[RankedPlan]) -> list[str]:
+    """The searched keys, first those of the degrees; keys that have one value in all plans are told once, above the table."""
+    paths = list(dict.fromkeys(path for plan in plans for path in plan.settings))
+    return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
+
+
+def _ranking(answer: Answer) -> RenderableType:
+    plans = answer.plans
+    varying = _varying(plans)
+    shown = [_name(path) for path in varying]
+    same = {path: value for path, value in plans[0].settings.items() if path not in varying}
+    with_cost = plans[0].cost is not None
+    gpus = len({_cluster(plan) for plan in plans}) > 1
+    figures = ["step", "90 %", "tok/s/GPU", "MFU", "memory", "free", "fits"]
+    figures += ["GPU-hours", "days", "cost", "MWh"] if with_cost else ["J/token"]
+    names = ["", *(["cluster"] if gpus else []), *shown]
+    title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
+    table = figures_table(title, names, figures)
+    for place, plan in enumerate(plans, 1):
+        mark = f"{place}{' =' if place > 1 and plan.ratio.tied else ''}"
+        values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
+        table.add_row(*values, *_figures(plan), *(_cost(plan) if with_cost else []))
+    return table
+
+
+def _name(path: str) -> str:
+    return SHORT.get(path, path.partition(".")[2])
+
+
+def _value(value: Any) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _cluster(plan: RankedPlan) -> str:
+    cluster = plan.prediction.run.cluster
+    return f"{cluster.world_size} × {cluster.gpu.name}"
+
+
+def _figures(plan: RankedPlan) -> list[str]:
+    prediction = plan.prediction
+    memory, step = prediction.memory, prediction.step_time
+    below, above = 1 - step.low_us / step.median_us, step.high_us / step.median_us - 1
+    energy = plan.energy_j_per_token
+    return [
+        duration(step.median_us),
+        f"−{below:.0%} +{above:.0%}",
+        f"{prediction.tokens_per_second_per_gpu:,.0f}",
+        f"{prediction.mfu:.1%}",
+        f"{memory.point_bytes / GIB:.1f} GiB",
+        f"{memory.headroom_bytes / GIB:.1f}",
+        memory.verdict.lower(),
+        *(["" if energy is None else f"{energy:.3g}"] if plan.cost is None else []),
+    ]
+
+
+def _cost(plan: RankedPlan) -> list[str]:
+    cost = plan.cost
+    assert cost is not None
+    money = "" if cost.cost is None else _money(cost.currency, cost.cost.median)
+    energy = "" if cost.energy_mwh is None else f"{cost.energy_mwh.median:,.0f}"
+    return [f"{cost.gpu_hours.median:,.0f}", f"{cost.days.median:,.1f}", money, energy]
+
+
+def _money(currency: str, amount: float) -> str:
+    """`$1.34 M`."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if amount >= limit:
+            return f"{currency}{amount / limit:.2f}{unit}"
+    return f"{currency}{amount:.2f}"
+
+
+def _ties(answer: Answer) -> Iterator[str]:
+    if not answer.tied:
+        if len(answer.plans) > 1:
+            yield "No other plan's time overlaps the best one's (90 %, errors that both share taken out)."
+        return
+    many = counted(len(answer.tied), "other plan")
+    yield f"{many} (marked =) may be as fast as the best: 90 % intervals of the ratio, errors that both share taken out."
+    yield f"To tell them apart: {answer.experiment}."
+
+
+def _front(front: Sequence[FrontPlan]) -> RenderableType:
+    table = figures_table(
+        f"front of time, memory and GPUs: {counted(len(front), 'plan')}", ["plan"], ["step time", "memory", "GPUs"]
+    )
+    for plan in front[:MOST_OF_FRONT]:
+        figures = (duration(plan.step_us), f"{plan.memory_bytes / GIB:.1f} GiB", str(plan.gpus))
+        table.add_row(in_words(plan.settings), *figures)
+    return table
+
+
+def _summary(found: Found, *, why: bool) -> Iterator[str]:
+    space = space_json(found)
+    yield (
+        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit']:,} not ruled out by memory, {space['priced']:,} priced in "
+        f"full in {found.seconds:.1f} s"
+        + ("" if found.complete else "; interrupted: better plans may be among the others")
+    )
+    yield "left out, by reason" + ("" if why else " (--why: with an example of each)")
+    for reason, left in sorted(found.left_out.items(), key=lambda item: -item[1].count):
+        yield f"  {left.count:>14,}  {reason}"
+        if why:
+            yield f"                  {left.example}"

@@ -1,0 +1,77 @@
+"""The ranked plans of a search, each with its whole prediction, its cost and its ratio to the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predict import estimate
+from predict.ledger.flops import tokens_per_step
+from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
+from predict.search.answer.pareto import FrontPlan
+from predict.search.answer.ties import Ratio, contender, experiment, ratio
+from predict.search.search import Found
+from predict.step.prediction import Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankedPlan:
+    """One of the best plans."""
+
+    settings: Mapping[str, Any]
+    """Key path → value of the keys that were searched."""
+    prediction: Prediction
+    ratio: Ratio
+    cost: TrainingCost | None
+    """What a training of the tokens asked about takes; None without tokens."""
+
+    @property
+    def energy_j_per_token(self) -> float | None:
+        """Energy of the GPUs at the limit of their boards; None where the hardware file states no power."""
+        cluster = self.prediction.run.cluster
+        if cluster.gpu.power_w is None:
+            return None
+        return cluster.gpu.power_w * cluster.world_size / self.prediction.tokens_per_second
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Answer:
+    """What a search found. `plans` are the best, the best first."""
+
+    found: Found
+    plans: tuple[RankedPlan, ...]
+    experiment: str
+    """The one that would separate the best plan from the nearest that is tied with it; empty where none is."""
+    front: tuple[FrontPlan, ...] | None = None
+    """The front of time, memory and GPUs; None unless it was asked for."""
+
+    @property
+    def tied(self) -> Sequence[RankedPlan]:
+        return [plan for plan in self.plans[1:] if plan.ratio.tied]
+
+
+def answer(found: Found, *, tokens: float | None = None, price: Price | None = None) -> Answer:
+    """The answer of a search; `tokens` and `price` are those of a whole training."""
+    predictions = [estimate(found.run(ranked)) for ranked in found.best]
+    contenders = [contender(each, each.median_us / tokens_per_step(each.run)) for each in predictions]
+    ratios = [ratio(contenders[0], own) for own in contenders]
+    plans = tuple(
+        RankedPlan(
+            settings=found.surveys[ranked.survey].space.settings(ranked.outcome.number),
+            prediction=prediction,
+            ratio=own,
+            cost=_cost(prediction, tokens, price),
+        )
+        for ranked, prediction, own in zip(found.best, predictions, ratios, strict=True)
+    )
+    tied = [(place, own) for place, own in enumerate(ratios[1:], 2) if own.tied]
+    return Answer(found=found, plans=plans, experiment=experiment(tied[0][1], tied[0][0]) if tied else "")
+
+
+def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> TrainingCost | None:
+    if tokens is None:
+        return None
+    step = prediction.step_time
+    span = Span(median=step.median_us, low=step.low_us, high=step.high_us)
+    return training_cost(prediction.run, span, tokens=tokens, price=price)

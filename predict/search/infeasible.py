@@ -1,0 +1,78 @@
+"""What blocks a search that found nothing, and the smallest change with which something would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predict.config.document import Document
+from predict.search.pricing.outcome import outcomes
+from predict.search.search import Found
+from predict.search.space.automatic import LEFT_OUT
+from predict.search.space.axes import read_questions
+from predict.search.survey import Survey, in_words, survey
+from sampling.errors import InfeasibleError, UserError
+
+TRIES = 8
+"""Plans with the smallest floors that are estimated under a change."""
+DOUBLINGS = 4
+"""More nodes are tried up to this power of two."""
+
+
+def what_blocks(
+    found: Found, config: Path | Document, overrides: Sequence[str], clusters: Sequence[str], *, max_memory: float
+) -> InfeasibleError:
+    """The error of a search without a plan: the reason that leaves out most, or the plan that comes nearest, and a change that helps."""
+    legal = sum(own.legal for own in found.surveys)
+    if not legal:
+        reason, left = max(found.left_out.items(), key=lambda item: item[1].count)
+        what = f"no plan of {sum(own.space.plans for own in found.surveys):,} is legal; {left.count:,} break “{reason}”, as {left.example}"
+    else:
+        what = f"none of {legal:,} legal plans fits; {_nearest(found)}"
+    fix = next(_changes(found, config, overrides, clusters, max_memory), "take a device with more memory")
+    return InfeasibleError(f"{what}; {fix}")
+
+
+def _nearest(found: Found) -> str:
+    """The plan that needs least memory, by its full estimate where there is one."""
+    capacity = found.surveys[0].capacity_bytes
+    estimated = [(outcome.memory_bytes, key) for key, outcome in found.known.items() if not outcome.refusal]
+    if estimated:
+        need, (of, plan) = min(estimated)
+        settings: Mapping[str, Any] = found.surveys[of].space.settings(plan)
+        at_least, capacity = "", found.surveys[of].capacity_bytes
+    else:
+        own = min((each for each in found.surveys if each.nearest), key=lambda each: each.nearest_bytes)
+        need, settings, at_least, capacity = own.nearest_bytes, own.nearest or {}, " at least", own.capacity_bytes
+    return f"the nearest needs {need / 2**30:,.1f} GiB{at_least} of {capacity / 2**30:,.1f} ({in_words(settings)})"
+
+
+def _changes(
+    found: Found, config: Path | Document, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
+) -> Iterator[str]:
+    """Changes with which something fits, the smallest first: one key of the plan left open, more nodes."""
+    question = found.surveys[0].space.question
+    given = [path for path in LEFT_OUT if path not in {axis.path for axis in question.axes}]
+    nodes = question.base.cluster.nodes
+    tried = [([f"{path}=auto"], f"leave {path} open: --set {path}=auto") for path in given]
+    tried += [
+        ([f"cluster.nodes={nodes * 2**power}"], f"take {nodes * 2**power} nodes in place of {nodes}")
+        for power in range(1, DOUBLINGS + 1)
+    ]
+    for settings, words in tried:
+        try:
+            surveys = [
+                survey(each, max_memory=max_memory)
+                for each in read_questions(config, [*overrides, *settings], clusters)
+            ]
+        except UserError:
+            continue
+        if any(_something_fits(own) for own in surveys):
+            yield words
+
+
+def _something_fits(own: Survey) -> bool:
+    order = own.memory_floors.argsort(kind="stable")[:TRIES].tolist()
+    estimates = outcomes(own.space.question.base, [(row, own.space.settings(row)) for row in order])
+    return any(not outcome.refusal and outcome.memory_bytes <= own.capacity_bytes for outcome in estimates)

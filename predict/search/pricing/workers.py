@@ -1,0 +1,107 @@
+"""Workers: the cores of this machine, or a cluster of Dask or Ray, that batches are handed to; always through joblib."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from sampling.errors import UserError
+
+Result = TypeVar("Result")
+Backend = Literal["processes", "dask", "ray"]
+TRIES = 3
+"""Times that a batch is handed out whose worker was lost."""
+
+
+class Workers:
+    """Runs a function over many arguments, and returns the results in their order whoever made them."""
+
+    def __init__(self, backend: Backend = "processes", *, address: str | None = None, jobs: int | None = None) -> None:
+        self.backend, self._address = backend, address
+        self.jobs = jobs or os.cpu_count() or 1
+        self._open = ExitStack()
+        self._parallel: Any = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def map(self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
+        """`function(*each)` for each of the arguments; a batch whose worker dies is repeated."""
+        if self.backend == "processes" and (self.jobs == 1 or len(arguments) == 1):
+            return [function(*each) for each in arguments]
+        from joblib import delayed
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
+        for tried in range(1, TRIES + 1):
+            try:
+                return list(self._pool()(delayed(function)(*each) for each in arguments))
+            except BrokenProcessPool:
+                self._open.close()
+                self._parallel = None
+                if tried == TRIES:
+                    raise
+        raise AssertionError
+
+    def _pool(self) -> Any:
+        if self._parallel is None:
+            from joblib import Parallel
+
+            self._open.enter_context(self._context())
+            parallel = Parallel(n_jobs=self.jobs if self.backend == "processes" else -1)
+            self._parallel = self._open.enter_context(parallel)
+        return self._parallel
+
+    def _context(self) -> AbstractContextManager[Any]:
+        if self.backend == "dask":
+            return _dask(self._address, self._open)
+        if self.backend == "ray":
+            return _ray(self._address)
+        from joblib import parallel_config
+
+        context: AbstractContextManager[Any] = parallel_config("loky")
+        return context
+
+
+def _dask(address: str | None, opened: ExitStack) -> AbstractContextManager[Any]:
+    from joblib import parallel_config
+
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UserError("--backend dask: Dask is not installed here; pip install 'steptime[dask]'") from None
+    try:
+        client = Client(address, timeout="10s") if address else Client(processes=True, dashboard_address=None)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--address: no Dask scheduler answers at {address!r} ({error}); start one with `dask scheduler`"
+        ) from None
+    opened.enter_context(client)
+    context: AbstractContextManager[Any] = parallel_config("dask")
+    return context
+
+
+def _ray(address: str | None) -> AbstractContextManager[Any]:
+    from joblib import parallel_config
+
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError:
+        raise UserError("--backend ray: Ray is not installed here; pip install 'steptime[ray]'") from None
+    try:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise UserError(
+            f"--address: no Ray cluster answers at {address!r} ({error}); start one with `ray start --head`"
+        ) from None
+    register_ray()
+    context: AbstractContextManager[Any] = parallel_config("ray")
+    return context

@@ -1,0 +1,219 @@
+"""The search: plans in the order of their floors, each priced in full until no floor is below the best found.
+
+A floor is proved to be no more than the plan's own estimate (`predict.search.floors`), so the answer is that of pricing every
+plan. Plans are priced in rounds of a fixed length and judged when a round is over: the answer, and what is left out, do not
+depend on how many workers there are, or on which of them is faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.ledger.flops import tokens_per_step
+from predict.run.training_run import TrainingRun
+from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
+from predict.search.floors.structures import kinds_of
+from predict.search.floors.time_floor import time_floors
+from predict.search.objective import Objective
+from predict.search.pricing.outcome import Outcome, outcomes
+from predict.search.pricing.workers import Workers
+from predict.search.space.legal import LeftOut, run_of
+from predict.search.survey import Survey, in_words
+
+Floats = NDArray[np.float64]
+FIRST_ROUND, LONGEST_ROUND = 8, 256
+"""Plans of the first round, which brings the first answer, and of a late one; each round is twice as long as the one before."""
+BATCH = 8
+"""Plans that a worker takes at a time."""
+BLOCKS = 64
+"""Sets of blocks that a worker takes at a time."""
+SLOWER = "slower: the floor of its time is above the best ones found"
+NOT_ENOUGH_MEMORY = "memory: the expected peak of the full estimate does not fit"
+NOT_RUN = "schedule: it cannot run this plan"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranked:
+    """A plan that was priced in full and fits; a smaller key is better."""
+
+    survey: int
+    outcome: Outcome
+    value: float
+
+    @property
+    def key(self) -> tuple[float, float, int, int]:
+        return self.value, self.outcome.memory_bytes, self.survey, self.outcome.number
+
+
+@dataclass(kw_only=True, slots=True)
+class Found:
+    """What a search knows: the best plans, what it left out and why."""
+
+    surveys: Sequence[Survey]
+    objective: Objective
+    top: int
+    ranked: list[Ranked] = field(default_factory=list)
+    """All that were priced and fit, the best first."""
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    known: dict[tuple[int, int], Outcome] = field(default_factory=dict)
+    """Survey and plan → what its full estimate says; those of an earlier search may be there before they are asked for."""
+    time_floors: list[Floats] = field(default_factory=list)
+    """µs that each plan of each survey needs at least."""
+    judged: set[tuple[int, int]] = field(default_factory=set)
+    candidates: int = 0
+    """Plans that are priced, unless their floors rule them out."""
+    seconds: float = 0.0
+    complete: bool = False
+
+    @property
+    def priced(self) -> int:
+        """Plans whose full estimate was asked for."""
+        return len(self.judged)
+
+    @property
+    def fit(self) -> int:
+        """Plans that neither a floor nor a full estimate says to exceed the memory."""
+        return sum(len(own.space.rows) for own in self.surveys) - self.misfits
+
+    @property
+    def misfits(self) -> int:
+        left = self.left_out.get(NOT_ENOUGH_MEMORY)
+        return left.count if left else 0
+
+    @property
+    def best(self) -> Sequence[Ranked]:
+        return self.ranked[: self.top]
+
+    @property
+    def threshold(self) -> float:
+        """The value that a plan must undercut to be among the best."""
+        return self.ranked[self.top - 1].value if len(self.ranked) >= self.top else float("inf")
+
+    def run(self, ranked: Ranked) -> TrainingRun:
+        return self.surveys[ranked.survey].space.run(ranked.outcome.number)
+
+    def leave_out(self, reason: str, count: int, example: str) -> None:
+        if count:
+            known = self.left_out.get(reason)
+            found = LeftOut(count=count, example=example)
+            self.left_out[reason] = known + found if known else found
+
+
+Tell = Callable[[Found], None]
+"""Called after each round."""
+
+
+def search(
+    surveys: Sequence[Survey],
+    objective: Objective,
+    *,
+    top: int,
+    workers: Workers,
+    tell: Tell = lambda found: None,
+    known: Mapping[tuple[int, int], Outcome] | None = None,
+) -> Found:
+    """The best `top` plans, exactly. `known` are outcomes of an earlier search, by survey and plan.
+
+    Ctrl-C ends it early, with what it has found so far.
+    """
+    started = time.monotonic()
+    found = Found(surveys=surveys, objective=objective, top=top, known=dict(known or {}))
+    for each in surveys:
+        for reason, left in each.space.left_out.items():
+            found.leave_out(reason, left.count, left.example)
+    try:
+        _search(found, workers, tell, started)
+        found.complete = True
+    except KeyboardInterrupt:
+        pass
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def _search(found: Found, workers: Workers, tell: Tell, started: float) -> None:
+    found.time_floors = [_time_floors(each, workers) for each in found.surveys]
+    floors = [_values(found.objective, own, times) for own, times in zip(found.surveys, found.time_floors, strict=True)]
+    values = np.concatenate(floors)
+    survey_of = np.repeat(np.arange(len(floors)), [len(own) for own in floors])
+    number_of = np.concatenate([np.arange(len(own)) for own in floors])
+    order = np.argsort(values, kind="stable")
+    for start, stop in _rounds(len(order)):
+        chosen = order[start:stop]
+        chosen = chosen[values[chosen] <= found.threshold]
+        found.candidates = int((values <= found.threshold).sum())
+        if not len(chosen):
+            break
+        plans = list(zip(survey_of[chosen].tolist(), number_of[chosen].tolist(), strict=True))
+        price_plans(found, plans, workers)
+        found.seconds = time.monotonic() - started
+        tell(found)
+    slower = int(len(order) - found.priced)
+    if slower:
+        example = order[-1]
+        of = found.surveys[int(survey_of[example])]
+        found.leave_out(SLOWER, slower, in_words(of.space.settings(int(number_of[example]))))
+
+
+def _rounds(count: int) -> Iterator[tuple[int, int]]:
+    start, length = 0, FIRST_ROUND
+    while start < count:
+        yield start, min(count, start + length)
+        start, length = start + length, min(2 * length, LONGEST_ROUND)
+
+
+def _time_floors(own: Survey, workers: Workers) -> Floats:
+    """The floor of each plan's step; 0 where layers are priced whole, as the framework `torch` runs them."""
+    if not len(own.space.rows) or own.space.question.base.execution.whole_layers:
+        return np.zeros(len(own.space.rows))
+    representatives, of_row = sets_of_blocks(own.space)
+    runs, kinds = [own.space.run(row) for row in representatives.tolist()], kinds_of(own.space)
+    parts = workers.map(block_times, [(runs[start : start + BLOCKS], kinds) for start in range(0, len(runs), BLOCKS)])
+    return time_floors(own.space, BlockTimes(times=np.concatenate(parts), of_row=of_row))
+
+
+def _values(objective: Objective, own: Survey, times: Floats) -> Floats:
+    """The floor of each plan's objective."""
+    seq_lens = own.space.column("batch.seq_len")
+    us_per_token = times / (own.space.column("batch.global") * seq_lens)
+    values = np.zeros(len(times))
+    for seq_len in np.unique(seq_lens).tolist():
+        rows = seq_lens == seq_len
+        run = run_of(own.space.question.base, {"batch.seq_len": seq_len})
+        values[rows] = objective.value(run, us_per_token[rows], own.memory_floors[rows])
+    return values
+
+
+def price_plans(found: Found, plans: Sequence[tuple[int, int]], workers: Workers) -> None:
+    """Price plans of a search, by survey and number, and put them in their places."""
+    for number, own in enumerate(found.surveys):
+        unknown = [plan for of, plan in plans if of == number and (of, plan) not in found.known]
+        batches = [
+            [(plan, own.space.settings(plan)) for plan in unknown[start : start + BATCH]]
+            for start in range(0, len(unknown), BATCH)
+        ]
+        for made in workers.map(outcomes, [(own.space.question.base, batch) for batch in batches]):
+            found.known.update({(number, outcome.number): outcome for outcome in made})
+    for of, plan in plans:
+        if (of, plan) not in found.judged:
+            found.judged.add((of, plan))
+            _judge(found, of, found.known[of, plan])
+    found.ranked.sort(key=lambda ranked: ranked.key)
+
+
+def _judge(found: Found, survey: int, outcome: Outcome) -> None:
+    own = found.surveys[survey]
+    plan = in_words(own.space.settings(outcome.number))
+    if outcome.refusal:
+        found.leave_out(NOT_RUN, 1, f"{outcome.refusal}: {plan}")
+    elif outcome.memory_bytes > own.capacity_bytes:
+        need = f"{outcome.memory_bytes / 2**30:,.1f} GiB of {own.capacity_bytes / 2**30:,.1f}"
+        found.leave_out(NOT_ENOUGH_MEMORY, 1, f"{need}: {plan}")
+    else:
+        run = own.space.run(outcome.number)
+        value = found.objective.value(run, outcome.step_us / tokens_per_step(run), outcome.memory_bytes)
+        found.ranked.append(Ranked(survey=survey, outcome=outcome, value=float(value)))

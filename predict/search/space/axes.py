@@ -1,0 +1,210 @@
+"""The keys of a config that have several values, and the runs that the others make."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from predict.config.choices import AUTO, is_choice, values_of
+from predict.config.document import Document
+from predict.config.draft import CONTENTS, FILES, Draft, Values, read_draft
+from predict.config.load import made_run, read_sections
+from predict.config.sections import PRECISION, SECTIONS
+from predict.config.shipped import shipped_file
+from predict.run.plan import BEST
+from predict.run.training_run import TrainingRun
+from predict.schedules.registry import names as schedule_names
+from predict.search.space.automatic import LEFT_OUT, Surroundings, automatic_values
+from sampling.errors import UserError
+from sampling.files.faults import config_error, did_you_mean, join
+from sampling.files.keys import Key
+from sampling.hardware.cluster import hardware_beside
+
+KEYS: Mapping[str, Key] = {
+    **{join(section, key.name): key for section, keys in SECTIONS.items() for key in keys},
+    PRECISION.name: PRECISION,
+}
+"""Key path → the key."""
+SETTING = ("execution.framework", PRECISION.name)
+"""Keys beside those of the cluster that decide what others mean: each of their values makes a space of its own."""
+SEARCHABLE = ("plan", "batch", "execution")
+PLACEHOLDERS = {"batch.micro": 1, "batch.global": 1, "batch.seq_len": 1}
+"""Values of required keys while they are searched."""
+DERIVED = ("pp", "tp", "cp", "dp", "ep", "etp", "micro", "vpp", "schedule")
+"""Keys whose rules rule out most, in the order in which they do so soonest; the others follow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """A key that is searched, and its values."""
+
+    path: str
+    values: tuple[Any, ...]
+
+    @property
+    def section(self) -> str:
+        return self.path.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The key's name in its section, under which rules ask for it."""
+        return self.path.partition(".")[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A run on one cluster whose axes are open. Its own values of the axes are placeholders."""
+
+    base: TrainingRun
+    values: Values
+    """The base's values by the names under which rules ask for them."""
+    axes: tuple[Axis, ...]
+    document: Document
+    """The config without the axes, whose paths mean the same from any folder."""
+
+    def config(self, settings: Mapping[str, Any]) -> Document:
+        """The run config of one of its plans, by the values of the axes."""
+        content = {
+            section: dict(keys) if isinstance(keys, dict) else keys for section, keys in self.document.content.items()
+        }
+        for path, value in settings.items():
+            section, _, key = path.partition(".")
+            content.setdefault(section, {})[key] = value
+        return replace(self.document, content=content)
+
+
+def read_questions(
+    config: Path | str | Document, overrides: Sequence[str] = (), clusters: Sequence[str] = ()
+) -> tuple[Question, ...]:
+    """The questions of a search config: one for each of `clusters` (names or paths, in place of the config's own) and for each
+    combination of the values of cluster keys, framework and precision.
+
+    ConfigError lists every fault of the config; UserError is for a key that cannot be searched, or has no values.
+    """
+    draft, choices = _split(read_draft(config if isinstance(config, Document) else Path(config), overrides))
+    if clusters:
+        choices = {path: choice for path, choice in choices.items() if not path.startswith("cluster.")}
+        choices["cluster"] = [str(Path(name).absolute()) if Path(name).is_file() else name for name in clusters]
+    settings = {path: _setting_values(path, choices.pop(path)) for path in list(choices) if _is_setting(path)}
+    combinations = itertools.product(*settings.values())
+    return tuple(_question(draft, dict(zip(settings, chosen, strict=True)), choices) for chosen in combinations)
+
+
+def _is_setting(path: str) -> bool:
+    return path in SETTING or path == "cluster" or path.startswith("cluster.")
+
+
+def _setting_values(path: str, choice: Any) -> tuple[Any, ...]:
+    if path == "cluster":
+        return tuple(choice)
+    if choice == AUTO:
+        raise UserError(f"{path}: auto has no values to try here; give a list, as in [A, B]")
+    return values_of(path, choice, KEYS[path])
+
+
+def _split(draft: Draft) -> tuple[Draft, dict[str, Any]]:
+    """The draft without the keys that have several values, and those by path; a later setting replaces an earlier one."""
+    document = {name: dict(value) if isinstance(value, dict) else value for name, value in draft.document.items()}
+    choices: dict[str, Any] = {}
+    for section in ("cluster", *SEARCHABLE):
+        given = document.get(section)
+        if given == AUTO and section == "plan":
+            document[section] = given = {}
+            choices |= {path: AUTO for path in LEFT_OUT if path.startswith("plan.")}
+        if isinstance(given, dict):
+            found = {name: value for name, value in given.items() if is_choice(value)}
+            choices |= {join(section, name): value for name, value in found.items()}
+            document[section] = {name: value for name, value in given.items() if name not in found}
+    if is_choice(document.get(PRECISION.name)):
+        choices[PRECISION.name] = document.pop(PRECISION.name)
+    settings = []
+    for setting in draft.settings:
+        choices.pop(setting.path, None)
+        if is_choice(setting.value) and setting.key and setting.path in KEYS:
+            choices[setting.path] = setting.value
+            document.get(setting.section, {}).pop(setting.key, None)
+        else:
+            settings.append(setting)
+    kept = [setting for setting in settings if setting.path not in choices]
+    given_paths = {join(name, key) for name in SEARCHABLE for key in document.get(name) or {}}
+    given_paths |= {setting.path for setting in kept}
+    choices |= {path: AUTO for path in LEFT_OUT if path not in given_paths and path not in choices}
+    return replace(draft, document=document, settings=kept), choices
+
+
+def _question(draft: Draft, chosen: Mapping[str, Any], choices: Mapping[str, Any]) -> Question:
+    document = {name: dict(value) if isinstance(value, dict) else value for name, value in draft.document.items()}
+    for path, value in {**PLACEHOLDERS, **chosen}.items():
+        section, _, key = path.partition(".")
+        if not key:
+            document[section] = value
+        elif path in chosen or path in choices:
+            document.setdefault(section, {})[key] = value
+    given = dict(document)
+    own = replace(draft, document=document, sources=dict(draft.sources), faults=list(draft.faults))
+    sections = read_sections(own)
+    if own.faults or sections.model.spec is None:
+        raise config_error(own.faults, own.sources)
+    base = made_run(own, sections)
+    axes = tuple(_axes(base, choices))
+    return Question(
+        base=base,
+        values=sections.by_rule_name(),
+        axes=axes,
+        document=_portable(replace(own, document=given), {axis.path for axis in axes}),
+    )
+
+
+def _portable(draft: Draft, searched: Collection[str]) -> Document:
+    """The draft as a document, without the keys that are searched, whose paths are absolute."""
+    settings = [setting for setting in draft.settings if setting.path not in searched]
+    content: dict[str, Any] = {}
+    for section in CONTENTS:
+        value = draft.document.get(section)
+        if isinstance(value, str) and section in FILES and shipped_file(section, value) is None:
+            value = os.path.abspath(draft.path.parent / value)  # noqa: PTH100  (resolve() would follow links)
+        if isinstance(value, dict):
+            value = {name: each for name, each in value.items() if join(section, name) not in searched}
+            if section == "cluster" and "hardware" in value:
+                value["hardware"] = hardware_beside(value["hardware"], draft.path.absolute())
+        if value is not None:
+            content[section] = value
+    made = Document(name=draft.path.stem, content=content, sources={})
+    for setting in settings:
+        own = made.content.get(setting.section, {})
+        if isinstance(own, Mapping) and setting.key:
+            made = replace(made, content={**made.content, setting.section: {**own, setting.key: setting.value}})
+    return made
+
+
+def _axes(base: TrainingRun, choices: Mapping[str, Any]) -> Iterator[Axis]:
+    around = Surroundings(
+        model=base.model,
+        world=base.cluster.world_size,
+        gpus_per_node=base.cluster.gpus_per_node,
+        seq_len=base.batch.seq_len,
+        framework=base.execution.framework,
+        pipeline=(base.plan.pp,),
+    )
+    first = [path for name in DERIVED for path in choices if path.partition(".")[2] == name]
+    for path in (*first, *(path for path in choices if path not in first)):
+        if path not in KEYS:
+            raise UserError(f"{path}: unknown key{did_you_mean(path, KEYS)}; `predict schema` lists them")
+        if choices[path] == AUTO:
+            values = automatic_values(path, KEYS[path], around)
+        else:
+            values = values_of(path, choices[path], KEYS[path])
+        if path == "plan.schedule":
+            values = tuple(dict.fromkeys(name for value in values for name in _schedules(value)))
+        if path == "plan.pp":
+            around = replace(around, pipeline=values)
+        yield Axis(path=path, values=values)
+
+
+def _schedules(value: str) -> Sequence[str]:
+    """The schedule; all of them for `best`."""
+    return schedule_names() if value == BEST else [value]

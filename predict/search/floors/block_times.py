@@ -48,9 +48,11 @@ def sets_of_blocks(space: Space) -> tuple[Indices, Indices]:
     """A plan for each distinct set of blocks, and the set that each plan has."""
     count = len(space.rows)
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
-    selective = (space.column("plan.recompute") == "selective").astype(np.int64)
+    recompute = space.column("plan.recompute")
+    selective = (recompute == "selective").astype(np.int64)
+    in_blocks = selective + 2 * (recompute == "ops")  # whole layers are repeated by a block of their own
     sharded = (space.column("plan.zero") >= FEWEST_SHARDED).astype(np.int64)
-    columns = [selective, sharded, *space.indices((*ON_A_RANK, *execution))]
+    columns = [in_blocks, sharded, *space.indices((*ON_A_RANK, *execution))]
     columns += [column * selective for column in space.indices(("plan.recompute_modules",))]
     columns += [column * sharded for column in space.indices(SHARDED)]
     # the last of each: pipelines are joined first, and the deepest one has the most microbatches

@@ -48,7 +48,9 @@ def _floor(structure: Structure, times: Floats, microbatches: Indices) -> Floats
     forward, again = times[..., FORWARD], times[..., AGAIN]
     added = times[..., ACCUMULATION] * ((microbatches - 1) / microbatches)[:, None]
     if structure.splits_backward:
-        backward, follows = times[..., INPUT] + times[..., WEIGHT] + added, np.zeros_like(forward)
+        # such a schedule may run some backwards whole
+        least = np.minimum(times[..., BACKWARD], times[..., INPUT] + times[..., WEIGHT])
+        backward, follows = least + added, np.zeros_like(forward)
     else:
         backward = follows = times[..., BACKWARD] + added
     repeats = 0.0 if structure.splits_backward else 1.0

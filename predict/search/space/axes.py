@@ -116,7 +116,7 @@ def _split(draft: Draft) -> tuple[Draft, dict[str, Any]]:
             document[section] = given = {}
             choices |= {path: AUTO for path in LEFT_OUT if path.startswith("plan.")}
         if isinstance(given, dict):
-            found = {name: value for name, value in given.items() if is_choice(value)}
+            found = {name: value for name, value in given.items() if _is_open(join(section, name), value)}
             choices |= {join(section, name): value for name, value in found.items()}
             document[section] = {name: value for name, value in given.items() if name not in found}
     if is_choice(document.get(PRECISION.name)):
@@ -124,7 +124,7 @@ def _split(draft: Draft) -> tuple[Draft, dict[str, Any]]:
     settings = []
     for setting in draft.settings:
         choices.pop(setting.path, None)
-        if is_choice(setting.value) and setting.key and setting.path in KEYS:
+        if setting.key and setting.path in KEYS and _is_open(setting.path, setting.value):
             choices[setting.path] = setting.value
             document.get(setting.section, {}).pop(setting.key, None)
         else:
@@ -134,6 +134,11 @@ def _split(draft: Draft) -> tuple[Draft, dict[str, Any]]:
     given_paths |= {setting.path for setting in kept}
     choices |= {path: AUTO for path in LEFT_OUT if path not in given_paths and path not in choices}
     return replace(draft, document=document, settings=kept), choices
+
+
+def _is_open(path: str, value: Any) -> bool:
+    """Whether a value leaves the choice to the search: several of them, or the schedule `best`."""
+    return is_choice(value) or (path == "plan.schedule" and value == BEST)
 
 
 def _question(draft: Draft, chosen: Mapping[str, Any], choices: Mapping[str, Any]) -> Question:
@@ -197,7 +202,8 @@ def _axes(base: TrainingRun, choices: Mapping[str, Any]) -> Iterator[Axis]:
         if choices[path] == AUTO:
             values = automatic_values(path, KEYS[path], around)
         else:
-            values = values_of(path, choices[path], KEYS[path])
+            given = [BEST] if choices[path] == BEST else choices[path]
+            values = values_of(path, given, KEYS[path])
         if path == "plan.schedule":
             values = tuple(dict.fromkeys(name for value in values for name in _schedules(value)))
         if path == "plan.pp":

@@ -1,0 +1,135 @@
+"""The command `predict search`: its answer, its files, and what it says of bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict import load, one_batch
+from predict.cli import main
+from sampling.errors import InfeasibleError, UserError
+from sampling.files.places import CONFIGS
+
+SMALL = ["--model", "llama3-8b", "--gpus", "8xh100", "--batch", "32", "--set", "plan.tp=[1,2,4]", "--set", "plan.vpp=1"]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["search", *SMALL, "--jobs", "1", *arguments, "--json"]) == 0
+    made: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return made
+
+
+def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "--top", "3", "--tokens", "1T", "--price", "$2/gpu-h", "--why")
+    assert found["version"] == 1
+    space = found["space"]
+    assert space["plans"] > space["legal"] > space["fit"] > space["priced"] > 0
+    assert [plan["rank"] for plan in found["best"]] == [1, 2, 3]
+    first, second, _ = found["best"]
+    assert first["step_time_us"]["low"] < first["step_time_us"]["median"] < first["step_time_us"]["high"]
+    assert first["step_time_us"]["median"] <= second["step_time_us"]["median"]
+    assert first["memory_bytes"] + first["headroom_bytes"] == pytest.approx(79.58 * 2**30, rel=1e-3)
+    assert first["cost"]["cost"]["median"] == pytest.approx(2 * first["cost"]["gpu_hours"]["median"])
+    assert first["energy_j_per_token"] > 0
+    assert set(found["left_out"]) == set(found["why"])
+    kept = space["plans"] - sum(found["left_out"].values())
+    assert 3 <= kept <= space["priced"]
+
+
+def test_the_best_plan_is_the_prediction_of_its_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = answer(capsys, "--top", "2", "--write", str(tmp_path / "winners"))
+    written = tmp_path / "winners" / "1.yml"
+    prediction = one_batch(written)
+    assert prediction.median_us == pytest.approx(found["best"][0]["step_time_us"]["median"], rel=1e-12)
+    plan = load(written).plan
+    assert {key: getattr(plan, key) for key in ("tp", "pp", "zero", "recompute")} == {
+        key: found["best"][0]["plan"][key] for key in ("tp", "pp", "zero", "recompute")
+    }
+
+
+def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
+    settings = ["plan=auto", "plan.pp=[4,8]", "plan.cp=2", "plan.vpp=[1,5]", "plan.tp=4..8", "plan.recompute=none"]
+    options = [text for setting in settings for text in ("--set", setting)]
+    assert main(["search", config, *options, "--top", "4", "--jobs", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "the best by time per token" in shown.out
+    assert "left out, by reason" in shown.out
+    assert "legal, of which memory rules out" in shown.err
+    assert "first answer: " in shown.err
+
+
+def test_the_front_is_written_and_no_plan_of_it_beats_another(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = answer(capsys, "--top", "1", "--pareto", str(tmp_path / "front.csv"))
+    rows = list(csv.DictReader((tmp_path / "front.csv").open()))
+    points = [(float(row["us_per_token"]), float(row["memory_gib"])) for row in rows]
+    assert len(points) == len(found["pareto"]) > 1
+    assert points == sorted(points)
+    assert [memory for _, memory in points] == sorted((memory for _, memory in points), reverse=True)
+    assert float(rows[0]["step_time_s"]) * 1e6 == pytest.approx(found["best"][0]["step_time_us"]["median"])
+
+
+def test_a_saved_search_goes_on_without_estimates(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = ["--save", str(tmp_path / "search.json"), "--top", "4"]
+    first = answer(capsys, *saved)
+    monkeypatch.setattr("predict.search.pricing.outcome._outcome", None)
+    monkeypatch.setattr("predict.search.first.TRIES", 0)
+    again = answer(capsys, *saved)
+    assert again["best"] == first["best"]
+    assert again["left_out"] == first["left_out"]
+    with pytest.raises(UserError, match="estimates of another space"):
+        run("--save", str(tmp_path / "search.json"), "--set", "plan.pp=1")
+
+
+def run(*arguments: str) -> None:
+    """The command itself, whose errors are raised."""
+    from predict.cli import parser
+
+    options = parser().parse_args(["search", *SMALL, "--jobs", "1", *arguments])
+    options.run(options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--price", "2.5/gpu-h"], "--price: it needs the tokens that are paid for"),
+        (["--tokens", "1T", "--price", "2.5"], "is not a price with its unit"),
+        (["--max-memory", "90"], "--max-memory: 90 is not a share of the device's memory"),
+        (["--max-gpus", "4"], "--max-gpus: 4 is less than the smallest cluster, of 8"),
+        (["--set", "plan.tq=[1,2]"], "plan.tq: unknown key, remove it; allowed: tp"),
+        (["--set", "plan.tp=[]"], r"plan.tp: \[\] holds no value"),
+        (["--set", "plan.tp=0..8"], "plan.tp: '0..8' doubles from 0"),
+        (["--set", "plan.tp=[1,x]"], "plan.tp: 'x' is not a whole number"),
+        (["--set", "plan.memory_limit=auto"], "plan.memory_limit: auto has no values to try here"),
+        (["--address", "here:1"], "--address: processes of this machine have none"),
+        (["--pareto", "front.txt"], "unknown kind of file; end the name in .csv or .json"),
+        (["--top", "0"], "--top: 0 is not a positive number"),
+    ],
+)
+def test_bad_input_is_one_error(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        run(*arguments)
+    assert error.value.exit_code == 2
+
+
+def test_an_empty_space_tells_what_blocks_and_which_change_helps() -> None:
+    with pytest.raises(InfeasibleError, match=r"no plan of .* is legal.*leave plan.dp open") as error:
+        run("--set", "plan.dp=3", "--set", "plan.pp=[1,2]")
+    assert error.value.exit_code == 4
+
+
+def test_a_space_in_which_nothing_fits_tells_the_nearest_plan_and_a_change() -> None:
+    too_much = ["--set", "plan.recompute=none", "--set", "plan.tp=1", "--set", "plan.pp=1", "--set", "plan.zero=0"]
+    with pytest.raises(
+        InfeasibleError, match=r"the nearest needs [\d.]+ GiB at least of 79.6 .*; leave plan\."
+    ) as error:
+        run(*too_much)
+    assert error.value.exit_code == 4

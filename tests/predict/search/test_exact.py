@@ -1,0 +1,102 @@
+"""The search gives the answer of pricing every legal plan, whatever the objective, and no floor lies above an estimate."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from predict.ledger.flops import tokens_per_step
+from predict.memory.estimate import capacity_bytes
+from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
+from predict.search.floors.memory_floor import memory_floors, state_floors
+from predict.search.floors.structures import kinds_of
+from predict.search.floors.time_floor import time_floors
+from predict.search.objective import OBJECTIVES
+from predict.search.pricing.outcome import Outcome, outcomes
+from predict.search.pricing.workers import Workers
+from predict.search.search import search
+from predict.search.space.axes import Question
+from predict.search.space.legal import Space, legal_plans
+from predict.search.survey import survey
+from tests.predict.search.spaces import DENSE, MIXED, question
+
+SPACES = [
+    *((model, 1, content) for model, content in itertools.product(("llama3-8b", "gpt2"), DENSE)),
+    *((model, 2, content) for model, content in itertools.product(("qwen3-30b-a3b", "deepseek-v2-lite"), MIXED)),
+]
+TOP = 5
+MOST_PRICED = 40
+"""Legal plans of a space that are priced one by one; of larger spaces, some at random."""
+
+
+@cache
+def made(number: int) -> Question:
+    model, nodes, content = SPACES[number]
+    return question(model, nodes, 8, content)
+
+
+@cache
+def thinned(number: int) -> Space:
+    """The legal plans, or as many of them as can be priced in a test."""
+    space = legal_plans(made(number))
+    rows = sorted(random.Random(number).sample(range(len(space.rows)), min(MOST_PRICED, len(space.rows))))
+    return space.of(rows)
+
+
+@cache
+def estimates(number: int) -> tuple[Outcome, ...]:
+    space = thinned(number)
+    return tuple(outcomes(space.question.base, [(row, space.settings(row)) for row in range(len(space.rows))]))
+
+
+@pytest.mark.parametrize("number", range(len(SPACES)))
+def test_no_floor_is_above_the_estimate(number: int) -> None:
+    space = thinned(number)
+    assert len(space.rows) >= 6
+    representatives, of_row = sets_of_blocks(space)
+    times = block_times([space.run(row) for row in representatives.tolist()], kinds_of(space))
+    floors = time_floors(space, BlockTimes(times=times, of_row=of_row))
+    states, memories = state_floors(space), memory_floors(space)
+    for outcome in estimates(number):
+        if not outcome.refusal:
+            assert 0 < floors[outcome.number] <= outcome.step_us, space.settings(outcome.number)
+            assert 0 < states[outcome.number] <= memories[outcome.number] * (1 + 1e-9)
+            assert memories[outcome.number] <= outcome.memory_bytes, space.settings(outcome.number)
+
+
+@pytest.mark.parametrize("number", range(len(SPACES)))
+@pytest.mark.parametrize("objective", ["time", "memory"])
+def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    space, share = thinned(number), 0.5
+    monkeypatch.setattr("predict.search.survey.legal_plans", lambda question: space)
+    surveyed = survey(space.question, max_memory=share)
+    found = search([surveyed], OBJECTIVES[objective], top=TOP, workers=Workers(jobs=1))
+    assert [surveyed.space.settings(ranked.outcome.number) for ranked in found.best] == list(
+        _by_hand(number, objective, capacity_bytes(space.question.base.cluster.gpu) * share)
+    )
+    assert found.complete
+    ruled_out = sum(left.count for left in found.left_out.values()) - sum(
+        left.count for left in space.left_out.values()
+    )
+    assert ruled_out + len(found.ranked) == len(space.rows)
+
+
+def _by_hand(number: int, objective: str, capacity: float) -> Iterator[Mapping[str, Any]]:
+    space = thinned(number)
+    fitting = [one for one in estimates(number) if not one.refusal and one.memory_bytes <= capacity]
+
+    def key(one: Outcome) -> tuple[float, float, int]:
+        run = space.run(one.number)
+        return (
+            OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes),
+            one.memory_bytes,
+            one.number,
+        )
+
+    for one in sorted(fitting, key=key)[:TOP]:
+        yield space.settings(one.number)

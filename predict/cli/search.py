@@ -182,6 +182,7 @@ def _surveys(options: argparse.Namespace, config: Path | Document) -> list[Surve
 
 
 def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: Workers) -> Found:
+    from predict import estimate
     from predict.search.expected import expected_seconds
     from predict.search.first import first_answers
     from predict.search.objective import OBJECTIVES as KNOWN
@@ -193,7 +194,7 @@ def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: W
     if known:
         log(f"--save: {len(known):,} estimates of {options.save} are taken over")
     started = time.monotonic()
-    known |= first_answers(surveys)
+    known |= first_answers(surveys, estimate)
     seconds_each = (time.monotonic() - started) / max(1, len(known))
     log(f"{_first_in_words(surveys, known)}about {expected_seconds(surveys, seconds_each, workers.jobs):.0f} s in all")
     with progress_display("search") as progress:
@@ -205,7 +206,9 @@ def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: W
             total = max(found.candidates, found.priced) if enough else found.priced + found.top
             progress(found.priced, total, _best_in_words(found))
 
-        return search(surveys, KNOWN[options.objective], top=options.top, workers=workers, tell=tell, known=known)
+        return search(
+            surveys, KNOWN[options.objective], estimate, top=options.top, workers=workers, tell=tell, known=known
+        )
 
 
 def _first_in_words(surveys: Sequence[Survey], known: Mapping[tuple[int, int], Outcome]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from predict.search.pricing.outcome import Outcome, outcomes
+from predict.search.pricing.outcome import Estimate, Outcome, outcomes
 from predict.search.survey import Survey
 
 TRIES = 12
@@ -15,7 +15,7 @@ LIKELY = 0.75
 """Share of the memory up to which a plan's floor makes it likely to fit."""
 
 
-def first_answers(surveys: Sequence[Survey]) -> dict[tuple[int, int], Outcome]:
+def first_answers(surveys: Sequence[Survey], estimate: Estimate) -> dict[tuple[int, int], Outcome]:
     """The full estimates of a few plans that are likely to fit: with the fewest microbatches' activations in memory, and the
     smallest tp · cp · pp."""
     tried: dict[tuple[int, int], Outcome] = {}
@@ -26,7 +26,7 @@ def first_answers(surveys: Sequence[Survey]) -> dict[tuple[int, int], Outcome]:
         recomputes = space.column("plan.recompute") != "none"
         order = np.lexsort((own.memory_floors[likely], degrees[likely], recomputes[likely]))
         for row in likely[order][:TRIES].tolist():
-            (outcome,) = outcomes(space.question.base, [(row, space.settings(row))])
+            (outcome,) = outcomes(estimate, space.question.base, [(row, space.settings(row))])
             tried[number, row] = outcome
             if not outcome.refusal and outcome.memory_bytes <= own.capacity_bytes:
                 return tried

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.search.pricing.outcome import outcomes
+from predict.search.pricing.outcome import Estimate, outcomes
 from predict.search.search import Found
 from predict.search.space.automatic import LEFT_OUT
 from predict.search.space.axes import read_questions
@@ -68,11 +68,11 @@ def _changes(
             ]
         except UserError:
             continue
-        if any(_something_fits(own) for own in surveys):
+        if any(_something_fits(own, found.estimate) for own in surveys):
             yield words
 
 
-def _something_fits(own: Survey) -> bool:
+def _something_fits(own: Survey, estimate: Estimate) -> bool:
     order = own.memory_floors.argsort(kind="stable")[:TRIES].tolist()
-    estimates = outcomes(own.space.question.base, [(row, own.space.settings(row)) for row in order])
+    estimates = outcomes(estimate, own.space.question.base, [(row, own.space.settings(row)) for row in order])
     return any(not outcome.refusal and outcome.memory_bytes <= own.capacity_bytes for outcome in estimates)

@@ -20,7 +20,7 @@ from predict.search.floors.block_times import BlockTimes, block_times, sets_of_b
 from predict.search.floors.structures import kinds_of
 from predict.search.floors.time_floor import time_floors
 from predict.search.objective import Objective
-from predict.search.pricing.outcome import Outcome, outcomes
+from predict.search.pricing.outcome import Estimate, Outcome, outcomes
 from predict.search.pricing.workers import Workers
 from predict.search.space.legal import LeftOut, run_of
 from predict.search.survey import Survey, in_words
@@ -57,6 +57,7 @@ class Found:
     surveys: Sequence[Survey]
     objective: Objective
     top: int
+    estimate: Estimate
     ranked: list[Ranked] = field(default_factory=list)
     """All that were priced and fit, the best first."""
     left_out: dict[str, LeftOut] = field(default_factory=dict)
@@ -111,6 +112,7 @@ Tell = Callable[[Found], None]
 def search(
     surveys: Sequence[Survey],
     objective: Objective,
+    estimate: Estimate,
     *,
     top: int,
     workers: Workers,
@@ -122,7 +124,7 @@ def search(
     Ctrl-C ends it early, with what it has found so far.
     """
     started = time.monotonic()
-    found = Found(surveys=surveys, objective=objective, top=top, known=dict(known or {}))
+    found = Found(surveys=surveys, objective=objective, top=top, estimate=estimate, known=dict(known or {}))
     for each in surveys:
         for reason, left in each.space.left_out.items():
             found.leave_out(reason, left.count, left.example)
@@ -196,7 +198,7 @@ def price_plans(found: Found, plans: Sequence[tuple[int, int]], workers: Workers
             [(plan, own.space.settings(plan)) for plan in unknown[start : start + BATCH]]
             for start in range(0, len(unknown), BATCH)
         ]
-        for made in workers.map(outcomes, [(own.space.question.base, batch) for batch in batches]):
+        for made in workers.map(outcomes, [(found.estimate, own.space.question.base, batch) for batch in batches]):
             found.known.update({(number, outcome.number): outcome for outcome in made})
     for of, plan in plans:
         if (of, plan) not in found.judged:

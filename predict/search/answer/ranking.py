@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict import estimate
 from predict.ledger.flops import tokens_per_step
 from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
 from predict.search.answer.pareto import FrontPlan
@@ -53,7 +52,7 @@ class Answer:
 
 def answer(found: Found, *, tokens: float | None = None, price: Price | None = None) -> Answer:
     """The answer of a search; `tokens` and `price` are those of a whole training."""
-    predictions = [estimate(found.run(ranked)) for ranked in found.best]
+    predictions = [found.estimate(found.run(ranked)) for ranked in found.best]
     contenders = [contender(each, each.median_us / tokens_per_step(each.run)) for each in predictions]
     ratios = [ratio(contenders[0], own) for own in contenders]
     plans = tuple(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict import estimate
 from predict.run.training_run import TrainingRun
 from predict.search.space.legal import run_of
+from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 
 
@@ -25,16 +25,18 @@ class Outcome:
     """Why the plan cannot run, where only its schedule can tell."""
 
 
+Estimate = Callable[[TrainingRun], Prediction]
+"""The path from a run to its prediction: `predict.estimate`."""
 Batch = Sequence[tuple[int, Mapping[str, Any]]]
 """Numbers of plans, and the settings of each."""
 
 
-def outcomes(base: TrainingRun, batch: Batch) -> list[Outcome]:
+def outcomes(estimate: Estimate, base: TrainingRun, batch: Batch) -> list[Outcome]:
     """The outcome of each plan of a batch, in its order."""
-    return [_outcome(number, run_of(base, settings)) for number, settings in batch]
+    return [_outcome(estimate, number, run_of(base, settings)) for number, settings in batch]
 
 
-def _outcome(number: int, run: TrainingRun) -> Outcome:
+def _outcome(estimate: Estimate, number: int, run: TrainingRun) -> Outcome:
     try:
         prediction = estimate(run)
     except InfeasibleError as error:

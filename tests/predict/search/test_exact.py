@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from predict import estimate
 from predict.ledger.flops import tokens_per_step
 from predict.memory.estimate import capacity_bytes
 from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
@@ -51,7 +52,9 @@ def thinned(number: int) -> Space:
 @cache
 def estimates(number: int) -> tuple[Outcome, ...]:
     space = thinned(number)
-    return tuple(outcomes(space.question.base, [(row, space.settings(row)) for row in range(len(space.rows))]))
+    return tuple(
+        outcomes(estimate, space.question.base, [(row, space.settings(row)) for row in range(len(space.rows))])
+    )
 
 
 @pytest.mark.parametrize("number", range(len(SPACES)))
@@ -75,7 +78,7 @@ def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str, m
     space, share = thinned(number), 0.5
     monkeypatch.setattr("predict.search.survey.legal_plans", lambda question: space)
     surveyed = survey(space.question, max_memory=share)
-    found = search([surveyed], OBJECTIVES[objective], top=TOP, workers=Workers(jobs=1))
+    found = search([surveyed], OBJECTIVES[objective], estimate, top=TOP, workers=Workers(jobs=1))
     assert [surveyed.space.settings(ranked.outcome.number) for ranked in found.best] == list(
         _by_hand(number, objective, capacity_bytes(space.question.base.cluster.gpu) * share)
     )

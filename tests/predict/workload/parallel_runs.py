@@ -14,7 +14,9 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.workload.decompose import RankCalls, decompose
-from predict.workload.rank.blocks import Block, Blocks
+from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.rank.blocks import Block, Blocks, single
+from predict.workload.rank.share import RankShare
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective
@@ -115,3 +117,11 @@ def block(of: Blocks) -> Block:
 def _told(call: Counted, times: float) -> tuple[str, int, float]:
     assert isinstance(call.call, Collective)
     return call.call.NAME, call.call.size_bytes, call.count * times
+
+
+def layer_of(run: TrainingRun, layer: int = 0) -> LayerBlocks:
+    return layer_blocks(RankShare(run=run), run.model.kinds()[layer])
+
+
+def often(block: Block, heading: str = "tp") -> dict[str, float]:
+    return how_often(single(block), heading)

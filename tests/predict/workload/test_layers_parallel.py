@@ -10,38 +10,26 @@ import pytest
 from predict.ledger.flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.chunks import ChunkCalls
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.rank.blocks import Block, single
-from predict.workload.rank.share import RankShare
+from predict.workload.rank.blocks import single
 from predict.workload.rank.weights import padded_vocabulary
 from predict.workload.sends import sends_of_ranks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
-from sampling.operators.experts import GroupedGemm
-from sampling.operators.routing import Router
 from sampling.operators.streaming import Stream
 from tests.predict.workload.parallel_runs import (
     collectives,
     communication,
     counted,
     flops,
-    how_often,
+    layer_of,
     made,
+    often,
     ranks,
     spec,
 )
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 BF16 = 2
-
-
-def _layer(run: TrainingRun, layer: int = 0) -> LayerBlocks:
-    return layer_blocks(RankShare(run=run), run.model.kinds()[layer])
-
-
-def _often(block: Block, heading: str = "tp") -> dict[str, float]:
-    return how_often(single(block), heading)
 
 
 def _tensor_bytes(run: TrainingRun) -> int:
@@ -130,9 +118,9 @@ def test_halves_of_a_backward_do_together_what_the_whole_does() -> None:
 
 def test_tensor_parallelism_all_reduces_twice_forward_and_twice_backward() -> None:
     run = made(DENSE, 2, plan__tp=8)
-    layer = _layer(run)
-    assert _often(layer.forward) == {"all_reduce": 2}
-    assert _often(layer.backward) == {"all_reduce": 2}
+    layer = layer_of(run)
+    assert often(layer.forward) == {"all_reduce": 2}
+    assert often(layer.backward) == {"all_reduce": 2}
     sizes = {
         size for _, size, _ in collectives(single(layer.forward), "tp") + collectives(single(layer.backward), "tp")
     }
@@ -141,31 +129,19 @@ def test_tensor_parallelism_all_reduces_twice_forward_and_twice_backward() -> No
 
 def test_sequence_parallelism_gathers_and_scatters_in_pairs_and_gathers_each_input_once_more_in_backward() -> None:
     run = made(DENSE, 2, plan__tp=8, plan__sp=True)
-    layer = _layer(run)
-    assert _often(layer.forward) == {"all_gather": 2, "reduce_scatter": 2}
+    layer = layer_of(run)
+    assert often(layer.forward) == {"all_gather": 2, "reduce_scatter": 2}
     column_parallel = 2
-    assert _often(layer.backward) == {"all_gather": 2 + column_parallel, "reduce_scatter": 2}
+    assert often(layer.backward) == {"all_gather": 2 + column_parallel, "reduce_scatter": 2}
     assert {size for _, size, _ in collectives(single(layer.backward), "tp")} == {_tensor_bytes(run)}
 
 
 def test_latent_attention_gathers_what_is_compressed_and_scatters_the_hidden_width() -> None:
     run = made(MLA, 1, plan__tp=8, plan__sp=True)
-    gathered, scattered, *_ = collectives(single(_layer(run).forward), "tp")
+    gathered, scattered, *_ = collectives(single(layer_of(run).forward), "tp")
     compressed = 1536 + 512 + 64
     assert gathered == ("all_gather", BF16 * 4096 * compressed, 1.0)
     assert scattered == ("reduce_scatter", BF16 * 4096 * 7168, 1.0)
-
-
-def test_full_recomputation_makes_it_six_all_reduces_a_layer_and_microbatch() -> None:
-    run = made(DENSE, 1, plan__tp=8, plan__recompute="full")
-    layer = _layer(run)
-    whole = [_often(block)["all_reduce"] for block in (layer.forward, layer.again, layer.backward)]
-    assert sum(whole) == 6
-    (rank,) = ranks(run)
-    (chunk,) = rank.chunks
-    ends = sum(_often(each.block).get("all_reduce", 0) for each in chunk.forward + chunk.backward) - 6
-    # of the embedding one, of the head's input one in backward, of the vocabulary-parallel loss three
-    assert ends == 5
 
 
 def test_ranks_alone_exchange_nothing() -> None:
@@ -199,20 +175,15 @@ def test_the_loss_reduces_three_numbers_a_token_over_the_vocabulary(vocab_parall
 @pytest.mark.parametrize(("ep", "etp"), [(1, 1), (8, 1), (4, 2), (1, 8), (2, 4)])
 def test_tokens_go_to_their_experts_and_back_in_each_direction(ep: int, etp: int) -> None:
     run = made(MOE, 1, plan__dp=8, plan__ep=ep, plan__etp=etp)
-    layer, experts = _layer(run), run.model.experts
+    layer, experts = layer_of(run), run.model.experts
     assert experts is not None
     for block in (layer.forward, layer.backward):
         expected = {"all_to_all": 2.0} if ep > 1 else {}
         expected |= {"all_gather": 1.0, "reduce_scatter": 1.0} if etp > 1 else {}
-        assert _often(block, "ep") == expected
+        assert often(block, "ep") == expected
         for name, size, _ in collectives(single(block), "ep"):
             # a rank's own buffer, or what etp ranks gather of theirs
             assert size == _tensor_bytes(run) * experts.topk * (1 if name == "all_to_all" else etp)
-
-
-def test_full_recomputation_sends_tokens_to_their_experts_again() -> None:
-    layer = _layer(made(MOE, 1, plan__dp=8, plan__ep=8, plan__recompute="full"))
-    assert [_often(block, "ep") for block in (layer.forward, layer.again, layer.backward)] == [{"all_to_all": 2.0}] * 3
 
 
 @pytest.mark.parametrize("model", [DENSE, MLA])
@@ -241,7 +212,7 @@ def test_what_context_parallelism_exchanges_follows_from_its_method() -> None:
     queries = BF16 * 4096 // cp * model.heads * model.head_dim
     found = {}
     for method in ("ring", "all_to_all", "all_gather"):
-        layer = _layer(made(DENSE, 1, plan__cp=cp, plan__cp_method=method))
+        layer = layer_of(made(DENSE, 1, plan__cp=cp, plan__cp_method=method))
         found[method] = [collectives(single(block), "cp") for block in (layer.forward, layer.backward)]
     # keys and values go round; in backward so do their gradients
     assert found["ring"] == [[("send_recv", keys, cp - 1.0)], [("send_recv", 2 * keys, cp - 1.0)]]
@@ -284,9 +255,9 @@ def test_a_stage_on_another_node_is_reached_over_the_network() -> None:
 
 
 def test_fsdp_gathers_a_layer_forward_and_backward_and_scatters_its_gradients() -> None:
-    layer = _layer(made(DENSE, 1, plan__dp=8, plan__zero=3))
-    assert _often(layer.forward, "fsdp") == {"all_gather": 1}
-    assert _often(layer.backward, "fsdp") == {"all_gather": 1, "reduce_scatter": 1}
+    layer = layer_of(made(DENSE, 1, plan__dp=8, plan__zero=3))
+    assert often(layer.forward, "fsdp") == {"all_gather": 1}
+    assert often(layer.backward, "fsdp") == {"all_gather": 1, "reduce_scatter": 1}
     weights = 855_654_400  # of one layer of llama3-70b: four projections, three matrices, two norms
     assert collectives(single(layer.forward), "fsdp") == [("all_gather", BF16 * weights, 1.0)]
     assert collectives(single(layer.backward), "fsdp")[1] == ("reduce_scatter", 4 * weights, 1.0)
@@ -295,7 +266,7 @@ def test_fsdp_gathers_a_layer_forward_and_backward_and_scatters_its_gradients() 
 def test_sharding_copies_what_it_gathers_and_widens_gradients_before_it_sums_them() -> None:
     def passes(block: str, **execution: Any) -> float:
         settings = {f"execution__{key}": value for key, value in execution.items()}
-        layer = _layer(made(DENSE, 1, plan__dp=8, plan__zero=3, **settings))
+        layer = layer_of(made(DENSE, 1, plan__dp=8, plan__zero=3, **settings))
         moved = getattr(layer, block).overlapped
         streams = [one.call for each in moved for one in each.communication if isinstance(one.call, Stream)]
         return sum(call.size_bytes for call in streams) / 855_654_400
@@ -309,68 +280,21 @@ def test_sharding_copies_what_it_gathers_and_widens_gradients_before_it_sums_the
 
 
 def test_gathering_and_scattering_share_the_work_that_hides_them() -> None:
-    layer = _layer(made(DENSE, 1, plan__dp=8, plan__zero=3))
+    layer = layer_of(made(DENSE, 1, plan__dp=8, plan__zero=3))
     (both,) = (each for each in layer.backward.overlapped if each.heading == "fsdp")
     assert [one.call.NAME for one in both.communication] == ["all_gather", "reduce_scatter"]
 
 
 def test_hybrid_sharding_adds_up_the_shards_of_its_copies() -> None:
-    layer = _layer(made(DENSE, 1, plan__dp=16, plan__zero=3, plan__shard=4))
+    layer = layer_of(made(DENSE, 1, plan__dp=16, plan__zero=3, plan__shard=4))
     whole = collectives(single(layer.backward), "fsdp")
     assert [name for name, _, _ in whole] == ["all_gather", "reduce_scatter", "all_reduce"]
     assert whole[2][1] == whole[1][1] // 4
 
 
-def test_selective_recomputation_repeats_the_named_modules_alone() -> None:
-    def repeated(modules: str) -> float:
-        layer = _layer(
-            made(MOE, 1, plan__dp=8, plan__ep=8, plan__recompute="selective", plan__recompute_modules=modules)
-        )
-        plain = _layer(made(MOE, 1, plan__dp=8, plan__ep=8))
-        return flops(single(layer.backward)) - flops(single(plain.backward))
-
-    forward = _layer(made(MOE, 1, plan__dp=8, plan__ep=8)).forward
-    of_attention = sum(call.call.flops("forward") for call in forward.calls if isinstance(call.call, Attention))
-    of_experts = sum(
-        call.call.flops("forward") for call in forward.calls if isinstance(call.call, GroupedGemm | Router)
-    )
-    assert repeated("core_attn") == pytest.approx(of_attention)
-    assert repeated("moe") == pytest.approx(of_experts)
-    assert repeated("core_attn, moe") == pytest.approx(of_attention + of_experts)
-    assert repeated("moe_act") == repeated("layernorm") == 0
-
-
-def test_recomputation_by_operators_repeats_half_of_the_products_and_no_attention() -> None:
-    plain, again = (_layer(made(DENSE, 1, plan__recompute=recompute)) for recompute in ("none", "ops"))
-    products = sum(call.call.flops("forward") * call.count for call in plain.forward.calls if call.call.KIND == "gemm")
-    assert flops(single(again.backward)) - flops(single(plain.backward)) == pytest.approx(products / 2)
-
-
-def test_recomputation_by_operators_gathers_again_and_reduces_nothing_again() -> None:
-    def names(recompute: str) -> list[str]:
-        run = made(DENSE, 1, plan__tp=8, plan__sp=True, plan__recompute=recompute)
-        return [name for name, _, _ in collectives(single(_layer(run).backward), "tp")]
-
-    plain, again = names("none"), names("ops")
-    assert again.count("all_gather") == plain.count("all_gather") + 2
-    assert again.count("reduce_scatter") == plain.count("reduce_scatter")
-
-
-@pytest.mark.parametrize(("method", "layers", "share"), [("uniform", 1, 8), ("block", 3, 3), ("block", 99, 8)])
-def test_full_recomputation_takes_all_layers_or_the_first_of_a_chunk(method: str, layers: int, share: int) -> None:
-    def backward(**plan: Any) -> ChunkCalls:
-        (rank,) = ranks(made(DENSE, 8, **plan))
-        return rank.chunks[0]
-
-    plain = backward()
-    again = backward(plan__recompute="full", plan__recompute_method=method, plan__recompute_layers=layers)
-    one_layer = flops(single(_layer(made(DENSE, 8)).forward))
-    assert flops(again.backward) - flops(plain.backward) == pytest.approx(share * one_layer)
-
-
 def test_each_rank_routes_its_share_of_the_sequence_and_does_as_many_rows_of_its_experts() -> None:
     run = made(MOE, 1, plan__tp=4, plan__sp=True, plan__dp=2, plan__ep=4, plan__etp=2)
-    fields = {call.call.NAME: call.call.fields() for call in _layer(run).forward.calls}
+    fields = {call.call.NAME: call.call.fields() for call in layer_of(run).forward.calls}
     assert fields["router"]["tokens"] == 4096 // 4
     assert fields["grouped_gemm"]["rows"] == 4096 // 4 * 8 * 2
     assert fields["grouped_gemm"]["groups"] == 128 // 4

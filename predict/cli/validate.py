@@ -26,6 +26,7 @@ from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
+    from predict.validate.published.comparison import Comparison
     from predict.validate.validation_rows import ValidationRow
 
 PROFILE_KEY = "cluster.profile="
@@ -35,7 +36,7 @@ WORDS = (OWN, GPU, "samples", "published", "memory", "ranking")
 APART = WORDS[2:]
 OWN_OPTIONS = {
     "samples": ("measurements",),
-    "published": ("truth", "profile", "calibrate_on", "calibration"),
+    "published": ("truth", "profile", "calibrate_on", "calibration", "widths"),
     "memory": ("truth",),
     "ranking": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
@@ -77,6 +78,12 @@ def add(subcommands: Any) -> None:
         help="published: fit a handful of bounded terms to the runs of a CSV file, write them to --calibration, use them",
     )
     command.add_argument("--calibration", type=Path, metavar="FILE", help="published: use, or write, these terms")
+    command.add_argument(
+        "--widths",
+        action="store_true",
+        default=None,
+        help="published: learn from these runs how wide each unknown makes an interval, and judge it on sources left out",
+    )
     command.add_argument(
         "--measurements",
         type=Path,
@@ -225,6 +232,9 @@ def _published(options: argparse.Namespace) -> None:
         calibration=options.calibration,
         tell=log,
     )
+    if options.widths:
+        _widths(verdicts, as_json=options.json)
+        return
     if options.json:
         from predict.validate.published.summary import as_json
 
@@ -234,6 +244,18 @@ def _published(options: argparse.Namespace) -> None:
     from predict.report.published.steps import published_text
 
     show(published_text(verdicts, calibration))
+
+
+def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
+    from predict.report.console import show
+    from predict.report.published.widths import widths_text
+    from predict.validate.published_widths import learn_widths, widths_json
+
+    learnt = learn_widths(verdicts)
+    if as_json:
+        print_json(widths_json(learnt))
+    else:
+        show(widths_text(learnt))
 
 
 def _memory(options: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "feasible": prediction.feasible,
         "schedule": prediction.run.plan.schedule,
         "step_time_us": interval_json(prediction.step_time),
+        "unknowns_log": dict(prediction.unknowns),
         "tokens_per_second": prediction.tokens_per_second,
         "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
         "mfu": prediction.mfu,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BAR_WIDTH = 24
+MOST_UNKNOWNS = 3
+"""Unknowns that are told; `--json` has all of them."""
 ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
@@ -47,6 +50,7 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
         f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
+        f"  interval    {_unknowns(prediction)}",
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
         f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
@@ -56,6 +60,12 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
         "",
     ]
     return lines
+
+
+def _unknowns(prediction: Prediction) -> str:
+    """The unknowns that widen the interval most, each with the interval that it would leave by itself."""
+    wide = [(name, math.expm1(width)) for name, width in prediction.unknowns.items()][:MOST_UNKNOWNS]
+    return "by " + " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
 
 
 def _sources(prediction: Prediction) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
 from predict.run.stages import layers_of_ranks
@@ -16,48 +17,60 @@ from predict.run.training_run import TrainingRun
 from predict.step.stragglers import stragglers_factor
 from predict.workload.layers.expert_load import busiest_rank
 
-PRIOR = 0.10
-"""A 16-bit dense step of a profile without validation runs: published runs of Megatron on H100 lie within 8 % at
-80 % of what samples imply, so within 10 % at 90 %."""
-FP8 = 0.11
-"""Added for fp8: the same runs lie within 12 % at 80 %, and containers differ by 1.06."""
-WELL_KNOWN = ("ampere", "hopper")
-FEW_STACKS = 0.19
-"""Added on other architectures, of which few stacks were sampled or none: Blackwell lies within 17 % at 80 %."""
-EXPERTS = 0.5
-"""Added for a mixture of experts: within 45-57 % at 80 %; the same configuration differs by 1.28 between containers, with
-dispatcher, graphs, permutation and imbalance unpublished."""
+PUBLISHED = ("ampere", "hopper", "blackwell")
+"""Architectures of which published runs are known; fp8 and Blackwell add nothing beyond what their calls' own intervals hold."""
+UNPUBLISHED = 0.19
+"""Added on other architectures. Assumed: Blackwell's steps were as far off when few of its stacks were known."""
 SKEW_SHARE = 0.5
 """Share of the cost of skewed experts that is added: the skew changes from step to step."""
 UNEVEN_SHARE = 0.1
 """Share of the longest pipeline stage's excess over the mean that is added: how embedding, head and layers weigh against each
 other is less known."""
+VALIDATED = "the profile's validation runs"
 
 
 def composition_error(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> float:
-    """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover; for the rest the spread of
-    published runs, and no less than that error, since work that nobody sampled is known no better. That spread alone where no
-    validation runs tell (`profile_error` None)."""
+    """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover, the spread of published
+    runs for the rest; for all of it where the profile has no validation runs (`profile_error` None)."""
     prior = published_spread(run)
     if profile_error is None:
         return prior
-    prior = max(prior, profile_error)
     analytic = sources["analytic"]
     return (1 - analytic) * profile_error + analytic * prior
 
 
+def error_terms(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> dict[str, float]:
+    """The parts of the composition error by what is unknown, widest first: half-widths in log time at 90 %."""
+    share = 1.0 if profile_error is None else sources["analytic"]
+    terms = {name: share * width for name, width in unknowns(run).items()}
+    if profile_error is not None:
+        terms[VALIDATED] = (1 - share) * profile_error
+    return dict(sorted(((name, width) for name, width in terms.items() if width), key=lambda term: -term[1]))
+
+
 def published_spread(run: TrainingRun) -> float:
     """Half-width in log time at 90 % of published runs of this kind about what their parts imply; terms add in quadrature."""
-    terms = [PRIOR, framework_spread(run.execution.framework)]
-    if run.precision == "fp8":
-        terms.append(FP8)
-    if run.cluster.gpu.kind != "cpu" and run.cluster.gpu.architecture not in WELL_KNOWN:
-        terms.append(FEW_STACKS)
+    return math.hypot(*unknowns(run).values())
+
+
+def unknowns(run: TrainingRun) -> dict[str, float]:
+    """What is unknown of steps of this kind: half-widths in log time at 90 %."""
+    gpu, framework = run.cluster.gpu, run.execution.framework
+    terms = {"how calls add up to a step": DENSE_STEP.value, f"framework {framework}": framework_spread(framework)}
+    if gpu.kind != "cpu" and gpu.architecture not in PUBLISHED:
+        terms[f"no published runs on {gpu.architecture}"] = UNPUBLISHED
+    if run.model.experts:
+        terms["mixture of experts"] = MIXTURE_STEP.value
+    return terms | particulars(run)
+
+
+def particulars(run: TrainingRun) -> dict[str, float]:
+    """The unknowns that follow from the run's own figures rather than from its kind: half-widths in log time at 90 %."""
+    terms = {"stragglers": stragglers_factor(run) - 1, "uneven pipeline stages": UNEVEN_SHARE * _unevenness(run)}
     if run.model.experts:
         skew = busiest_rank(run.execution.expert_load, run.model.experts, run.plan.ep)
-        terms += [EXPERTS, SKEW_SHARE * math.log(skew)]
-    terms += [stragglers_factor(run) - 1, UNEVEN_SHARE * _unevenness(run)]
-    return math.hypot(*terms)
+        terms["skew of the experts"] = SKEW_SHARE * math.log(skew)
+    return terms
 
 
 def _unevenness(run: TrainingRun) -> float:

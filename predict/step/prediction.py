@@ -21,8 +21,8 @@ from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
 from predict.step.breakdown import step_breakdown
-from predict.step.composition_error import composition_error
-from predict.step.interval import Interval, step_interval
+from predict.step.composition_error import composition_error, error_terms
+from predict.step.interval import Interval, calls_half_width, step_interval
 from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.stragglers import stragglers_factor
@@ -85,6 +85,13 @@ class Prediction:
     def composition_error(self) -> float:
         """Half-width in log time that no single call's interval covers."""
         return composition_error(self.run, self.prices.profile_error, self.sources)
+
+    @cached_property
+    def unknowns(self) -> Mapping[str, float]:
+        """What makes the interval wide, widest first: half-widths in log time at 90 %, which add in quadrature."""
+        of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
+        terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
+        return dict(sorted(terms.items(), key=lambda term: -term[1]))
 
     @property
     def tokens_per_second(self) -> float:

@@ -9,9 +9,11 @@ from statistics import fmean
 
 from predict import estimate
 from predict.ledger.flops import mfu
+from predict.prices.published_constants import UNSTATED_RECIPE
 from predict.run.calibration import Calibration
 from predict.run.calibration_file import calibrated
-from predict.step.interval import Interval
+from predict.run.training_run import TrainingRun
+from predict.step.interval import Interval, one_interval
 from predict.step.prediction import Prediction
 from predict.validate.published.completeness import completeness
 from predict.validate.published.row import NotExpressibleError, PublishedRow
@@ -85,20 +87,15 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | Non
         measured_us=row.measured_us or math.nan,
         why="; ".join(found.assumed),
         kind="MoE" if runs[0].model.experts else "dense",
-        predicted=mixture(estimates),
+        predicted=one_interval([one.step_time for one in estimates], unstated_recipe(runs)),
         sources=_mean_sources(estimates),
         at_peak_us=mfu(runs[0], 1.0),
     )
 
 
-def mixture(estimates: Sequence[Prediction]) -> Interval:
-    """One interval for equally likely runs: the geometric mean of their medians, within the widest of their bounds."""
-    medians = [one.step_time.median_us for one in estimates]
-    return Interval(
-        median_us=math.exp(fmean(map(math.log, medians))),
-        low_us=min(one.step_time.low_us for one in estimates),
-        high_us=max(one.step_time.high_us for one in estimates),
-    )
+def unstated_recipe(runs: Sequence[TrainingRun]) -> float:
+    """Half-width in log time that the recipe of a mixture adds where a row leaves it open, so that several runs stand for it."""
+    return UNSTATED_RECIPE.value if len(runs) > 1 and runs[0].model.experts else 0.0
 
 
 def _mean_sources(estimates: Sequence[Prediction]) -> dict[str, float]:

@@ -11,8 +11,7 @@ from predict import estimate
 from predict.memory.estimate import Verdict
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
-from predict.step.interval import Interval
-from predict.validate.published.comparison import mixture
+from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError
@@ -84,7 +83,7 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
         row=row,
         settings=tuple((run.plan, run.batch, run.execution) for run in runs),
         measured_us=row.measured_us if status == TIMED else None,
-        predicted=mixture(estimates),
+        predicted=one_interval([one.step_time for one in estimates]),
         # a setting that is not published may be the one that fits
         verdict=min((one.memory.verdict for one in estimates), key=VERDICTS.index),
     )

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_names, framework_spread
-from predict.step.composition_error import FP8, PRIOR, composition_error, published_spread
+from predict.step.composition_error import UNPUBLISHED, composition_error, error_terms, published_spread
 from predict.step.prediction import Prediction
 from tests.predict.workload.parallel_runs import estimated, made
 
@@ -61,11 +62,6 @@ WIDER: list[tuple[str, tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]]] 
     ("Blackwell", (DENSE, {"cluster__hardware": "h200"}), (DENSE, {"cluster__hardware": "b200"})),
     ("a framework of which less is published", (DENSE, {}), (DENSE, {"execution__framework": "torchtitan"})),
     (
-        "a mixture in fp8",
-        (MOE, {"plan__dp": 8, "plan__ep": 8}),
-        (MOE, {"plan__dp": 8, "plan__ep": 8, "precision": "fp8"}),
-    ),
-    (
         "a network between nodes in the way",
         (DENSE, {"plan__tp": 8}),
         (DENSE, {"plan__tp": 8, "cluster__gpus_per_node": 2, "cluster__nodes": 4}),
@@ -82,9 +78,25 @@ def test_less_is_known_of(_why: str, narrow: tuple[str, dict[str, Any]], wide: t
 
 def test_spreads_add_in_quadrature() -> None:
     plain = made(DENSE, LAYERS, execution__stragglers=False)
-    fp8 = made(DENSE, LAYERS, execution__stragglers=False, precision="fp8")
-    assert published_spread(plain) == pytest.approx(PRIOR)
-    assert published_spread(fp8) == pytest.approx(math.hypot(PRIOR, FP8))
+    mixture = made(MOE, LAYERS, execution__stragglers=False)
+    elsewhere = made(DENSE, LAYERS, execution__stragglers=False, cluster__hardware="mi300x")
+    assert published_spread(plain) == pytest.approx(DENSE_STEP.value)
+    assert published_spread(mixture) == pytest.approx(math.hypot(DENSE_STEP.value, MIXTURE_STEP.value))
+    assert published_spread(elsewhere) == pytest.approx(math.hypot(DENSE_STEP.value, UNPUBLISHED))
+
+
+def test_the_unknowns_say_what_makes_an_interval_wide() -> None:
+    told = _made(MOE, plan__dp=8, plan__ep=8)
+    assert next(iter(told.unknowns)) == "mixture of experts"
+    assert list(told.unknowns.values()) == sorted(told.unknowns.values(), reverse=True)
+    half_width = math.log(told.step_time.high_us / told.step_time.low_us) / 2
+    assert math.hypot(*told.unknowns.values()) == pytest.approx(half_width, rel=0.05)
+
+
+def test_samples_replace_the_kinds_of_step_by_validation_runs() -> None:
+    run = made(DENSE, LAYERS)
+    assert list(error_terms(run, 0.02, {"analytic": 0.0})) == ["the profile's validation runs"]
+    assert error_terms(run, 0.02, {"analytic": 1.0}) == error_terms(run, None, {"analytic": 1.0})
 
 
 def test_every_framework_says_how_far_published_runs_of_it_lie() -> None:

@@ -1,0 +1,28 @@
+"""Widths learnt from published runs, as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+from predict.validate.published_widths import LearntWidths
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def widths_text(learnt: LearntWidths) -> RenderableType:
+    from rich.console import Group
+
+    title = "half-width in log time that an unknown adds for 90 % coverage, and its range with one source left out"
+    widths = figures_table(title, ("unknown",), ("learnt", "least", "greatest"))
+    for one in learnt.widths:
+        widths.add_row(escape(one.unknown), f"{one.width:.3f}", f"{one.low:.3f}", f"{one.high:.3f}")
+    title = "each source with the widths that the others teach"
+    classes = figures_table(title, ("class",), ("rows", "in 90 % interval", "log half-width"))
+    for each in learnt.left_out:
+        cells = (str(each.configurations), f"{each.coverage:.0%}", f"{each.log_half_width:.2f}")
+        classes.add_row(escape(each.judged_as), *cells)
+    return Group(widths, "", classes)

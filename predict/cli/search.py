@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from sampling.errors import UserError
 if TYPE_CHECKING:
     from predict.config.document import Document
     from predict.search.answer.ranking import Answer
-    from predict.search.pricing.outcome import Outcome
     from predict.search.pricing.workers import Workers
     from predict.search.search import Found
     from predict.search.survey import Survey
@@ -163,9 +162,14 @@ def _config(options: argparse.Namespace) -> Path | Document:
 
 
 def _surveys(options: argparse.Namespace, config: Path | Document) -> list[Survey]:
-    """The legal plans of each cluster, and how many of them may fit, said as soon as they are known."""
+    """The plans of each cluster that may fit; how many there are, and a first answer, are said as soon as they are known."""
+    from predict import estimate
+    from predict.report.units import duration
+    from predict.search.expected import expected_seconds
+    from predict.search.first import first_answer
     from predict.search.space.axes import read_questions
-    from predict.search.survey import survey
+    from predict.search.space.legal import legal_plans
+    from predict.search.survey import in_words, survey
 
     questions = read_questions(config, options.overrides, options.cluster)
     allowed = [each for each in questions if not options.max_gpus or each.base.cluster.world_size <= options.max_gpus]
@@ -174,17 +178,21 @@ def _surveys(options: argparse.Namespace, config: Path | Document) -> list[Surve
         raise UserError(
             f"--max-gpus: {options.max_gpus} is less than the smallest cluster, of {fewest}; raise it, or take a smaller one"
         )
-    surveys = [survey(each, max_memory=options.max_memory) for each in allowed]
-    plans = sum(own.space.plans for own in surveys)
-    legal, fit = sum(own.legal for own in surveys), sum(len(own.space.rows) for own in surveys)
-    log(f"{plans:,} plans: {legal:,} legal, of which memory rules out {legal - fit:,} and leaves {fit:,}")
+    spaces = [legal_plans(each) for each in allowed]
+    log(f"{sum(space.plans for space in spaces):,} plans, {sum(len(space.rows) for space in spaces):,} legal")
+    first = first_answer(spaces, estimate, max_memory=options.max_memory)
+    if first:
+        log(f"first answer: {duration(first.step_us)} a step with {in_words(first.settings)}")
+    surveys = [survey(space, max_memory=options.max_memory) for space in spaces]
+    fit = sum(len(own.space.rows) for own in surveys)
+    jobs = options.jobs or os.cpu_count() or 1
+    expected = f", about {expected_seconds(surveys, first.seconds, jobs):.0f} s" if first else ""
+    log(f"memory does not rule out {fit:,}{expected}")
     return surveys
 
 
 def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: Workers) -> Found:
     from predict import estimate
-    from predict.search.expected import expected_seconds
-    from predict.search.first import first_answers
     from predict.search.objective import OBJECTIVES as KNOWN
     from predict.search.saved import save, saved
     from predict.search.search import search
@@ -193,10 +201,6 @@ def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: W
     known = saved(options.save, surveys) if options.save else {}
     if known:
         log(f"--save: {len(known):,} estimates of {options.save} are taken over")
-    started = time.monotonic()
-    known |= first_answers(surveys, estimate)
-    seconds_each = (time.monotonic() - started) / max(1, len(known))
-    log(f"{_first_in_words(surveys, known)}about {expected_seconds(surveys, seconds_each, workers.jobs):.0f} s in all")
     with progress_display("search") as progress:
 
         def tell(found: Found) -> None:
@@ -206,24 +210,8 @@ def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: W
             total = max(found.candidates, found.priced) if enough else found.priced + found.top
             progress(found.priced, total, _best_in_words(found))
 
-        return search(
-            surveys, KNOWN[options.objective], estimate, top=options.top, workers=workers, tell=tell, known=known
-        )
-
-
-def _first_in_words(surveys: Sequence[Survey], known: Mapping[tuple[int, int], Outcome]) -> str:
-    from predict.report.units import duration
-    from predict.search.survey import in_words
-
-    fitting = [
-        (outcome.step_us, of, plan)
-        for (of, plan), outcome in known.items()
-        if not outcome.refusal and outcome.memory_bytes <= surveys[of].capacity_bytes
-    ]
-    if not fitting:
-        return ""
-    step_us, of, plan = min(fitting)
-    return f"first answer: {duration(step_us)} a step with {in_words(surveys[of].space.settings(plan))}; "
+        objective = KNOWN[options.objective]
+        return search(surveys, objective, estimate, top=options.top, workers=workers, tell=tell, known=known)
 
 
 def _best_in_words(found: Found) -> str:

@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from predict.search.pricing.outcome import Estimate, Outcome, outcomes
-from predict.search.survey import Survey
+from predict.memory.estimate import capacity_bytes
+from predict.search.floors.memory_floor import memory_floors
+from predict.search.pricing.outcome import Estimate, outcomes
+from predict.search.space.legal import Space
 
 TRIES = 12
 """Plans that are estimated at most."""
+SAMPLE = 400
+"""Plans of a space that are looked at."""
 LIKELY = 0.75
 """Share of the memory up to which a plan's floor makes it likely to fit."""
 
 
-def first_answers(surveys: Sequence[Survey], estimate: Estimate) -> dict[tuple[int, int], Outcome]:
-    """The full estimates of a few plans that are likely to fit: with the fewest microbatches' activations in memory, and the
-    smallest tp · cp · pp."""
-    tried: dict[tuple[int, int], Outcome] = {}
-    for number, own in enumerate(surveys):
-        space = own.space
-        likely = np.flatnonzero(own.memory_floors <= LIKELY * own.capacity_bytes)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstAnswer:
+    """A plan that fits, and the time that its estimate took."""
+
+    settings: Mapping[str, Any]
+    step_us: float
+    seconds: float
+
+
+def first_answer(spaces: Sequence[Space], estimate: Estimate, *, max_memory: float) -> FirstAnswer | None:
+    """A plan that fits, of those that are likely to: without recomputation before with it, and of the smallest tp · cp · pp.
+
+    It looks at a part of each space; None where it finds none there.
+    """
+    for whole in spaces:
+        if not len(whole.rows):
+            continue
+        space = whole.of(np.linspace(0, len(whole.rows) - 1, min(SAMPLE, len(whole.rows))).astype(np.int64))
+        capacity = capacity_bytes(space.question.base.cluster.gpu) * max_memory
+        floors = memory_floors(space)
+        likely = np.flatnonzero(floors <= LIKELY * capacity)
         degrees = space.column("plan.tp") * space.column("plan.cp") * space.column("plan.pp")
         recomputes = space.column("plan.recompute") != "none"
-        order = np.lexsort((own.memory_floors[likely], degrees[likely], recomputes[likely]))
+        order = np.lexsort((floors[likely], degrees[likely], recomputes[likely]))
         for row in likely[order][:TRIES].tolist():
+            started = time.monotonic()
             (outcome,) = outcomes(estimate, space.question.base, [(row, space.settings(row))])
-            tried[number, row] = outcome
-            if not outcome.refusal and outcome.memory_bytes <= own.capacity_bytes:
-                return tried
-    return tried
+            if not outcome.refusal and outcome.memory_bytes <= capacity:
+                seconds = time.monotonic() - started
+                return FirstAnswer(settings=space.settings(row), step_us=outcome.step_us, seconds=seconds)
+    return None

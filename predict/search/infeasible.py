@@ -11,6 +11,7 @@ from predict.search.pricing.outcome import Estimate, outcomes
 from predict.search.search import Found
 from predict.search.space.automatic import LEFT_OUT
 from predict.search.space.axes import read_questions
+from predict.search.space.legal import legal_plans
 from predict.search.survey import Survey, in_words, survey
 from sampling.errors import InfeasibleError, UserError
 
@@ -63,7 +64,7 @@ def _changes(
     for settings, words in tried:
         try:
             surveys = [
-                survey(each, max_memory=max_memory)
+                survey(legal_plans(each), max_memory=max_memory)
                 for each in read_questions(config, [*overrides, *settings], clusters)
             ]
         except UserError:

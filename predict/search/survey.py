@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from predict.memory.estimate import capacity_bytes
 from predict.search.floors.memory_floor import memory_floors, state_floors
-from predict.search.space.axes import Question
-from predict.search.space.legal import LeftOut, Space, legal_plans
+from predict.search.space.legal import LeftOut, Space
 
 Floats = NDArray[np.float64]
 STATE = "memory: weights, gradients and optimizer state alone do not fit"
@@ -35,10 +34,10 @@ class Survey:
     nearest_bytes: float = 0.0
 
 
-def survey(question: Question, *, max_memory: float) -> Survey:
-    """The survey, in which a plan may take the share `max_memory` of the device's memory."""
-    capacity = capacity_bytes(question.base.cluster.gpu) * max_memory
-    legal = space = legal_plans(question)
+def survey(legal: Space, *, max_memory: float) -> Survey:
+    """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory."""
+    capacity = capacity_bytes(legal.question.base.cluster.gpu) * max_memory
+    space = legal
     nearest: Mapping[str, Any] | None = None
     nearest_bytes = 0.0
     floors = np.zeros(len(space.rows))

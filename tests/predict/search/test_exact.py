@@ -74,10 +74,9 @@ def test_no_floor_is_above_the_estimate(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(len(SPACES)))
 @pytest.mark.parametrize("objective", ["time", "memory"])
-def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str) -> None:
     space, share = thinned(number), 0.5
-    monkeypatch.setattr("predict.search.survey.legal_plans", lambda question: space)
-    surveyed = survey(space.question, max_memory=share)
+    surveyed = survey(space, max_memory=share)
     found = search([surveyed], OBJECTIVES[objective], estimate, top=TOP, workers=Workers(jobs=1))
     assert [surveyed.space.settings(ranked.outcome.number) for ranked in found.best] == list(
         _by_hand(number, objective, capacity_bytes(space.question.base.cluster.gpu) * share)

@@ -53,6 +53,7 @@ gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=fol
 	@$(PYTHON) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
+	@$(BIN)/python -c 'import sys; from sampling.importers.aiconfigurator import SYSTEMS as known; "$(SYSTEM)" in {**known, **{each: 0 for each in known.values()}} or sys.exit("SYSTEM=$(SYSTEM): no such system; known: " + ", ".join(known))'
 	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator.files import PINNED; print(PINNED)')"
 	@$(BIN)/python -m sampling import aiconfigurator --system $(SYSTEM) --profile $(IMPORTED)
 	@$(BIN)/python -m regressors --data data/imported --profile $(IMPORTED)

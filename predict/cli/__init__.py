@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, search, validate
+from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
 from predict.cli.what_if import compare, days, sensitivity, sweep
@@ -59,7 +60,7 @@ class _Version(argparse.Action):
 
 
 def parser() -> argparse.ArgumentParser:
-    predict = argparse.ArgumentParser(
+    predict = Parser(
         prog="predict",
         description=DESCRIPTION,
         epilog=EXAMPLES,

@@ -33,4 +33,4 @@ def as_read(section: str, name: str, path: Path) -> str:
         return f"{shown(name)} (that is {path})"
     names = shipped_names(section)
     nearest = did_you_mean(name.lower(), names) or f" (known: {', '.join(names)})."
-    return f"{shown(name)} is not the name of a shipped {section}{nearest} As a path it is {path}"
+    return f"{shown(name)} is not the name of a shipped {section}{nearest} As a path, {shown(str(path))}"

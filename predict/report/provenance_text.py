@@ -15,7 +15,8 @@ Provenance = Mapping[str, Any]
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
     """Lines that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
-    lines = noted(provenance["notes"])
+    lines = noted(provenance.get("better_rows", []))
+    lines += noted(provenance["notes"]) if provenance["samples"] is None or not analytic else []
     if analytic:
         none = (
             "" if provenance["samples"] is None else f"No samples for profile {run.cluster.profile!r} cover this run: "

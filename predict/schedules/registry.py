@@ -44,8 +44,8 @@ def get(name: str) -> Schedule:
         return of_order(name, read_order(Path(name)))
     known = _loaded()
     if name not in known:
-        near = did_you_mean(name, known)
-        raise ConfigError(f"plan.schedule: {name!r} is not a schedule{near}; known: {', '.join(names())}")
+        near = did_you_mean(name, known) or f"; known: {', '.join(names())}"
+        raise ConfigError(f"plan.schedule: {name!r} is not a schedule{near}")
     return known[name]
 
 

@@ -165,10 +165,9 @@ class Prediction:
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """The samples, the hardware file, the benchmark and the calibration that the prices come from; first among its notes,
-        that other rows would serve better."""
-        known = provenance_of(self.run, self.prices)
-        return {**known, "notes": [*self._notes_on_better_rows(), *known.get("notes", [])]}
+        """The samples, the hardware file, the benchmark and the calibration that the prices come from, and which other rows would
+        serve better."""
+        return {**provenance_of(self.run, self.prices), "better_rows": self._notes_on_better_rows()}
 
     def _notes_on_better_rows(self) -> list[str]:
         """The note that the shipped rows measure more of this step than this machine's own, which are of the same CPU."""

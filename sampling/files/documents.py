@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.files import regular
-from sampling.files.faults import Fault, did_you_mean, key_name, shown
+from sampling.files.faults import Fault, did_you_mean, key_name, nearest, shown
 from sampling.files.plain_yaml import NotYamlError, parse_plain
 from sampling.files.regular import NotReadError
 
@@ -77,9 +77,11 @@ def _read_text(path: Path, most_bytes: int) -> tuple[str | None, list[Fault]]:
 
 def _nearest_sibling(path: Path) -> str:
     try:
-        return did_you_mean(path.name, [sibling.name for sibling in path.parent.iterdir()])
+        siblings = [sibling.name for sibling in path.parent.iterdir()]
     except OSError:
         return ""
+    # a suffix in common makes no two files alike
+    return did_you_mean(path.name, [name for name in siblings if nearest(path.stem, [Path(name).stem])])
 
 
 def _as_mapping(value: Any, faults: list[Fault]) -> Read:

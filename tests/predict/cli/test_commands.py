@@ -246,3 +246,20 @@ def test_a_profile_that_covers_nothing_is_said_to(capsys: pytest.CaptureFixture[
     text = printed(capsys, "one-batch", DEMO, "--set", "cluster.cores=64")
     assert text.startswith("No samples for profile 'this-machine' cover this run")
     assert "taken on" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["one-bach"], "did you mean 'one-batch'?"),
+        (["one-batch", "x.yml", "--jsn"], "did you mean '--json'?"),
+        (["one-batch", "x.yml", "--profiling-mode", "simulat"], "did you mean 'simulate'?"),
+    ],
+)
+def test_a_misspelt_command_or_option_is_named(
+    arguments: list[str], near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert near in capsys.readouterr().err

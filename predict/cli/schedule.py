@@ -276,7 +276,8 @@ def _of_config(options: argparse.Namespace) -> Comparison:
     outcomes, predictions = compare_schedules(
         run, _names(options.schedule) if options.schedule else of_plan, partial(estimate_as_scheduled, prices=prices)
     )
-    nearest, provenance = best_or_nearest(outcomes), provenance_of(run, prices)
+    nearest = best_or_nearest(outcomes)
+    provenance = predictions[nearest.name].provenance if nearest else provenance_of(run, prices)
     samples = provenance["samples"]
     source = f"times of {samples['profile']}" if samples else "analytic times"
     return Comparison(

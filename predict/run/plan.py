@@ -12,6 +12,8 @@ BEST = "best"
 """Stands for the schedule with the shortest step."""
 RECOMPUTABLE = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """Names of Megatron's `recompute_modules`."""
+MOST_TOKENS = 2**27
+"""Tokens of the longest sequence: ten times the longest contexts that models state (10 million)."""
 _MODULE = f"({'|'.join(RECOMPUTABLE)})"
 
 
@@ -95,7 +97,7 @@ class Batch:
     """Sequences per step, over all replicas."""
     micro: int
     """Sequences of one microbatch on one replica."""
-    seq_len: int
+    seq_len: Annotated[int, Key(maximum=MOST_TOKENS)]
     """Tokens per sequence."""
 
     def microbatches(self, dp: int) -> int:

@@ -47,6 +47,7 @@ GPT2 = "{model_type: gpt2, n_layer: 2, n_embd: 64, n_head: 4, n_positions: 8, vo
 NEOX = MODEL.replace("llama", "gpt_neox").replace("num_key_value_heads: 2, ", "")
 ROWS: list[tuple[str, str, list[str]]] = [
     (config(plan="{tp: two}"), "plan.tp", ["'two'", "whole number"]),
+    (config(batch="{global: 8, micro: 1, seq_len: 999999999}"), "batch.seq_len", ["999999999", "134217728"]),
     (config(plan="{tp: 1.5}"), "plan.tp", ["1.5", "whole number"]),
     (config(plan="{tp: true}"), "plan.tp", ["true", "whole number"]),
     (config(plan="{tp: .nan}"), "plan.tp", ["nan", "whole number"]),

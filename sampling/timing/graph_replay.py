@@ -29,7 +29,8 @@ def replayed_us(
     flush: Callable[[], None],
     isolated: Callable[[Callable[[], None]], float],
 ) -> float | None:
-    """Median µs of a replay on a cold cache; None for a phase that is not captured. Raises CaptureError where a capture fails."""
+    """Median µs of a replay on a cold cache; None for a phase that is not captured. Raises CaptureError where a capture fails,
+    and torch.OutOfMemoryError where this call alone is too large for one."""
     if phase not in CAPTURED or not isinstance(workload, Forgets):
         return None
     workload.forget()
@@ -39,6 +40,9 @@ def replayed_us(
         for _ in range(REPLAYS):
             flush()
             times.append(isolated(graph.replay))
+    except torch.OutOfMemoryError:
+        torch.cuda.synchronize(device)
+        raise
     except RuntimeError as error:  # torch raises CUDA's own errors as this
         torch.cuda.synchronize(device)  # raises again where the device itself has failed
         raise CaptureError(str(error).strip().partition("\n")[0]) from None

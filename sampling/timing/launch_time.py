@@ -10,6 +10,9 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
+from sampling.timing.failures import NoOpAfterFailure
 from sampling.timing.graph_replay import CaptureError
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import Timing
@@ -44,7 +47,10 @@ def time_launching(phase: TimedPhase) -> Launch:
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """Captures phases as graphs. A kind of call that cannot be captured is told once by `say`, and not tried again."""
+    """Captures phases as graphs. A kind of call that cannot be captured is told once by `say`, and not tried again.
+
+    A call that lacks the memory says nothing about the others of its kind, which are smaller or find more of it.
+    """
 
     say: Callable[[str], None]
     _failed: set[str] = field(default_factory=set)
@@ -56,11 +62,19 @@ class Captures:
         return replace(burst, launch_us=max(0.0, launch.exposed_us / phase.done_per_run - unlaunched_us))
 
     def _replayed_us(self, phase: TimedPhase) -> float | None:
-        if phase.kind in self._failed:
+        if phase.kind in self._failed or _has_failed(phase):
             return None
         try:
             return phase.timer.replayed(phase.as_built, phase.phase)
+        except torch.OutOfMemoryError:
+            self.say(f"{phase.kind}: too little memory to capture a graph of this call")
+            return None
         except CaptureError as error:
             self._failed.add(phase.kind)
             self.say(f"{phase.kind}: no graph could be captured, so none is tried again for this kind of call: {error}")
             return None
+
+
+def _has_failed(phase: TimedPhase) -> bool:
+    """Whether a run of the phase failed before, so that a capture would fail with the same error."""
+    return isinstance(phase.workload, NoOpAfterFailure) and bool(phase.workload.reason)

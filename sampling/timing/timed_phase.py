@@ -31,7 +31,8 @@ class DeviceTimer(Protocol):
         """Queue a run behind earlier ones; the function returned gives its µs after the device is done."""
 
     def replayed(self, workload: Workload, phase: Phase) -> float | None:
-        """µs of the phase as a replayed graph; None for one that is not captured. CaptureError where the capture fails."""
+        """µs of the phase as a replayed graph; None for one that is not captured. CaptureError where the capture
+        fails, torch.OutOfMemoryError where it lacks the memory."""
 
     def synchronize(self) -> None: ...
 

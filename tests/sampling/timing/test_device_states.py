@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 
 from sampling.call import Phase
 from sampling.hardware.power import Reading
 from sampling.timing.device_states import time_states, warm_up
+from sampling.timing.failures import NoOpAfterFailure
 from sampling.timing.graph_replay import CaptureError
 from sampling.timing.launch_time import Captures, Launch
 from sampling.timing.timed_phase import TimedPhase
@@ -48,10 +50,10 @@ class Device:
         replay_us: float | None = None,
         says: bool = True,
         host_us: float = 0.0,
-        captures: bool = True,
+        capture_error: Exception | None = None,
     ) -> None:
         self.host_us = host_us
-        self.captures = captures
+        self.capture_error = capture_error
         self.waited_us = 0.0
         self.captured: list[Phase] = []
         self.now, self.heat_s = 0.0, 0.0
@@ -88,8 +90,8 @@ class Device:
 
     def replayed(self, workload: Workload, phase: Phase) -> float | None:
         self.captured.append(phase)
-        if not self.captures:
-            raise CaptureError("operation not permitted when stream is capturing")
+        if self.capture_error:
+            raise self.capture_error
         return self.replay_us
 
     def synchronize(self) -> None:
@@ -193,13 +195,36 @@ def test_what_launching_adds_is_over_a_replayed_graph_or_over_the_waiting_device
 
 def test_a_kind_of_call_that_cannot_be_captured_is_told_and_not_tried_again() -> None:
     notes: list[str] = []
-    captures, device = Captures(notes.append), Device(host_us=400.0, captures=False)
+    refused = CaptureError("operation not permitted when stream is capturing")
+    captures, device = Captures(notes.append), Device(host_us=400.0, capture_error=refused)
     for kind in ("grouped_gemm", "grouped_gemm", "moe_layer"):
         (burst,) = states(phase_on(device, kind=kind), sustained=False, captures=captures)
         assert burst.launch_us == pytest.approx(400.0, abs=25)
     assert len(device.captured) == 2
     assert [note.partition(":")[0] for note in notes] == ["grouped_gemm", "moe_layer"]
     assert "not permitted when stream is capturing" in notes[0]
+
+
+def test_a_call_that_lacks_the_memory_for_a_graph_is_no_fault_of_its_kind() -> None:
+    notes: list[str] = []
+    captures, device = Captures(notes.append), Device(host_us=400.0, replay_us=900.0)
+    device.capture_error = torch.OutOfMemoryError("CUDA out of memory")
+    (large,) = states(phase_on(device), sustained=False, captures=captures)
+    device.capture_error = None
+    (small,) = states(phase_on(device), sustained=False, captures=captures)
+    assert (large.launch_us, small.launch_us) == (pytest.approx(400.0, abs=25), pytest.approx(500.0, abs=25))
+    assert notes == ["workpiece: too little memory to capture a graph of this call"]
+
+
+def test_no_graph_is_captured_of_a_call_that_failed_before() -> None:
+    class TooLarge(Workpiece):
+        def run(self, phase: Phase) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    device, tolerant = Device(replay_us=900.0), NoOpAfterFailure(TooLarge(), spans_ranks=False)
+    states(phase_on(device, workload=tolerant), sustained=False)
+    assert tolerant.reason == "ran out of memory"
+    assert device.captured == []
 
 
 def test_ranks_of_a_call_start_after_something_that_ends_on_all_of_them_at_once() -> None:

@@ -155,3 +155,17 @@ def test_a_device_that_failed_for_good_is_no_failed_capture(monkeypatch: pytest.
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
         replay(Work(cuda, fault))
+
+
+def test_a_capture_that_runs_out_of_memory_is_told_from_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda()
+    cuda.install(monkeypatch)
+
+    def out_of_memory() -> None:
+        if cuda.capturing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        replay(Work(cuda, out_of_memory))
+    assert cuda.current == "default"
+    assert not cuda.held

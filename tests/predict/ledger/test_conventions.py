@@ -1,0 +1,147 @@
+"""Each convention gives the FLOPs that its formula gives by hand, and refuses by name what it does not know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from predict.ledger import conventions
+from predict.ledger.conventions.verl import ESTIMATORS
+from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+"""A layer has 3·8·16 = 384 weights of the MLP and 8·(8 + 4 + 4 + 8) = 192 of attention; embedding and head have 256 each."""
+LENGTHS = [3, 5]
+"""8 tokens; the squares add up to 34, and each token with itself and the earlier ones to 21 pairs."""
+DELTA_NET: dict[str, Any] = {
+    "model_type": "qwen3_5",
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+    "partial_rotary_factor": 0.5,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 2,
+    "linear_value_head_dim": 4,
+    "linear_conv_kernel_dim": 4,
+}
+"""Three linear layers, then a full one of 8·(16 + 4 + 4 + 8) = 256 weights. A linear layer has keys of width 2 and values of
+width 8: 8·(2·2 + 2·8 + 2·2) + 8·8 = 256 weights, and 4·(2·2 + 8) = 48 of the convolution."""
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((CONFIGS / "models" / f"{name}.json").read_text())
+    return read
+
+
+def test_verl_counts_the_look_up_and_half_the_square() -> None:
+    weights = 2 * (384 + 192) + 2 * 256
+    assert conventions.verl(LLAMA, LENGTHS) == 6 * weights * 8 + 6 * 34 * 8 * 2 == 83136
+
+
+def test_megatron_counts_half_the_square_without_the_look_up() -> None:
+    assert conventions.megatron(LLAMA, LENGTHS) == 6 * (2 * (384 + 192) + 256) * 8 + 6 * 34 * 8 * 2 == 70848
+
+
+def test_palm_counts_all_parameters_and_the_whole_square() -> None:
+    norms = 5 * 8
+    assert conventions.palm(LLAMA, LENGTHS) == 6 * (2 * (384 + 192) + 2 * 256 + norms) * 8 + 12 * 34 * 8 * 2 == 88320
+
+
+def test_exact_counts_a_token_with_itself_and_earlier_ones() -> None:
+    cores = 2 * 4 * 21 * 8
+    assert conventions.exact(LLAMA, LENGTHS) == 3 * (2 * 8 * (2 * (384 + 192) + 256) + cores) == 71616
+
+
+def test_hfu_adds_what_recomputation_repeats() -> None:
+    cores, layers = 2 * 4 * 21 * 8, 2 * 8 * 2 * (384 + 192)
+    assert conventions.hfu(LLAMA, LENGTHS) == 71616
+    assert conventions.hfu(LLAMA, LENGTHS, recompute="selective") == 71616 + cores
+    assert conventions.hfu(LLAMA, LENGTHS, recompute="full") == 71616 + layers + cores
+    with pytest.raises(ConfigError, match=r"recompute: 'fulll' .*did you mean 'full'"):
+        conventions.hfu(LLAMA, LENGTHS, recompute="fulll")
+
+
+def test_linear_layers_are_counted_in_each_convention() -> None:
+    feed_forward, ends = 4 * 384, 2 * 256
+    weights = feed_forward + 256 + 3 * (256 + 48)
+    squares, state = 34 * 8, 2 * 2 * 4
+    assert conventions.verl(DELTA_NET, LENGTHS) == 6 * (weights + ends) * 8 + 6 * squares + 15 * state * 8 * 3
+    recurrence = 3 * 2 * 4**2 * 4
+    assert conventions.megatron(DELTA_NET, LENGTHS) == 6 * (weights + 256 + recurrence) * 8 + 6 * squares
+    padded, chunk = 2 * 64, 2 * 64 * (2 * 2 + 4) + 6 * 2 * 4 + 64 * (2 + 4)
+    forward = 2 * 8 * (weights + 256) + 4 * 21 * 8 + 3 * 2 * padded * chunk
+    assert conventions.exact(DELTA_NET, LENGTHS) == 3 * forward
+
+
+def test_a_window_bounds_the_pairs_where_the_convention_knows_windows() -> None:
+    config = _shipped("gpt-oss-20b") | {"layer_types": ["sliding_attention", "full_attention"] * 12}
+    full = config | {"layer_types": ["full_attention"] * 24}
+    assert conventions.megatron(config, [1024]) == conventions.megatron(full, [1024])
+    saved = 12 * 64 * 64  # layers that slide, times the width of all heads
+    assert conventions.verl(full, [1024]) - conventions.verl(config, [1024]) == 6 * saved * (1024**2 - 1024 * 128)
+    pairs = 1024 * 1025 // 2 - (128 * 129 // 2 + 896 * 128)
+    assert conventions.exact(full, [1024]) - conventions.exact(config, [1024]) == 3 * 4 * saved * pairs
+
+
+def test_multi_token_prediction_is_counted_on_request_and_by_megatron() -> None:
+    config = _shipped("deepseek-v3")
+    without = {key: value for key, value in config.items() if key != "num_nextn_predict_layers"}
+    assert conventions.exact(config, [4096]) == conventions.exact(without, [4096])
+    assert conventions.exact(config, [4096], mtp=True) > conventions.exact(config, [4096])
+    assert conventions.megatron(config, [4096]) > conventions.megatron(without, [4096])
+    # 2.60e11 FLOPs per token follow from the TFLOP/s and tokens/s that Megatron-LM reports for DeepSeek-V3 at 4,096 tokens
+    assert conventions.megatron(config, [4096]) / 4096 == pytest.approx(2.60e11, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "models").glob("*.json")))
+def test_every_shipped_model_is_counted_or_refused_by_name(name: str) -> None:
+    config = _shipped(name)
+    for count in (conventions.palm, conventions.megatron, conventions.exact, conventions.hfu):
+        assert count(config, [64]) > 0
+    if config["model_type"] in ESTIMATORS:
+        assert conventions.verl(config, [64]) > 0
+    else:
+        with pytest.raises(ConfigError, match=f"no estimator for '{config['model_type']}'"):
+            conventions.verl(config, [64])
+
+
+@pytest.mark.parametrize("count", [conventions.palm, conventions.megatron, conventions.exact, conventions.hfu])
+def test_an_unknown_model_is_refused_by_name(count: Callable[..., float]) -> None:
+    with pytest.raises(ConfigError, match="'mamba2'"):
+        count({**LLAMA, "model_type": "mamba2"}, LENGTHS)
+
+
+def test_verl_names_every_missing_or_unsound_key_at_once() -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "vocab_size"} | {"hidden_size": "8"}
+    with pytest.raises(ConfigError, match=r"vocab_size: missing") as caught:
+        conventions.verl(config, LENGTHS)
+    assert "hidden_size: '8' is not an integer" in str(caught.value)
+    assert "head_dim" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"text_config: missing"):
+        conventions.verl({**LLAMA, "model_type": "qwen3_vl"}, LENGTHS)
+    with pytest.raises(ConfigError, match=r"vision_config: missing"):
+        conventions.verl(DELTA_NET, LENGTHS, images_seqlens=[16])
+
+
+@pytest.mark.parametrize("count", [conventions.verl, conventions.exact])
+@pytest.mark.parametrize("lengths", [[], [4, 0], [4, -1], [True], [2.5]])
+def test_an_unsound_batch_is_refused(count: Callable[..., float], lengths: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="batch: lengths"):
+        count(LLAMA, lengths)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from predict.prices.published_constants import YOUNG_SOFTWARE
+from predict.prices.published_constants import EAGER, ROWWISE_FP8, SUSTAINED_WIDTH, YOUNG_SOFTWARE
 from predict.run.execution import Execution
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
@@ -30,10 +30,7 @@ class Factor:
         return Factor(value=self.value * other.value, half_width=math.hypot(self.half_width, other.half_width))
 
 
-SUSTAINED_WIDTH = 0.05
-"""Half-width of sustained over burst time: 1.12 ± 0.05 for bf16 products in published H100 runs."""
-EAGER = Factor(value=1.35, half_width=0.25)
-"""Eager over fused elementwise kernels in whole published runs: 1.35 ± 0.3."""
+EAGER_FACTOR = Factor(value=EAGER.value, half_width=0.25)
 EAGER_PASSES: Mapping[type[Operator], Factor] = {
     SwiGLU: Factor(value=1.75, half_width=0.15),
     RoPE: Factor(value=1.7, half_width=0.3),
@@ -46,11 +43,11 @@ EAGER_RMS_NORM = Factor(value=8.0, half_width=0.4)
 square, mean, product, cast, weight: Llama's `RMSNorm`, github.com/meta-llama/llama, model.py), backward about 70 of 10. The
 samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
 RECIPES: Mapping[str, Factor] = {
-    "rowwise": Factor(value=1.35, half_width=0.1),
+    "rowwise": Factor(value=ROWWISE_FP8.value, half_width=0.1),
     "blockwise": Factor(value=1.15, half_width=0.15),
     "mxfp8": Factor(value=1.05, half_width=0.1),
 }
-"""Factors over tensorwise fp8 products. Rowwise is that of published torchtitan runs; the others are interpolated by their
+"""Factors over tensorwise fp8 products. The others than rowwise are interpolated by their
 amount of scaling."""
 
 SHIPPED: Mapping[str, tuple[int, int]] = {"blackwell": (2025, 2)}
@@ -100,11 +97,11 @@ class Conditions:
         elif isinstance(call, RMSNorm):
             factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
         elif call.FUSIBLE and self.elementwise == "eager":
-            factor *= EAGER_PASSES.get(type(call), EAGER) if time.source == "analytic" else Factor()
+            factor *= EAGER_PASSES.get(type(call), EAGER_FACTOR) if time.source == "analytic" else Factor()
         return factor
 
     def _sustained(self, dtype: str) -> Factor:
-        stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH)
+        stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH.value)
         return self.sampled_sustained.get(dtype, stated)
 
 

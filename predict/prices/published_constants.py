@@ -1,11 +1,16 @@
 """Constants that were read off published training runs: value, bounds, source, and what each moves.
 
-Samples of the device come before them wherever there are any.
+Samples of the device come before them wherever there are any. Figures of one framework or device stay in its file, which
+`place` names; the list has them too, so that every such figure is found here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Scope: TypeAlias = Literal["global", "kernel", "framework", "interval"]
+"""The reach of a constant: `global` moves the median of all frameworks' runs of a precision or an architecture, `interval` only widths."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +23,9 @@ class PublishedConstant:
     source: str
     moves: str
     """The times that it changes."""
+    scope: Scope = "kernel"
+    place: str = ""
+    """The file that holds the value, and the key or name in it, where that is not this module."""
 
 
 TRITON_AMPERE = PublishedConstant(
@@ -48,6 +56,7 @@ YOUNG_SOFTWARE = PublishedConstant(
     high=0.02,
     source="NVIDIA's dense recipes from container 25.09 to 26.06: 16 % faster on GB200, within 4 % on H100",
     moves="all kernels of a young architecture, in log time for each month until its software is settled",
+    scope="global",
 )
 LEARNT = "`predict validate published --widths`"
 DENSE_STEP = PublishedConstant(
@@ -56,6 +65,7 @@ DENSE_STEP = PublishedConstant(
     high=0.125,
     source=f"{LEARNT}: what contains 90 % of dense 16-bit runs on A100 and H100; bounds: learnt with one source left out",
     moves="the interval of every step without samples of whole steps: half-width in log time at 90 %",
+    scope="interval",
 )
 MIXTURE_STEP = PublishedConstant(
     value=0.31,
@@ -63,6 +73,7 @@ MIXTURE_STEP = PublishedConstant(
     high=0.31,
     source=f"{LEARNT}: 0.23 on all sources; the greatest learnt with one left out, since few publish mixtures",
     moves="the interval of a mixture of experts, in quadrature: half-width in log time at 90 %",
+    scope="interval",
 )
 UNSTATED_RECIPE = PublishedConstant(
     value=0.6,
@@ -71,4 +82,152 @@ UNSTATED_RECIPE = PublishedConstant(
     source=f"{LEARNT}: 0.9 where sources weigh alike, for one whose recipe was another one; 0.54 contains 90 % of configurations",
     moves="the interval of a published mixture whose recipe is left open (recomputation or overlap, and with them dispatcher and "
     "graphs), in quadrature: half-width in log time at 90 %",
+    scope="interval",
 )
+STRAGGLERS = PublishedConstant(
+    value=0.006,
+    low=0.003,
+    high=0.01,
+    source="published runs of one configuration at several sizes; bounds assumed",
+    moves="the step, by this share for each doubling of the ranks",
+    scope="global",
+)
+EAGER = PublishedConstant(
+    value=1.35,
+    low=1.05,
+    high=1.65,
+    source="whole published runs with and without fused kernels: 1.35 ± 0.3",
+    moves="elementwise kernels of eager frameworks, over fused ones",
+    scope="global",
+)
+FP8_SHARE = PublishedConstant(
+    value=0.77,
+    low=0.72,
+    high=0.87,
+    source="0.67 of 1979 and 0.87 of 989 TFLOP/s on Hopper, with which the products of whole runs reach the average of 0.625 that published "
+    "runs imply; AIConfigurator's serving kernels reach 0.72 without their quantisation pass; upper bound assumed",
+    moves="products in fp8: their best share of the peak over that of bf16; Blackwell, without fp8 samples, alike",
+    scope="global",
+)
+SUSTAINED_WIDTH = PublishedConstant(
+    value=0.05,
+    low=0.03,
+    high=0.08,
+    source="bf16 products in published H100 runs take 1.12 ± 0.05 of what short measurements do; bounds assumed",
+    moves="the interval of products: half-width of sustained over burst time",
+    scope="interval",
+)
+ROWWISE_FP8 = PublishedConstant(
+    value=1.35,
+    low=1.22,
+    high=1.5,
+    source="torchtitan's runs with rowwise beside tensorwise scaling on H100",
+    moves="products in fp8 scaled by rows, over those scaled by tensors",
+)
+FA2_HOPPER = PublishedConstant(
+    value=1.7,
+    low=1.5,
+    high=1.9,
+    source="published H100 runs with FlashAttention-2 beside the best kernel; Blackwell by analogy: it uses neither one's instructions; bounds assumed",
+    moves="attention of FlashAttention-2 on Hopper and Blackwell, over FlashAttention-3",
+)
+ATTENTION_BACKWARD_HOPPER = PublishedConstant(
+    value=3.2,
+    low=2.9,
+    high=3.7,
+    source="published H100 runs: 3.3 ± 0.4, taken to be at 4k tokens",
+    moves="the backward of attention on Hopper, over its forward on long sequences",
+)
+LAUNCH_FLOOR_WIDTH = PublishedConstant(
+    value=0.15,
+    low=0.09,
+    high=0.18,
+    source="1.0 to 1.3 ms about 1.1 in published stacks",
+    moves="the interval of the host's launch floor, as a share of it",
+    scope="interval",
+)
+PIPELINED_TP = PublishedConstant(
+    value=0.55,
+    low=0.35,
+    high=0.8,
+    source="torchtitan with and without asynchronous tensor parallelism on H100: 35 to 80 %",
+    moves="the largest hidden share of a collective that moves piece by piece during its product",
+    scope="framework",
+    place="predict/workload/rank/tensor_parallel.py: PIPELINED_MOST",
+)
+LAUNCH_FLOOR_2021 = PublishedConstant(
+    value=1100,
+    low=1000,
+    high=1300,
+    source="published runs of that time take 1.0 to 1.3 ms a layer and phase, however small the layer",
+    moves="µs of a layer and phase at least, in Megatron-LM of 2021 and its kin",
+    scope="framework",
+    place="configs/frameworks/megatron-2021.yml: execution.launch_floor_us",
+)
+EXPERT_LAUNCH = PublishedConstant(
+    value=2400,
+    low=1800,
+    high=3000,
+    source="published runs on H100 without graphs: 8.3 to 9.7 ms a mixture layer and microbatch, whatever its plan, within 0.25",
+    moves="µs of a mixture layer's launches without graphs, in Megatron-Core and its kin",
+    scope="framework",
+    place="configs/frameworks/megatron-core.yml: execution.expert_launch_us",
+)
+BLACKWELL_PRODUCTS = PublishedConstant(
+    value=0.77,
+    low=0.69,
+    high=0.85,
+    source="H200's share of its peak, which published Blackwell runs confirm within 1.11",
+    moves="products on Blackwell in NVIDIA's tuned stack: best share of the peak",
+    scope="framework",
+    place="configs/frameworks/nemo.yml: by_architecture.blackwell.gemm_efficiency",
+)
+SUSTAINED_HOPPER = PublishedConstant(
+    value=1.12,
+    low=1.07,
+    high=1.17,
+    source="bf16 runs on H100: products of a long run take 1.12 ± 0.05 of what short measurements do",
+    moves="16-bit products of long runs on Hopper",
+    scope="global",
+    place="configs/hardware/h100-sxm.yml: sustained.bf16",
+)
+SUSTAINED_BLACKWELL = PublishedConstant(
+    value=1.11,
+    low=1.05,
+    high=1.17,
+    source="bf16 runs on Blackwell take 1.11 of what samples of the generation before imply; bounds as on Hopper",
+    moves="16-bit products of long runs on Blackwell, by the power of the board",
+    scope="global",
+    place="configs/hardware/b200.yml: sustained.bf16",
+)
+SUSTAINED_500_W = PublishedConstant(
+    value=1.4,
+    low=1.3,
+    high=1.5,
+    source="bf16 runs at 500 W: products take about 1.4 of what short measurements at 700 W do; bounds assumed",
+    moves="16-bit products of long runs on H100 boards of 96 GB",
+    place="configs/hardware/h100-96gb.yml: sustained.bf16",
+)
+TORCHTITAN_SPREAD = PublishedConstant(
+    value=0.115,
+    low=0.115,
+    high=0.135,
+    source=f"{LEARNT}; bounds: learnt with one source left out",
+    moves="the interval of torchtitan and its kin, in quadrature: half-width in log time at 90 %",
+    scope="interval",
+    place="configs/frameworks/torchtitan.yml: spread",
+)
+MEGATRON_2021_SPREAD = PublishedConstant(
+    value=0.09,
+    low=0.07,
+    high=0.165,
+    source=f"{LEARNT}; bounds: learnt with one source left out",
+    moves="the interval of Megatron-LM of 2021 and its kin, in quadrature: half-width in log time at 90 %",
+    scope="interval",
+    place="configs/frameworks/megatron-2021.yml: spread",
+)
+
+
+def published_constants() -> dict[str, PublishedConstant]:
+    """Name → constant, all of them in the order of this file."""
+    return {name: value for name, value in globals().items() if isinstance(value, PublishedConstant)}

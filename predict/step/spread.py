@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.prices.price_list import Priced
+from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.step.priced_block import Bucket, PricedBlock, Units
 
 Floats = NDArray[np.float64]
@@ -21,8 +22,6 @@ COMMON_SHARE = 0.35
 """Share of an analytic call's half-width that is common to all calls of its kind: on public tables the bias of a kind on a GPU is about a
 third of the spread of its shapes (products 3-5 of 16-22 %, attention 5-10 of 23-44 %)."""
 FLOOR = ("host", "launch")
-FLOOR_WIDTH = 0.15
-"""Half-width of the host's launch floor, as a share of it: 1.0-1.3 ms about 1.1 in published stacks."""
 KEPT = 4096
 
 
@@ -52,8 +51,8 @@ def spread_of(block: PricedBlock) -> BlockSpread:
 
     floors = np.ones(cases)
     if FLOOR in above:
-        floors[above[FLOOR]] += FLOOR_WIDTH
-        floors[above[FLOOR] + len(kinds)] -= FLOOR_WIDTH
+        floors[above[FLOOR]] += LAUNCH_FLOOR_WIDTH.value
+        floors[above[FLOOR] + len(kinds)] -= LAUNCH_FLOOR_WIDTH.value
     return BlockSpread(kinds=kinds, values=block.value(pushed, floors))
 
 

@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
 
 
-@pytest.mark.parametrize("name", ["config.md", "commands.md", "truth.md"])
+@pytest.mark.parametrize("name", ["config.md", "commands.md", "truth.md", "constants.md"])
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert GENERATOR["pages"]()[name] == committed, "run `make reference`"

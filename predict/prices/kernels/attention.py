@@ -11,7 +11,13 @@ from functools import cache
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
-from predict.prices.published_constants import TRITON_AMPERE, TRITON_HOPPER, TRITON_LARGE_HEAD_BACKWARD
+from predict.prices.published_constants import (
+    ATTENTION_BACKWARD_HOPPER,
+    FA2_HOPPER,
+    TRITON_AMPERE,
+    TRITON_HOPPER,
+    TRITON_LARGE_HEAD_BACKWARD,
+)
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 from sampling.operators.attention import Attention
@@ -33,9 +39,8 @@ START_US = 10.0
 STATED_HEAD = 128
 """Head size for which `efficiency.attention` states the share of peak on long sequences."""
 
-BACKWARD = {"ampere": 2.87, "hopper": 3.2, "blackwell": 2.9}
-"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); published H100 runs
-(3.3 ± 0.4, taken to be at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more)."""
+BACKWARD = {"ampere": 2.87, "hopper": ATTENTION_BACKWARD_HOPPER.value, "blackwell": 2.9}
+"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more)."""
 BACKWARD_ELSEWHERE = 3.0
 BACKWARD_SHORT = 215.0
 """Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
@@ -44,11 +49,10 @@ BACKWARD_PRODUCTS = 2.5
 
 SLOWDOWN = {
     "ampere": {"triton": TRITON_AMPERE.value},
-    "hopper": {"fa2": 1.7, "triton": TRITON_HOPPER.value},
-    "blackwell": {"fa2": 1.7, "triton": TRITON_HOPPER.value},
+    "hopper": {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value},
+    "blackwell": {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value},
 }
-"""Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs. The
-Blackwell figures are Hopper's by analogy: FlashAttention-2 uses neither generation's tensor-core instructions."""
+"""Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs."""
 SLOWDOWN_ELSEWHERE = {"triton": 1.5}
 TRITON_HEAD = 64
 """Largest head whose backward in Triton keeps to its registers (github.com/Dao-AILab/flash-attention, flash_attn_triton.py)."""

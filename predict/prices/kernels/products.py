@@ -10,6 +10,7 @@ import math
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
+from predict.prices.published_constants import FP8_SHARE
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 from sampling.operators.gemm import BatchedGemm, Gemm
@@ -29,12 +30,6 @@ START_US = 3.7
 """Time of a kernel before its first tile and after its last."""
 OVERLAP = 4.0
 """Exponent of the norm of memory and compute time, which do not overlap fully if they are similar."""
-
-FP8_SHARE = 0.77
-"""Best share of the fp8 peak over that of bf16: 0.67 of 1979 and 0.87 of 989 TFLOP/s on Hopper, with which the products of
-whole runs reach the average of 0.625 that published runs imply. AIConfigurator's serving kernels reach 0.72 without their
-quantisation pass; none is added, since training stacks quantise in the kernels that write the operands. The share is also
-used on Blackwell, for which there are no fp8 samples."""
 
 BACKWARD_SHARE = 0.97
 """Time of the backward's two products over that of permuted forward ones: Estimating training time measures 0.92 on the A100 and 0.97
@@ -137,7 +132,7 @@ def stack_width(dtype: str, gpu: Gpu) -> float:
 
 
 def best_flops_per_us(dtype: str, gpu: Gpu) -> float:
-    share = gpu.efficiency["gemm"] * (FP8_SHARE if dtype == "fp8" else 1.0)
+    share = gpu.efficiency["gemm"] * (FP8_SHARE.value if dtype == "fp8" else 1.0)
     return gpu.peak_flops_per_us(dtype) * share
 
 

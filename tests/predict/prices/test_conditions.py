@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from predict.prices.conditions import EAGER, EAGER_PASSES, conditions_of
+from predict.prices.conditions import EAGER_FACTOR, EAGER_PASSES, conditions_of
 from predict.run.execution import Execution
 from regressors.bank.times import Source, Times
 from sampling.arithmetic.operator import Operator
@@ -21,7 +21,7 @@ SWIGLU = SwiGLU(dtype="bf16", tokens=512, width=1024)
     [
         (ROPE, "analytic", EAGER_PASSES[RoPE].value),
         (SWIGLU, "analytic", EAGER_PASSES[SwiGLU].value),
-        (GELU, "analytic", EAGER.value),
+        (GELU, "analytic", EAGER_FACTOR.value),
         (SWIGLU, "measured", 1.0),
         (SWIGLU, "transferred", 1.0),
     ],

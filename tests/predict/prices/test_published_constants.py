@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from typing import Any
 
 import pytest
+import yaml
 
-from predict.prices import published_constants
-from predict.prices.published_constants import PublishedConstant
+from predict.prices.published_constants import published_constants
 from sampling.files.places import PACKAGE
 
-CONSTANTS = {name: value for name, value in vars(published_constants).items() if isinstance(value, PublishedConstant)}
+CONSTANTS = published_constants()
+ROOT = PACKAGE.parent
+MOST_GLOBAL = 6
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_is_within_its_bounds_and_used(name: str) -> None:
     constant = CONSTANTS[name]
-    assert constant.low < constant.value < constant.high
-    files = [path for path in (PACKAGE.parent / "predict").rglob("*.py") if path.stem != "published_constants"]
+    assert constant.low <= constant.value <= constant.high
+    if constant.place:
+        assert _held(constant.place) == constant.value
+        return
+    files = [path for path in (ROOT / "predict").rglob("*.py") if path.stem != "published_constants"]
     assert any(f"{name}.value" in path.read_text() for path in files)
+
+
+def _held(place: str) -> Any:
+    """The value in the file that holds it, by its keys or its name there."""
+    file, keys = place.split(": ")
+    if file.endswith(".py"):
+        return getattr(import_module(file.removesuffix(".py").replace("/", ".")), keys)
+    value = yaml.safe_load((ROOT / file).read_text())
+    for key in keys.split("."):
+        value = value[key]
+    return value
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_no_constant_is_of_a_row_of_a_table(name: str) -> None:
     assert not re.search(r"\bS\d+(-\d+)?\b", CONSTANTS[name].source + CONSTANTS[name].moves)
+
+
+def test_few_constants_move_the_medians_of_all_frameworks() -> None:
+    assert 0 < sum(constant.scope == "global" for constant in CONSTANTS.values()) <= MOST_GLOBAL

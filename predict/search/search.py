@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predict.ledger.flops import tokens_per_step
 from predict.run.training_run import TrainingRun
+from predict.schedules import registry
 from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
 from predict.search.floors.structures import kinds_of
 from predict.search.floors.time_floor import time_floors
@@ -98,6 +100,12 @@ class Found:
     def run(self, ranked: Ranked) -> TrainingRun:
         return self.surveys[ranked.survey].space.run(ranked.outcome.number)
 
+    def take_back(self, reason: str, count: int) -> None:
+        """Plans that a reason left out, and that were priced after all."""
+        if count:
+            left = self.left_out[reason]
+            self.left_out[reason] = replace(left, count=left.count - count)
+
     def leave_out(self, reason: str, count: int, example: str) -> None:
         if count:
             known = self.left_out.get(reason)
@@ -174,7 +182,9 @@ def _time_floors(own: Survey, workers: Workers) -> Floats:
         return np.zeros(len(own.space.rows))
     representatives, of_row = sets_of_blocks(own.space)
     runs, kinds = [own.space.run(row) for row in representatives.tolist()], kinds_of(own.space)
-    parts = workers.map(block_times, [(runs[start : start + BLOCKS], kinds) for start in range(0, len(runs), BLOCKS)])
+    halves = any(registry.get(name).splits_backward for name in np.unique(own.space.column("plan.schedule")).tolist())
+    of_blocks = partial(block_times, kinds=kinds, halves=halves)
+    parts = workers.map(of_blocks, [(runs[start : start + BLOCKS],) for start in range(0, len(runs), BLOCKS)])
     return time_floors(own.space, BlockTimes(times=np.concatenate(parts), of_row=of_row))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from predict.ledger.flops import tokens_per_step
 from predict.search.pricing.workers import Workers
-from predict.search.search import LONGEST_ROUND, Found, price_plans
+from predict.search.search import LONGEST_ROUND, SLOWER, Found, price_plans
 
 Floats = NDArray[np.float64]
 
@@ -35,11 +35,13 @@ def front(found: Found, workers: Workers) -> tuple[FrontPlan, ...]:
     floors = _floors(found)
     plans = [(of, plan) for of, own in enumerate(found.surveys) for plan in range(len(own.space.rows))]
     order = np.lexsort((floors[:, 1], floors[:, 0]))
-    left = [index for index in order.tolist() if plans[index] not in found.known]
+    left = [index for index in order.tolist() if plans[index] not in found.judged]
+    before = found.priced
     while left:
         left = _undominated(floors, left, _priced(found))
         chosen, left = left[:LONGEST_ROUND], left[LONGEST_ROUND:]
         price_plans(found, [plans[index] for index in chosen], workers)
+    found.take_back(SLOWER, found.priced - before)
     priced = _priced(found)
     best = [ranked for ranked, own in zip(found.ranked, priced, strict=True) if not _is_dominated(own, priced)]
     made = [

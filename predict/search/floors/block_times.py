@@ -60,23 +60,29 @@ def sets_of_blocks(space: Space) -> tuple[Indices, Indices]:
     return count - 1 - last, inverse[::-1]
 
 
-def block_times(runs: Sequence[TrainingRun], kinds: Sequence[LayerKind]) -> Floats:
-    """The times of each run's blocks, shape (runs, kinds + 2, phases)."""
-    return np.array([_times(run, kinds) for run in runs]).reshape(len(runs), len(kinds) + 2, len(PHASES))
+def block_times(runs: Sequence[TrainingRun], kinds: Sequence[LayerKind], *, halves: bool) -> Floats:
+    """The times of each run's blocks, shape (runs, kinds + 2, phases); without `halves`, 0 for those of the backward."""
+    phases = [phase for phase in PHASES if halves or PHASES.index(phase) not in (INPUT, WEIGHT)]
+    return np.array([_times(run, kinds, phases) for run in runs]).reshape(len(runs), len(kinds) + 2, len(PHASES))
 
 
-def _times(run: TrainingRun, kinds: Sequence[LayerKind]) -> Floats:
+def _times(run: TrainingRun, kinds: Sequence[LayerKind], phases: Sequence[str]) -> Floats:
     prices = block_prices(run, open_prices(run.cluster, run.execution))
     cache = BlockCache(run)
     ends = (cache.embedding(), cache.head(shares_embedding=run.model.tied))
-    of_blocks = [_of_block(blocks, prices) for blocks in (*(cache.layer(kind) for kind in kinds), *ends)]
+    of_blocks = [_of_block(blocks, prices, phases) for blocks in (*(cache.layer(kind) for kind in kinds), *ends)]
     times = np.array(of_blocks)
     times[:, ACCUMULATION] *= _added_to(run)
     return times
 
 
-def _of_block(blocks: LayerBlocks, prices: BlockPrices) -> list[float]:
-    return [prices.bucket((Repeated(block=getattr(blocks, phase), count=1.0),)).median_us for phase in PHASES]
+def _of_block(blocks: LayerBlocks, prices: BlockPrices, phases: Sequence[str]) -> list[float]:
+    """The block's time in each of PHASES; 0 in those that are not among `phases`."""
+
+    def time_us(phase: str) -> float:
+        return prices.bucket((Repeated(block=getattr(blocks, phase), count=1.0),)).median_us
+
+    return [time_us(phase) if phase in phases else 0.0 for phase in PHASES]
 
 
 def _added_to(run: TrainingRun) -> float:

@@ -12,6 +12,8 @@ from sampling.errors import UserError
 
 Result = TypeVar("Result")
 Backend = Literal["processes", "dask", "ray"]
+FEWEST_BATCHES = 8
+"""Batches for which processes are worth their start, of about two seconds."""
 TRIES = 3
 """Times that a batch is handed out whose worker was lost."""
 
@@ -35,7 +37,7 @@ class Workers:
 
     def map(self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
         """`function(*each)` for each of the arguments; a batch whose worker dies is repeated."""
-        if self.backend == "processes" and (self.jobs == 1 or len(arguments) == 1):
+        if self.backend == "processes" and (self.jobs == 1 or len(arguments) < FEWEST_BATCHES):
             return [function(*each) for each in arguments]
         from joblib import delayed
         from joblib.externals.loky.process_executor import BrokenProcessPool

@@ -62,7 +62,7 @@ def test_no_floor_is_above_the_estimate(number: int) -> None:
     space = thinned(number)
     assert len(space.rows) >= 6
     representatives, of_row = sets_of_blocks(space)
-    times = block_times([space.run(row) for row in representatives.tolist()], kinds_of(space))
+    times = block_times([space.run(row) for row in representatives.tolist()], kinds_of(space), halves=True)
     floors = time_floors(space, BlockTimes(times=times, of_row=of_row))
     states, memories = state_floors(space), memory_floors(space)
     for outcome in estimates(number):

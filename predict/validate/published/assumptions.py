@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from predict.run.training_run import TrainingRun
+from predict.validate.published.completeness import NEVER_INTERLEAVED
 from predict.validate.published.models import is_of_neox
 from predict.validate.published.row import PublishedRow
 from sampling.hardware.cluster import hardware_facts, known_hardware
@@ -13,7 +14,7 @@ NOT_PUBLISHED = "not published, taken"
 
 
 def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
-    """A phrase for each open column of a row that stands for `runs`, which differ in recomputation, overlap and graphs alone."""
+    """A phrase for each open column of a row that stands for `runs`, which differ in chunks, recomputation, overlap and graphs alone."""
     run = runs[0]
     if len({one.execution.overlap_ep for one in runs}) > 1:
         graphs = "" if row.text("cuda_graph") else " and graphs"
@@ -26,7 +27,7 @@ def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]
         yield f"recompute: {NOT_PUBLISHED} as {run.plan.recompute}"
     yield from _of_model(row, run) if row.text("layers") else (f"layers: {NOT_PUBLISHED} from configs/models",)
     yield from _of_cluster(row, run)
-    yield from _of_plan(row, run)
+    yield from _of_plan(row, runs)
 
 
 def _of_model(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
@@ -58,12 +59,14 @@ def _of_cluster(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
         yield f"gpu_mem_gb: {NOT_PUBLISHED} as {run.cluster.gpu.memory_gib:g}"
 
 
-def _of_plan(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
-    plan = run.plan
+def _of_plan(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
+    run, plan = runs[0], runs[0].plan
+    chunks = sorted({one.plan.vpp for one in runs}) if plan.pp > 1 and not row.text("vpp") else []
+    open_chunks = chunks if run.execution.framework not in NEVER_INTERLEAVED else []
     if not row.text("framework"):
         yield f"framework: {NOT_PUBLISHED} as {run.execution.framework}"
-    if plan.pp > 1 and "interleaved" in row.text("pp_schedule") and not row.text("vpp"):
-        yield f"vpp: {NOT_PUBLISHED} as 1"
+    if open_chunks:
+        yield f"vpp: {NOT_PUBLISHED} as {' or '.join(map(str, open_chunks))}"
     if plan.tp > 1 and not row.text("seq_parallel"):
         yield f"seq_parallel: {NOT_PUBLISHED} as {int(plan.sp)}"
     sharding = ("zero_fsdp", "fsdp", "distributed_optimizer")

@@ -40,16 +40,20 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     hardware = hardware_of(row)
     precision, recipe = precision_of(row)
     framework = framework_of(row)
-    plan = _plan(row, model)
-    recomputes = _recomputes(row, model.layers / (plan["pp"] * plan["vpp"]))
+    plans = [
+        plan | recompute
+        for chunks in _chunks(row, model)
+        for plan in [_plan(row, model, chunks)]
+        for recompute in _recomputes(row, model.layers / (plan["pp"] * plan["vpp"]))
+    ]
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
     runs = []
-    for recompute, unstated in product(recomputes, unstated_settings(row, hardware_facts(hardware).architecture)):
+    for plan, unstated in product(plans, unstated_settings(row, hardware_facts(hardware).architecture)):
         sections: dict[str, Any] = {
             "cluster": _cluster(row, hardware) | ({"profile": profile} if profile else {}),
-            "plan": plan | recompute,
+            "plan": plan,
             "batch": _batch(row),
             "execution": execution | unstated,
             "precision": precision,
@@ -131,7 +135,23 @@ def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
     return float(found[1]) / 8 / (1 if of_gpu else per_node)
 
 
-def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
+INTERLEAVED_BY_DEFAULT = ("nemo",)
+"""Frameworks whose recipes interleave every pipeline."""
+LAYERS_A_CHUNK = (1, 2, 4)
+"""Layers a chunk of interleaved recipes, equally likely where their chunks were not published."""
+
+
+def _chunks(row: PublishedRow, model: ModelSpec) -> list[int]:
+    """Chunks a rank: the published count; without one, those of usual sizes where the framework or the row says interleaved."""
+    pp = row.integer("pp", 1)
+    interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in row.text("pp_schedule").lower()
+    if pp == 1 or row.text("vpp") or not interleaved or "layout=" in row.text("pp_schedule"):
+        return [row.integer("vpp", 1) if pp > 1 else 1]
+    layers = model.layers if model.layers % pp == 0 else model.layers + 2
+    return sorted({layers // pp // size for size in LAYERS_A_CHUNK if layers % (pp * size) == 0}) or [1]
+
+
+def _plan(row: PublishedRow, model: ModelSpec, vpp: int) -> dict[str, Any]:
     degree = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "etp")}
     ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
     dp = row.integer("dp", gpus // ranks)
@@ -141,7 +161,6 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
         raise NotExpressibleError(f"dp: tp · pp · cp · dp = {dp * ranks}, but n_gpus is {gpus}")
     if not model.experts:
         degree["ep"] = degree["etp"] = 1
-    vpp = row.integer("vpp", 1) if degree["pp"] > 1 else 1
     plan: dict[str, Any] = {**degree, "dp": dp, "vpp": vpp, "sp": _sequence_parallel(row, degree["tp"])}
     plan["schedule"] = "interleaved-1f1b" if vpp > 1 else "1f1b"
     stage = _zero(row)

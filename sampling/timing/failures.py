@@ -16,10 +16,12 @@ from sampling.torch_work.workload_protocols import Rotates, Workload
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"
 """The message of torch's allocator for the CPU, which has no error class of its own."""
-
-
+NO_WORKSPACE = "BLAS_STATUS_ALLOC_FAILED"
+"""In the message where cuBLAS or hipBLAS finds no memory, which has no error class of its own either."""
 DEVICE_ERRORS = ("CUDA error", "HIP error")
 """Beginnings of the messages of torch's errors of a device."""
+REFUSALS = ("BLAS_STATUS_NOT_SUPPORTED", "BLAS_STATUS_INVALID_VALUE")
+"""Statuses by which cuBLAS or hipBLAS refuses one product before it launches anything, in a message that begins as those above."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,9 @@ def failure(error: Exception, *, spans_ranks: bool) -> str:
 
     if isinstance(error, SkippedError):
         return str(error)
-    if isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and ALLOCATION in str(error)):
+    if isinstance(error, torch.OutOfMemoryError):
+        return OUT_OF_MEMORY
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in (ALLOCATION, NO_WORKSPACE)):
         return OUT_OF_MEMORY
     if spans_ranks or isinstance(error, UserError) or is_of_device(error):
         return ""
@@ -76,7 +80,10 @@ def is_of_device(error: Exception) -> bool:
 
     # a class of its own since torch 2.8
     of_device = getattr(torch, "AcceleratorError", ())
-    return isinstance(error, of_device) or str(error).startswith(DEVICE_ERRORS)
+    if isinstance(error, of_device):
+        return True
+    message = str(error)
+    return message.startswith(DEVICE_ERRORS) and not any(status in message for status in REFUSALS)
 
 
 def agreed(reason: str, ranks: Ranks) -> str:

@@ -18,6 +18,7 @@ from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.store.sample import Sample
 from sampling.timing.call_memory import fits
+from sampling.timing.failures import failure
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build, builds
@@ -121,6 +122,23 @@ def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
 def test_an_error_of_the_device_or_of_the_users_ends_the_process(how: str, one_rank: Cluster) -> None:
     with pytest.raises((RuntimeError, UserError)):
         timed([failing("forward", how), GOOD], one_rank)
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("CUBLAS_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS_NOT_SUPPORTED"),
+        ("HIPBLAS_STATUS_INVALID_VALUE", "HIPBLAS_STATUS_INVALID_VALUE"),
+        ("CUBLAS_STATUS_ALLOC_FAILED", "ran out of memory"),
+        ("CUBLAS_STATUS_EXECUTION_FAILED", ""),
+    ],
+)
+def test_a_product_that_the_library_refuses_is_left_out_and_a_device_that_fails_in_it_is_not(
+    status: str, told: str
+) -> None:
+    reason = failure(RuntimeError(f"CUDA error: {status} when calling `cublasGemmEx(handle)`"), spans_ranks=False)
+    assert told in reason
+    assert bool(reason) == bool(told)
 
 
 def test_phases_timed_before_an_error_of_the_device_are_kept(one_rank: Cluster) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from sampling.call import Request
@@ -79,6 +80,8 @@ def time_plan(
     try:
         bench(requests(), keep=log.row, say=say)
     except UserError:
+        with suppress(UserError):  # a full disk or archive may not take this event either
+            log.end()  # no fault of the call
         raise
     except KeyboardInterrupt:
         log.end()  # no fault of the call
@@ -96,20 +99,24 @@ def _reason(told: Sequence[str]) -> str:
 def run_workers(
     open_log: Callable[[], SessionLog], run_worker: Callable[[], int], *, now_s: Callable[[], float], until_s: float
 ) -> None:
-    """Run workers until one has done all, or the time is over; UserError where one fails before it times anything.
+    """Run workers until one has done all, or the time is over.
+
+    Raises UserError where a worker ends with an error of the user's, such as a full disk, or before it times anything.
 
     `run_worker` gives a worker's exit code, negative for the signal that ended it.
     """
     while True:
         exit_code = run_worker()
+        for error in (UserError, SamplesError):
+            if exit_code == error.exit_code:
+                raise error(f"the worker ended {_ended_by(exit_code)}; its message is above")
         log = open_log()
         if exit_code == 0 or now_s() >= until_s:
             return
         if log.progress.begun is not None:
             log.lost(_ended_by(exit_code))
         elif exit_code != LOST:
-            error = SamplesError if exit_code == SamplesError.exit_code else UserError
-            raise error(f"the worker ended {_ended_by(exit_code)} before it timed anything; its message is above")
+            raise UserError(f"the worker ended {_ended_by(exit_code)} before it timed anything; its message is above")
         if log.progress.lost >= MOST_LOST:
             log.note(f"{MOST_LOST} workers lost: the device seems broken, so no more calls are timed")
             return

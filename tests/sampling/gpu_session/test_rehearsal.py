@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sampling.call import Request
+from sampling.errors import UserError
 from sampling.gpu_session import archive
 from sampling.gpu_session import rehearsal as rehearsing
 from sampling.gpu_session.archive import EventWriter, read_events, read_facts
@@ -114,15 +115,18 @@ def test_a_call_that_is_killed_twice_is_not_begun_a_third_time(tmp_path: Path) -
     assert "begun 2 times" in log.progress.why_left_out(begun)
 
 
-def test_an_interrupt_is_no_fault_of_the_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
+def test_an_interrupt_or_an_error_of_the_users_is_no_fault_of_the_call(
+    error: type[BaseException], tmp_path: Path
+) -> None:
     plan, log = plan_of(models=2), SessionLog(tmp_path, lambda: 0.0)
 
     def interrupted(requests: Iterable[Request], **_: object) -> None:
         next(iter(requests))
-        raise KeyboardInterrupt
+        raise error
 
     for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             time_plan(log, plan.planned, interrupted, now_s=lambda: 0.0, until_s=1.0)
     assert log.progress.lacking(plan.planned[0].request) == plan.planned[0].request
 

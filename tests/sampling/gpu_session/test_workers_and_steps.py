@@ -53,9 +53,16 @@ def test_a_worker_that_lost_its_device_has_told_why_itself(tmp_path: Path) -> No
 def test_a_worker_that_cannot_start_ends_the_session_with_its_exit_code(
     code: int, error: type[UserError], tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match="before it timed anything") as caught:
+    with pytest.raises(error, match="its message is above") as caught:
         run(tmp_path, code, begins=False)
     assert caught.value.exit_code == (3 if code == 3 else 2)
+
+
+@pytest.mark.parametrize("error", [UserError, SamplesError])
+def test_an_error_of_the_users_is_no_fault_of_the_call_that_was_timed(error: type[UserError], tmp_path: Path) -> None:
+    with pytest.raises(error, match="its message is above"):
+        run(tmp_path, error.exit_code)
+    assert SessionLog(tmp_path, lambda: 0.0).progress.left_out == {}
 
 
 def test_a_session_without_a_gpu_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -28,8 +28,6 @@ class Progress:
     """The call that is timed now, or was when the session was killed."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Real steps by name: what their command answered, or the reason that it did not."""
-    lost: int = 0
-    """Workers that ended with the call they timed."""
     _timed: dict[Call, set[Phase]] = field(default_factory=dict)
     _beginnings: Counter[Call] = field(default_factory=Counter)
 
@@ -53,7 +51,6 @@ class Progress:
         elif kind in ("end", "lost") and self.begun is not None:
             if event["reason"]:
                 self.left_out[self.begun] = event["reason"]
-            self.lost += kind == "lost"
             self._beginnings[self.begun] = 0
             self.begun = None
         elif kind == "step":

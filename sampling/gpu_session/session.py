@@ -22,7 +22,7 @@ from sampling.store.sample import Sample
 LOST = 75
 """Exit code of a worker whose device failed (EX_TEMPFAIL of sysexits.h: try again)."""
 MOST_LOST = 8
-"""Workers lost after which the device itself is taken to be broken."""
+"""Workers lost in one session after which the device itself is taken to be broken."""
 LONGEST_CALL_S = 120.0
 """Time without any event after which a worker counts as hung: the largest drawn call takes seconds."""
 LAST_CALL_S = 10.0
@@ -105,6 +105,7 @@ def run_workers(
 
     `run_worker` gives a worker's exit code, negative for the signal that ended it.
     """
+    lost = 0
     while True:
         exit_code = run_worker()
         for error in (UserError, SamplesError):
@@ -117,7 +118,8 @@ def run_workers(
             log.lost(_ended_by(exit_code))
         elif exit_code != LOST:
             raise UserError(f"the worker ended {_ended_by(exit_code)} before it timed anything; its message is above")
-        if log.progress.lost >= MOST_LOST:
+        lost += 1
+        if lost >= MOST_LOST:
             log.note(f"{MOST_LOST} workers lost: the device seems broken, so no more calls are timed")
             return
 

@@ -46,7 +46,7 @@ def test_the_call_with_which_a_worker_ends_is_left_out(code: int, reason: str, t
 
 
 def test_a_worker_that_lost_its_device_has_told_why_itself(tmp_path: Path) -> None:
-    assert run(tmp_path, LOST, 0, begins=False).progress.lost == 0
+    assert run(tmp_path, LOST, 0, begins=False).progress.left_out == {}
 
 
 @pytest.mark.parametrize(("code", "error"), [(2, UserError), (3, SamplesError), (1, UserError)])

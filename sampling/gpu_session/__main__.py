@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> None:
         if options.calls:
             with naming_the_disk(out):
                 shutil.copyfile(options.calls, out / CALLS)
-        reserve_s = kept_at_the_end_s(steps, SessionLog(out, time.monotonic).progress.steps, budget_s)
+        reserve_s = kept_at_the_end_s(steps, SessionLog(out, time.monotonic).progress.answered_steps(), budget_s)
         settings = WorkerSettings(
             out=str(out),
             hardware=options.hardware or "",

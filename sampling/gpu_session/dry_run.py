@@ -45,7 +45,7 @@ class Rehearsal:
         """Spend the budget from now on, and return the log."""
         start_s = self.clock()
         with archive_lock(self.directory):
-            done = self._open().progress.steps
+            done = self._open().progress.answered_steps()
             until_s = start_s + self.budget_s - kept_at_the_end_s(self.steps, done, self.budget_s)
             run_workers(self._open, lambda: self._work(token, until_s), now_s=self.clock, until_s=until_s)
             log = self._open()

@@ -70,13 +70,17 @@ class Progress:
             return f"it was begun {MOST_BEGINNINGS} times and ended the session each time"
         return self.left_out.get(call, "")
 
+    def answered_steps(self) -> frozenset[str]:
+        """Names of the real steps that are done; one that failed, or ran out of its session's time, is not."""
+        return frozenset(name for name, result in self.steps.items() if "error" not in result)
+
     def summary(self) -> str:
         """Rows, calls and steps so far, in words."""
         calls = len({row.call for row in self.rows})
         bad = sum(bool(row.quarantine) for row in self.rows)
         reasons = Counter(self.left_out.values())
         left = "".join(f"; left out {count} × {reason}" for reason, count in reasons.most_common(5))
-        steps = sum("error" not in result for result in self.steps.values())
+        steps = len(self.answered_steps())
         return (
             f"{len(self.rows)} rows of {calls} calls ({bad} quarantined), {steps} real step{'s' * (steps != 1)}{left}"
         )

@@ -138,10 +138,10 @@ def run_steps(
     now_s: Callable[[], float],
     until_s: float,
 ) -> None:
-    """Run the real steps that the log lacks, each where its time still fits; `run_step` takes its limit in seconds."""
+    """Run the real steps that the log has no answer of, each where its time still fits; `run_step` takes its limit in seconds."""
     for step in steps:
         left_s = until_s - now_s()
-        if step.name not in log.progress.steps and step.seconds <= left_s:
+        if step.name not in log.progress.answered_steps() and step.seconds <= left_s:
             log.record("step", name=step.name, result=run_step(step, left_s))
 
 

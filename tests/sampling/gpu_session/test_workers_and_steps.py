@@ -14,7 +14,7 @@ from sampling.files.places import CONFIGS
 from sampling.gpu_session import steps
 from sampling.gpu_session.__main__ import main
 from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.session import LOST, run_workers
+from sampling.gpu_session.session import LOST, run_steps, run_workers
 from sampling.gpu_session.steps import RealStep, read_steps, run_step
 from sampling.operators.streaming import Stream
 
@@ -93,6 +93,15 @@ def answer(printed: str) -> str:
 )
 def test_a_step_gives_its_answer_or_why_it_has_none(asked: RealStep, limit_s: float, found: dict[str, object]) -> None:
     assert run_step(asked, limit_s, hardware="h200") == found
+
+
+def test_a_step_that_failed_is_tried_again_and_one_that_answered_is_not(tmp_path: Path) -> None:
+    asked, results = step(""), [{"error": "was not done after 9 s"}, {"median_ms": 3}]
+    for _ in range(3):
+        log = SessionLog(tmp_path, lambda: 0.0)
+        run_steps(log, [asked], lambda each, limit_s: results.pop(0), now_s=lambda: 0.0, until_s=60.0)
+    assert log.progress.steps == {"step": {"median_ms": 3}}
+    assert results == []
 
 
 def test_a_long_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_ranks_that_do_not_divide_are_refused(tmp_path: Path, capsys: pytest.Cap
         (["one-batch", "RUN", "--profiling-mode", "both"], 2, ["--profiling-mode: both", "predict benchmark"]),
         (["one-batch", "RUN", "--profiling-mode", "benchmark"], 2, ["--benchmark bench.json"]),
         (["one-batch", "RUN", "--target-nodes", "0"], 2, ["--target-nodes: 0"]),
-        (["one-batch", "RUN", "--benchmark", "none.json"], 3, ["none.json", "no such file"]),
+        (["one-batch", "RUN", "--benchmark", "none.json"], 2, ["none.json", "no such file"]),
         (["one-batch", "RUN", "--benchmark", "BENCH", "--set", "batch.micro=1"], 3, ["BENCH: batch.micro: 2"]),
         (["one-batch", "RUN", "--benchmark", "BENCH", "--set", "precision=bf16"], 3, ["BENCH: precision: 'fp32'"]),
         (["one-batch", "RUN", "--benchmark", "BENCH", "--set", "cluster.cores=8"], 3, ["device.threads: 1"]),

@@ -13,7 +13,7 @@ from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
 from predict.step.overlap import Contention, exposed_us
-from predict.workload.rank.blocks import Block, Blocks, Calls, OverlappedCommunication, plain
+from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication, plain
 
 Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]
@@ -144,6 +144,14 @@ class BlockPrices:
         glue_us = self.prices.glue_us(block.whole) if block.whole else None
         return 0.0 if glue_us is None else _bounded(glue_us, total_us(self.prices.parts(block.whole)))  # type: ignore[arg-type]
 
+    def _floor(self, launching: Launching) -> tuple[float, bool]:
+        """The launch floor in µs, and whether samples tell it. A sampled time is a dense layer's: it comes before the setting that
+        holds for any layer, and what a mixture launches besides is added to it."""
+        sampled_us = self.prices.launch_floors_us.get(launching.phase) if launching.any_layer_us else None
+        any_layer_us = launching.any_layer_us if sampled_us is None else sampled_us
+        floor_us = launching.share * (any_layer_us + launching.mixture_us)
+        return floor_us, sampled_us is not None and launching.as_sampled
+
     def _overlap(self, each: OverlappedCommunication) -> PricedOverlap:
         communication = self.prices.priced(each.communication)
         return PricedOverlap(
@@ -162,8 +170,7 @@ class BlockPrices:
         overlapped = tuple(self._overlap(each) for each in block.overlapped)
         glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
-        sampled_us = self.prices.launch_floors_us.get(block.launched) if block.launched else None
-        floor_us = block.floor_us if sampled_us is None else sampled_us
+        floor_us, floor_sampled = self._floor(block.launching) if block.launching else (0.0, False)
         return PricedBlock(
             block=block,
             units=units,
@@ -171,7 +178,7 @@ class BlockPrices:
             glue_us=glue_us,
             busy_us=busy_us,
             floor_us=floor_us,
-            floor_sampled=sampled_us is not None,
+            floor_sampled=floor_sampled,
             median_us=launched_us(busy_us, floor_us, synchronous=block.synchronous) if floor_us else busy_us,
         )
 

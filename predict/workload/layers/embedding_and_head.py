@@ -37,7 +37,7 @@ def embedding_blocks(rank: RankShare) -> LayerBlocks:
     if not model.rope:
         works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
     modules = (Module(name="embedding", works=works, exchanges=(leaving,)),)
-    return blocks_of(rank, modules, embedding_weights(model, rank.plan), floors_us={})
+    return blocks_of(rank, modules, embedding_weights(model, rank.plan), launched={})
 
 
 def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
@@ -46,7 +46,7 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     for _ in range(rank.model.mtp_layers):
         modules += (_joining(rank), *layer_modules(rank, rank.model.mtp_kind), *_head(rank))
     weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
-    return blocks_of(rank, modules, weights, floors_us={})
+    return blocks_of(rank, modules, weights, launched={})
 
 
 def _head(rank: RankShare) -> tuple[Module, ...]:

@@ -10,9 +10,9 @@ from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.part import LayerPart
 from predict.workload.layers.core_attention import CORE
-from predict.workload.layers.launches import launch_floors_us
+from predict.workload.layers.launches import launchings
 from predict.workload.layers.whole_layers import layer_call
-from predict.workload.rank.blocks import Block, Calls, OverlappedCommunication
+from predict.workload.rank.blocks import Block, Calls, Launching, OverlappedCommunication
 from predict.workload.rank.gradient_sums import gradient_sums
 from predict.workload.rank.module import Exchange, Module, Work, with_calls, work_of
 from predict.workload.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
@@ -64,9 +64,9 @@ def modules_of_part(rank: RankShare, kind: LayerKind, part: LayerPart) -> tuple[
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     weights = layer_weights(rank.model, rank.plan, kind)
-    modules, floors_us = layer_modules(rank, kind), launch_floors_us(rank, kind)
     sums, whole = gradient_sums(rank, kind), whole_layer(rank, kind)
-    return blocks_of(rank, modules, weights, floors_us=floors_us, sums=sums, whole=whole)
+    modules, launched = layer_modules(rank, kind), launchings(rank, kind)
+    return blocks_of(rank, modules, weights, launched=launched, sums=sums, whole=whole)
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
@@ -86,24 +86,22 @@ def blocks_of(
     modules: tuple[Module, ...],
     weights: Weights,
     *,
-    floors_us: Mapping[Phase, float],
+    launched: Mapping[Phase, Launching],
     sums: Calls = (),
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of modules with these weights, and with the launch floors of their phases. `sums` are those of the gradients of
+    """Blocks of modules with these weights, and with the launching of their phases. `sums` are those of the gradients of
     activations; `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), sums)
     halves = [with_calls(work_of(modules, "backward_input"), sums), work_of(modules, "backward_weight")]
     again = work_of(_recomputed_parts(rank, modules), "forward")
 
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
-        floor_us = floors_us.get(phase, 0.0)
         return Block(
             calls=work.calls,
             overlapped=work.overlapped + (sharded(rank, weights, work.calls) if sharded else ()),
-            floor_us=floor_us,
+            launching=launched.get(phase),
             synchronous=rank.execution.synchronous_launches,
-            launched=("forward" if phase == "forward" else "backward") if floor_us else None,
             heading=heading,
             whole=Counted(call=whole, phase=phase) if whole and phase in ("forward", "backward") else None,
         )

@@ -25,6 +25,22 @@ class OverlappedCommunication:
     most: float = 1.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launching:
+    """The host's launching of a layer's phase, or of a share of it; the layer takes at least as long, however short its kernels."""
+
+    phase: Phase
+    """`forward` or `backward`."""
+    any_layer_us: float = 0.0
+    """The whole phase of a layer of any kind by the run's settings; a sampled time comes before it."""
+    mixture_us: float = 0.0
+    """What the whole phase of a mixture takes in addition."""
+    share: float = 1.0
+    """Share of the phase: half of the backward for each half of a split one."""
+    as_sampled: bool = True
+    """Whether the layer is of the kind that samples time: a dense one."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Block:
     """Calls, and the communication whose exposed part comes on top of them.
@@ -34,10 +50,8 @@ class Block:
 
     calls: Calls
     overlapped: tuple[OverlappedCommunication, ...] = ()
-    floor_us: float = 0.0
-    """The least time it takes by the run's settings: that in which the host launches its kernels."""
-    launched: Phase | None = None
-    """Phase of a layer whose launching that is; samples of it come before the settings."""
+    launching: Launching | None = None
+    """What the host needs to launch its kernels; None where that bounds nothing."""
     synchronous: bool = False
     """Whether the host waits for each kernel before it launches the next."""
     heading: str = ""

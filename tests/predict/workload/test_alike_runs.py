@@ -35,7 +35,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 
 def content(block: Block) -> tuple[object, ...]:
     beside = [(each.heading, each.communication, each.work, each.share, each.most) for each in block.overlapped]
-    return block.calls, beside, block.floor_us, block.synchronous, block.launched, block.heading, block.whole
+    return block.calls, beside, block.launching, block.synchronous, block.heading, block.whole
 
 
 def assert_alike(one: LayerBlocks, other: LayerBlocks) -> None:

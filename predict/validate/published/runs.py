@@ -49,13 +49,14 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
+    unstated = unstated_settings(row, model, hardware_facts(hardware).architecture)
     runs = []
-    for plan, unstated in product(plans, unstated_settings(row, hardware_facts(hardware).architecture)):
+    for plan, settings in product(plans, unstated):
         sections: dict[str, Any] = {
             "cluster": _cluster(row, hardware) | ({"profile": profile} if profile else {}),
             "plan": plan,
             "batch": _batch(row),
-            "execution": execution | unstated,
+            "execution": execution | settings,
             "precision": precision,
         }
         try:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from predict.model.spec import ModelSpec
 from predict.run.execution import DISPATCHERS
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 
@@ -83,13 +84,13 @@ PER_NODE_SINCE = "2025-09"
 """Month from which Megatron-Bridge's recipes of mixtures exchange tokens between nodes by DeepEP."""
 
 
-def unstated_settings(row: PublishedRow, architecture: str) -> tuple[dict[str, Any], ...]:
+def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) -> tuple[dict[str, Any], ...]:
     """Settings of a mixture that are equally likely where they were not published: under FSDP the dtype of reduction (torch's
     MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where they may be of the newer kind."""
-    if row.number("experts") and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
+    if model.experts and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
         return ({}, {"gradient_dtype": "bf16"})
     recent = framework_of(row) == "nemo" and architecture == "blackwell" and stack_of(row) >= GRAPHED_SINCE
-    exchanges = row.number("experts") and row.integer("ep", 1) > 1
+    exchanges = model.experts and row.integer("ep", 1) > 1
     if not (recent and exchanges) or row.text("overlap_flags"):
         return ({},)
     return ({}, {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"}))

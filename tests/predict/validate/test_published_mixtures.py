@@ -74,3 +74,13 @@ def test_sharded_mixtures_reduce_gradients_in_either_dtype() -> None:
 def test_dp_may_count_the_ranks_that_hold_the_same_experts() -> None:
     (run, *_) = candidates(row(n_gpus="64", ep="8", dp="8", gbs="64")).runs
     assert (run.plan.dp, run.plan.ep) == (64, 8)
+
+
+def test_a_mixture_by_its_name_leaves_as_much_open_as_one_by_its_sizes() -> None:
+    recent = BRIDGE | {"date": "26.08", "gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}
+    named = dict.fromkeys(
+        ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "moe_ffn"), ""
+    )
+    by_name = candidates(row(**recent, **named, model="qwen3-30b-a3b"))
+    assert len(by_name.runs) == len(candidates(row(**recent)).runs) == 2
+    assert "overlap of the exchange and graphs not published" in by_name.assumed

@@ -9,6 +9,7 @@ from typing import Any
 from predict.model.spec import ModelSpec
 from predict.run.execution import DISPATCHERS
 from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.truth.columns import NO_GRAPHS, WHOLE_GRAPH
 
 
 def precision_of(row: PublishedRow) -> tuple[str, str]:
@@ -111,8 +112,8 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["overlap_tp"] = "pipelined"
     if "moe_a2a_overlap=true" in flags or "1f1b overlap" in flags:
         settings["overlap_ep"] = "microbatch"
-    if graphs := row.text("cuda_graph").lower():
-        settings["cuda_graphs"] = "none" if graphs == "none" else "full" if "full" in graphs else "layers"
+    if graphs := row.text("cuda_graph"):
+        settings["cuda_graphs"] = _graphs(graphs)
     if dispatch := _dispatch(row):
         settings["dispatch"] = dispatch
     if "torchtitan" in row.text("framework").lower():
@@ -129,6 +130,14 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
     if row.text("optimizer") == "muon":
         settings["optimizer"] = "muon"
     return settings
+
+
+def _graphs(text: str) -> str:
+    """What CUDA graphs hold: nothing where the implementation is `none`, whatever scope stands after it (Megatron-Core,
+    --cuda-graph-impl)."""
+    if re.fullmatch(NO_GRAPHS, text):
+        return "none"
+    return "full" if re.fullmatch(WHOLE_GRAPH, text) else "layers"
 
 
 def _dispatch(row: PublishedRow) -> str:

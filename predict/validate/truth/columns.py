@@ -16,6 +16,17 @@ MOST_MTP_LAYERS = 64
 """Far more than any model has; published ones have one or two."""
 MOST_PER_NODE = 4096
 """Far more GPUs than any node has."""
+DATE = Key(
+    pattern=r"\d\d\.(0[1-9]|1[0-2])(\.\d\d)?|20\d\d(-(0[1-9]|1[0-2])(-\d\d)?)?([ .].*)?",
+    meaning="2025-06-10, 2025-06 or 2025, and words after it, or a container such as 26.04",
+)
+NO_GRAPHS = r"([Nn]one|[Ff]alse|[Oo]ff|[Nn]o|0)(:.*)?"
+WHOLE_GRAPH = r"((local|transformer_engine):)?full[ _]iteration(:\[\])?"
+SCOPE = r"'?(attn|mlp|moe|moe_router|moe_preprocess|mamba)'?"
+CUDA_GRAPH = Key(
+    pattern=rf"{NO_GRAPHS}|{WHOLE_GRAPH}|((local|transformer_engine):)?\[?{SCOPE}([, ]+{SCOPE})*\]?",
+    meaning="none, full_iteration, or scopes such as attn moe_router, after the implementation where it is given",
+)
 GPU = Key(minimum=1, meaning="a device of configs/hardware")
 PRECISION = Key(minimum=1, meaning="bf16, fp16 or fp8, and how it is scaled")
 OptionalCount = Annotated[int | None, Key(minimum=0)]
@@ -124,6 +135,9 @@ class TruthRow:
     Blank: Megatron-Core."""
     precision: Annotated[str, PRECISION]
     """Dtype of the products: bf16, fp16 or fp8, the latter with mx, rowwise or blockwise; `fp32 grad` for gradients in fp32."""
+    date: Annotated[str, DATE] = ""
+    """When the software was made; a container's date is its year and month. Software older than its GPU's kernels takes longer, and
+    recipes change. Blank, or a year alone: settled software."""
     fp8_recipe: Annotated[str, one_of("tensorwise", "rowwise", "blockwise", "mxfp8")] = ""
     """Scaling of fp8. Blank: as `precision` says, else tensorwise."""
     optimizer: Annotated[str, one_of("adam", "adamw", "muon")] = "adamw"
@@ -157,6 +171,12 @@ class TruthRow:
     """none, 1F1B or 1F1B interleaved, with `layout=…` in Megatron's form and `synchronous p2p` where so."""
     overlap_flags: str = ""
     """`AsyncTP`, and `moe_a2a_overlap=true`."""
+    cuda_graph: Annotated[str, CUDA_GRAPH] = ""
+    """CUDA graphs: `none` (or false, off, no, 0), `full_iteration` for the whole step, or the modules that lie in graphs, as
+    `attn moe_router`, with Megatron's `transformer_engine:` before them. Blank: the framework's, and for recent mixtures on
+    Blackwell a graph of the whole step is equally likely."""
+    moe_dispatch: Annotated[str, one_of("alltoall", "allgather", "deepep", "hybridep", pattern="DeepEP|HybridEP")] = ""
+    """Exchange of a mixture's tokens. Blank: the framework's, and for Megatron-Bridge of 25.09 or later deepep between nodes."""
     offload: str = ""
     """Anything here is refused."""
     recompute: Annotated[str, one_of("none", "selective", "full", pattern=r"\d+ layers")] = ""
@@ -228,12 +248,12 @@ OTHER_NAMES = {
 }
 """Columns of other tables of runs, and their names here."""
 NOT_READ: Mapping[str, str] = {
-    "where a row comes from, and what others made of it": "source source_path url date trust arch_source dp_source missing"
+    "where a row comes from, and what others made of it": "source source_path url trust arch_source dp_source missing"
     " completeness consistency_ratio params_b cluster golden_file in_paper_table paper_pred_s repo_pred_s"
     " amd_projected_tokens_s_gpu",
     "figures of the same run that are not compared": "measured_best_s tflops_megatron tflops_model samples_per_s"
     " iteration_time_s steps",
-    "settings that are not modelled": "cuda_graph moe_dispatch overlap",
+    "settings that are not modelled": "overlap",
 }
 """What columns that are known and not read hold, and their names."""
 UNREAD_NAMES = frozenset(name for names in NOT_READ.values() for name in names.split())

@@ -35,7 +35,13 @@ def test_the_exchange_is_read_or_that_of_recipes_where_experts_span_nodes(
 
 @pytest.mark.parametrize(
     ("text", "graphs"),
-    [("", "none"), ("none", "none"), ("attn moe_router", "layers"), ("full_iteration:[]", "full")],
+    [
+        ("", "none"),
+        *((text, "none") for text in ("none", "False", "0", "off", "no", "none:[]", "none:full_iteration")),
+        ("attn moe_router", "layers"),
+        ("transformer_engine:['attn', 'moe_router', 'moe_preprocess']", "layers"),
+        *((text, "full") for text in ("full iteration", "full_iteration:[]", "local:full_iteration")),
+    ],
 )
 def test_graphs_are_read(text: str, graphs: str) -> None:
     assert candidates(row(cuda_graph=text)).runs[0].execution.cuda_graphs == graphs

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from predict.cli import main
+from predict.run.execution import DISPATCHERS
 from predict.validate.memory.comparison import compare_memory
 from predict.validate.published.comparison import compare
 from predict.validate.published.models import model_of
 from predict.validate.published.row import PublishedRow, read_rows
 from predict.validate.published.runs import candidates
 from predict.validate.truth.checks import faults_of_cells
-from predict.validate.truth.columns import COLUMNS
+from predict.validate.truth.columns import COLUMNS, UNREAD_NAMES
 from sampling.errors import SamplesError
+from sampling.files.places import PACKAGE
 from tests.predict.validate.published_rows import DENSE, MIXTURE, row, written
 
+VALIDATE = PACKAGE.parent / "predict" / "validate"
 TABLES = Path(__file__).resolve().parents[4] / "shared" / "truth"
 
 
@@ -70,6 +74,9 @@ def test_a_row_of_another_length_is_refused_alone(tmp_path: Path) -> None:
         ({"step_time_s": "-3"}, "step_time_s: -3.0 is out of range; give a number above 0"),
         ({"step_time_s": "nan"}, "step_time_s: nan is out of range"),
         ({"mem_counter": "guess"}, "mem_counter: 'guess' is not known"),
+        ({"cuda_graph": "banana"}, "cuda_graph: 'banana' is not allowed; give text: none, full_iteration, or scopes"),
+        ({"moe_dispatch": "deepeb"}, "moe_dispatch: 'deepeb' is not known; give one of alltoall, allgather, deepep"),
+        ({"date": "2025-13"}, "date: '2025-13' is not allowed; give text: 2025-06-10"),
         ({"gpu": ""}, "gpu: not stated; give text: a device of configs/hardware"),
     ],
 )
@@ -181,3 +188,16 @@ def test_a_llama_whose_mlp_is_not_stated_is_never_taken_for_an_ungated_one() -> 
     (refused,) = compare([PublishedRow(cells=DENSE | llama)])
     assert refused.predicted is None
     assert refused.why.startswith("gated_mlp: not published")
+
+
+def test_columns_that_are_said_not_to_be_read_are_not() -> None:
+    reads = re.compile(r"\b(?:text|number|integer)\(\s*\"(\w+)\"")
+    read = {name for path in VALIDATE.rglob("*.py") for name in reads.findall(path.read_text())}
+    assert {"cuda_graph", "moe_dispatch", "date"} <= read <= set(COLUMNS)
+    assert not read & UNREAD_NAMES
+
+
+def test_the_exchanges_of_a_table_are_those_of_a_config() -> None:
+    choices = COLUMNS["moe_dispatch"].choices
+    assert choices is not None
+    assert tuple(choices()) == DISPATCHERS

@@ -31,12 +31,10 @@ ALIKE = 3
 def time_states(phase: TimedPhase, captures: Captures, *, sustained: bool) -> list[Timing]:
     """The burst timing, and on request the sustained one, after a warm-up that ends when its times have settled.
 
-    None where the seconds that are left are too few for all that is asked for.
+    Nothing where the seconds that are left are too few for all that is asked for.
     """
     typical_us = warm_up(phase)
-    settings = phase.settings
-    needed_s = settings.burst_repeats * settings.rest_seconds + settings.sustained_seconds * sustained
-    if phase.left_s() < needed_s:
+    if phase.left_s() < device_phase_s(phase.settings, typical_us / 1e6, sustained=sustained):
         return []
     launch = time_launching(phase)
     hiding = replace(phase, wait_us=launch.wait_us)
@@ -52,13 +50,14 @@ def time_states(phase: TimedPhase, captures: Captures, *, sustained: bool) -> li
 
 
 def warm_up(phase: TimedPhase) -> float:
-    """Run until ALIKE consecutive runs agree, past autotuning and the loading of kernels; µs of the fastest of them."""
+    """Run until ALIKE consecutive runs agree, past autotuning and the loading of kernels, or no time is left; µs of the
+    fastest of them."""
     times: list[float] = []
     for _ in range(phase.settings.most_warmups):
         times.append(phase.isolated())
         last = times[-ALIKE:]
         apart = math.inf if len(last) < ALIKE else max(last) / max(min(last), 1e-9) - 1
-        if phase.ranks.largest(apart) <= phase.settings.settle_error:
+        if phase.ranks.largest(apart) <= phase.settings.settle_error or phase.left_s() <= 0:
             break
     return phase.ranks.largest(min(times[-ALIKE:]))
 

@@ -29,11 +29,11 @@ from sampling.files.disk import naming_the_disk
 from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
 from sampling.gpu_session.dry_run import dry_run
 from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.session import LONGEST_CALL_S, kept_at_the_end_s, run_steps, run_workers
+from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, kept_at_the_end_s, run_steps, run_workers
 from sampling.gpu_session.steps import read_steps, run_step
 from sampling.gpu_session.worker import WorkerSettings
 from sampling.ranks.launch import environment
-from sampling.timing.timer import PRESETS
+from sampling.timing.timer import LONGEST_CALL_S, PRESETS
 
 DESCRIPTION = """\
 Spend a few minutes of one CUDA or ROCm GPU on rows, the most telling first: probes, one call of every kind, the calls of
@@ -145,8 +145,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def start_worker(settings: WorkerSettings, out: Path, lock: int) -> int:
-    """Run a worker and wait for it; its exit code. One that writes no event for too long is killed."""
+    """Run a worker and wait for it; its exit code. One is killed that writes no event for too long, or runs on after the session."""
     command = [sys.executable, "-m", "sampling.gpu_session.worker", json.dumps(asdict(settings))]
+    latest_s = settings.until_s + LAST_CALL_S + LEAVING_S
     with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
         try:
             seen, since = -1, time.monotonic()
@@ -155,7 +156,7 @@ def start_worker(settings: WorkerSettings, out: Path, lock: int) -> int:
                 size = sum(path.stat().st_size for path in parts(out))
                 if size != seen:
                     seen, since = size, time.monotonic()
-                elif time.monotonic() - since > LONGEST_CALL_S:
+                if time.monotonic() > min(since + LONGEST_CALL_S, latest_s):
                     worker.kill()
         finally:
             worker.kill()

@@ -23,10 +23,10 @@ LOST = 75
 """Exit code of a worker whose device failed (EX_TEMPFAIL of sysexits.h: try again)."""
 MOST_LOST = 8
 """Workers lost in one session after which the device itself is taken to be broken."""
-LONGEST_CALL_S = 120.0
-"""Time without any event after which a worker counts as hung: the largest drawn call takes seconds."""
 LAST_CALL_S = 10.0
 """Time for the last call that was begun: its phases are cut short then."""
+LEAVING_S = 10.0
+"""Time for a worker to end after its last call: a reading of the device, and the process itself."""
 END_SHARE = 0.4
 """Largest share of the budget that is kept for real steps."""
 

@@ -22,10 +22,7 @@ from sampling.store.journal import fold_journal, journal_length
 from sampling.store.manifest import Manifest
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import Quarantine, kind_of
-from sampling.timing.timer import TimerSettings
-
-LONGEST_CALL_S = 240.0
-"""Time after which the ranks are taken to hang in a call: one that is compiled takes up to a minute or two."""
+from sampling.timing.timer import LONGEST_CALL_S, TimerSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

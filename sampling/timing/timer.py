@@ -14,6 +14,9 @@ from sampling.hardware.cpu_load import OTHERS_LIMIT, load_of_others, read_cpu_cl
 from sampling.timing.stopwatch import Stopwatch, thread_stopwatch
 from sampling.torch_work.workload_protocols import Workload
 
+LONGEST_CALL_S = 240.0
+"""Time after which a process is taken to hang in a call: one that is compiled takes up to a minute or two."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimerSettings:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sampling.call import Request
 from sampling.errors import SamplesError, UserError
 from sampling.files.places import CONFIGS
+from sampling.gpu_session import __main__ as front
 from sampling.gpu_session import steps
 from sampling.gpu_session.__main__ import main
 from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.session import LOST, run_steps, run_workers
+from sampling.gpu_session.rehearsal import FakeClock
+from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, LOST, run_steps, run_workers
 from sampling.gpu_session.steps import RealStep, read_steps, run_step
+from sampling.gpu_session.worker import WorkerSettings
 from sampling.operators.streaming import Stream
+from sampling.timing.timer import LONGEST_CALL_S
 
 COPY = Request(call=Stream(dtype="bf16", size_bytes=4096), phases=("forward",))
 
@@ -63,6 +68,41 @@ def test_an_error_of_the_users_is_no_fault_of_the_call_that_was_timed(error: typ
     with pytest.raises(error, match="its message is above"):
         run(tmp_path, error.exit_code)
     assert SessionLog(tmp_path, lambda: 0.0).progress.left_out == {}
+
+
+class HungWorker:
+    """The process of a worker that writes nothing and never ends by itself."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.returncode: int | None = None
+
+    def __enter__(self) -> HungWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to wait for."""
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def kill(self) -> None:
+        self.returncode = -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("until_s", "killed_s"), [(30.0, 30.0 + LAST_CALL_S + LEAVING_S), (10 * LONGEST_CALL_S, LONGEST_CALL_S)]
+)
+def test_a_worker_that_hangs_is_killed_and_none_outlives_its_session(
+    until_s: float, killed_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=clock, sleep=clock.pass_s))
+    monkeypatch.setattr("sampling.gpu_session.__main__.subprocess.Popen", HungWorker)
+    settings = WorkerSettings(
+        out=str(tmp_path), hardware="", calls="", models=0, compiled=False, timer="quick", until_s=until_s, token=""
+    )
+    assert front.start_worker(settings, tmp_path, 0) == -signal.SIGKILL
+    assert clock() == pytest.approx(killed_s, abs=1.0)
 
 
 def test_a_session_without_a_gpu_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

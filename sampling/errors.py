@@ -51,3 +51,8 @@ class InfeasibleError(UserError):
     """A plan that cannot run as asked."""
 
     exit_code = 4
+
+
+def in_one_line(error: Exception) -> str:
+    """The class of an error and the first line of its message: torch adds pages of advice below."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from sampling.call import Request
-from sampling.errors import SamplesError, UserError
+from sampling.errors import SamplesError, UserError, in_one_line
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import Planned
 from sampling.gpu_session.steps import RealStep
@@ -87,7 +87,7 @@ def time_plan(
         log.end()  # no fault of the call
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        reason = in_one_line(error)
         log.lost(reason)
         raise WorkerLostError(reason) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sampling.call import Call
 from sampling.catalogue import make_call
-from sampling.errors import UserError
+from sampling.errors import UserError, in_one_line
 from sampling.files.disk import write_atomically
 
 BEGUN = "begun.json"
@@ -35,7 +35,7 @@ def attempting(directory: Path, call: Call, busy_ranks: int) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        blame(directory, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+        blame(directory, in_one_line(error))
         raise
     finally:
         (directory / BEGUN).unlink(missing_ok=True)

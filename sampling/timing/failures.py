@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sampling.call import Call, Phase
-from sampling.errors import ConfigError, SkippedError, UserError
+from sampling.errors import ConfigError, SkippedError, UserError, in_one_line
 from sampling.hardware.cluster import Cluster
 from sampling.timing.call_memory import MEMORY_SHARE, fits
 from sampling.timing.timer import Ranks
@@ -71,7 +71,7 @@ def failure(error: Exception, *, spans_ranks: bool) -> str:
         return OUT_OF_MEMORY
     if spans_ranks or isinstance(error, UserError) or is_of_device(error):
         return ""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return in_one_line(error)
 
 
 def is_of_device(error: Exception) -> bool:

@@ -46,7 +46,8 @@ def layers_launched(execution: Execution, architecture: str) -> str:
 
 
 def launch_floors(facts: Mapping[str, Any], layers: str) -> dict[Phase, float]:
-    """µs in which the host launches a phase of such layers."""
+    """µs in which the host launches a phase of such layers. How widely the samples spread is left out: the interval of a floor is
+    the published one, stated or sampled."""
     return {phase: each["value"] for phase, each in facts.get("launch_floor_us", {}).get(layers, {}).items()}
 
 

@@ -44,7 +44,7 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
         except ConfigError:
             return False
 
-    enough = _fewest(asked, fits)
+    enough = _enough(asked, fits)
     fix = f"give {enough}" if enough else "take a device with more memory"
     peak = f"{smallest / 2**30:,.1f} GiB per GPU by the smallest of its plans"
     raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}, where it needs {peak}; {fix}")
@@ -59,8 +59,9 @@ def open_config(model: str, gpus: str, *, batch: int | None = None, overrides: S
     return _document(model, asked, plan={}, batch={key: value for key, value in sequences.items() if key != "micro"})
 
 
-def _fewest(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:
-    """The fewest GPUs that fit, by doubling and then by halving the gap in whole nodes; None up to MOST_GPUS."""
+def _enough(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:
+    """A number of GPUs that fit, by doubling and then by halving the gap in whole nodes; None up to MOST_GPUS. Fewer may fit where
+    a number between does not, since degrees must divide it."""
     enough = short.twice()
     while not fits(enough):
         if enough.count > MOST_GPUS:

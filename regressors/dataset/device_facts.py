@@ -17,7 +17,8 @@ LONG_US = 100.0
 LEAST_PAIRS = 3
 """Products timed in both states from which the ratio of the two is taken."""
 LAUNCH_BOUND = 0.25
-"""Share of a layer's time on an idle device that launching adds, from which on the host, not the device, takes all of it."""
+"""Share of a layer's time on an idle device that launching adds, from which on the host, not the device, takes all of it. Chosen by
+judgement: no measurement separates the two."""
 LEAST_WIDTH = 0.02
 """Least half-width, in log, of anything read off a few rows: medians of one shape repeat within 1 to 2 %."""
 Z_90 = 1.645

@@ -1,6 +1,7 @@
 """The runs that a published row may stand for: one, or several where something that matters was not published.
 
-Every rule goes by the text of a column (a framework's name, a precision, a network), never by the table's author.
+Every rule goes by the text of a column (a framework's name, a precision, a network), never by the table's author; but a row that
+names no framework is given one by the columns it states (`OWN_COLUMNS` in `software.py`), which are those of one table each.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from predict.config.rules.rule import Rule
 from predict.run.training_run import TrainingRun
 from predict.search.space.axes import Axis, Question
 from predict.search.space.distinct import distinct
+from predict.search.space.reasons import reason_of
 from predict.search.space.same_plan import same_plan_rules
 from predict.step.scheduling import with_schedule
 from sampling.errors import UserError
@@ -114,11 +115,6 @@ def legal_plans(question: Question) -> Space:
                 left_out[reason] = left_out[reason] + found if reason in left_out else found
                 rows = rows[kept]
     return Space(question=question, plans=math.prod(sizes), rows=rows, left_out=left_out)
-
-
-def reason_of(rule: Rule) -> str:
-    """The rule in words, which are its function's name."""
-    return f"{rule.path}: {rule.check.__name__.replace('_', ' ')}"
 
 
 def _rules(question: Question) -> Iterator[Rule]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.estimate import GIB
+from predict.report.provenance_text import first_lines
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration
@@ -22,15 +23,21 @@ MOST_OF_FRONT = 20
 
 
 def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
-    """The ranking, the ties and what would separate them, the front where it was asked for, and the plans left out by reason."""
+    """The rows that the best plan rests on, the ranking, the ties and what would separate them, the front where it was asked for,
+    and the plans left out by reason."""
     from rich.console import Group
     from rich.markup import escape
 
-    parts: list[RenderableType] = [_ranking(answer), *map(escape, _ties(answer))]
+    parts: list[RenderableType] = [*_whose_rows(answer), _ranking(answer), *map(escape, _ties(answer))]
     if answer.front is not None:
         parts += ["", _front(answer.front)]
     parts += ["", *map(escape, _summary(answer.found, why=why))]
     return Group(*parts)
+
+
+def _whose_rows(answer: Answer) -> list[str]:
+    best = answer.plans[0].prediction
+    return first_lines(best.run, best.provenance, analytic=best.is_analytic)
 
 
 def _varying(plans: Sequence[RankedPlan]) -> list[str]:

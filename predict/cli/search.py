@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 OBJECTIVES = ("time", "cost", "memory", "energy", "mfu")
 BACKENDS = ("processes", "dask", "ray")
 TABLES = (".csv", ".json")
+ROUNDS = 3
+"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
 EXAMPLES = """\
 examples:
   predict search configs/searches/llama3-70b-64xh100.yml
@@ -101,6 +103,9 @@ def add(subcommands: Any) -> None:
         help="find the front of time, memory and GPUs too, and write it (.csv or .json)",
     )
     command.add_argument("--write", type=Path, metavar="DIR", help="write each winner as a run config")
+    command.add_argument(
+        "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
+    )
     command.add_argument("--why", action="store_true", help="with each reason that leaves plans out, an example")
     command.add_argument("--save", type=Path, metavar="FILE", help="keep what is priced there, and go on from it")
     command.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
@@ -121,9 +126,13 @@ def run(options: argparse.Namespace) -> None:
     surveys = _surveys(options, config)
     with Workers(options.backend, address=options.address, jobs=options.jobs) as workers:
         found = _searched(options, surveys, workers)
-        if not found.best and found.complete:
+        if not found.best:
+            if not found.complete:
+                raise KeyboardInterrupt
             raise what_blocks(found, config, options.overrides, options.cluster, max_memory=options.max_memory)
         answer = _answered(options, found, workers)
+    if options.measure and found.complete:
+        answer = _measured(answer, options.measure)
     _print(options, answer)
     if not found.complete:
         raise KeyboardInterrupt
@@ -131,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     """UserError for options that do not go together, before any work."""
-    require_positive(options, "top", "max_gpus", "jobs", "batch")
+    require_positive(options, "top", "max_gpus", "jobs", "batch", "measure")
     if not 0 < options.max_memory <= 1:
         raise UserError(
             f"--max-memory: {options.max_memory:g} is not a share of the device's memory; give a number above 0, 1 at most"
@@ -237,6 +246,15 @@ def _answered(options: argparse.Namespace, found: Found, workers: Workers) -> An
         price=parse_price(options.price) if options.price else None,
     )
     return replace(made, front=front(found, workers)) if options.pareto and found.complete else made
+
+
+def _measured(answer: Answer, count: int) -> Answer:
+    """The answer with the measured steps of its first plans."""
+    from predict.measure.real_step import measure_interleaved
+
+    runs = [replace(plan.prediction.run, name=f"plan {place}") for place, plan in enumerate(answer.plans[:count], 1)]
+    results = measure_interleaved([(run, "torch") for run in runs], rounds=ROUNDS, steps_per_round=None, progress=log)
+    return replace(answer, measured_us=tuple(result.median_us if result else None for result in results))
 
 
 def _print(options: argparse.Namespace, answer: Answer) -> None:

@@ -32,6 +32,10 @@ def answer_json(answer: Answer, *, why: bool = False) -> dict[str, Any]:
         content["best"][0]["tied"] = bool(answer.tied)
     if answer.front is not None:
         content["pareto"] = [front_row(plan) for plan in answer.front]
+    if answer.measured_us:
+        for best, measured_us in zip(content["best"], answer.measured_us, strict=False):
+            best["measured_us"] = measured_us
+        content["regret"] = answer.regret
     if why:
         content["why"] = {reason: left.example for reason, left in found.left_out.items()}
     return content

@@ -29,6 +29,8 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.markup import escape
 
     parts: list[RenderableType] = [*_whose_rows(answer), _ranking(answer), *map(escape, _ties(answer))]
+    if answer.measured_us:
+        parts += ["", *map(escape, _measured(answer))]
     if answer.front is not None:
         parts += ["", _front(answer.front)]
     parts += ["", *map(escape, _summary(answer.found, why=why))]
@@ -119,6 +121,19 @@ def _ties(answer: Answer) -> Iterator[str]:
     many = counted(len(answer.tied), "other plan")
     yield f"{many} (marked =) may be as fast as the best: 90 % intervals of the ratio, errors that both share taken out."
     yield f"To tell them apart: {answer.experiment}."
+
+
+def _measured(answer: Answer) -> Iterator[str]:
+    for place, (plan, measured_us) in enumerate(zip(answer.plans, answer.measured_us, strict=False), 1):
+        predicted_us = plan.prediction.median_us
+        said = (
+            "failed"
+            if measured_us is None
+            else f"{duration(measured_us)}, predicted {predicted_us / measured_us - 1:+.1%}"
+        )
+        yield f"plan {place} measured: {said}"
+    if answer.regret is not None:
+        yield f"The first plan takes {answer.regret:.1%} longer than the fastest of those measured."
 
 
 def _front(front: Sequence[FrontPlan]) -> RenderableType:

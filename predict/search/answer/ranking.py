@@ -44,6 +44,18 @@ class Answer:
     """The one that would separate the best plan from the nearest that is tied with it; empty where none is."""
     front: tuple[FrontPlan, ...] | None = None
     """The front of time, memory and GPUs; None unless it was asked for."""
+    measured_us: tuple[float | None, ...] = ()
+    """Measured steps of the first plans; None for one that failed."""
+
+    @property
+    def regret(self) -> float | None:
+        """The measured time per token of the first plan over the least of all that were measured, less 1."""
+        measured = [
+            time_us and time_us / tokens_per_step(plan.prediction.run)
+            for time_us, plan in zip(self.measured_us, self.plans, strict=False)
+        ]
+        least = min((each for each in measured if each), default=None)
+        return measured[0] / least - 1 if measured and measured[0] and least else None
 
     @property
     def tied(self) -> Sequence[RankedPlan]:

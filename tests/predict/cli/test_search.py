@@ -132,3 +132,20 @@ def test_a_space_in_which_nothing_fits_tells_the_nearest_plan_and_a_change() -> 
     ) as error:
         run(*too_much)
     assert error.value.exit_code == 4
+
+
+def test_measured_plans_are_held_against_the_ranking(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Measured:
+        median_us = 2e6
+
+    class Slower:
+        median_us = 2.1e6
+
+    monkeypatch.setattr(
+        "predict.measure.real_step.measure_interleaved", lambda cases, **_: [Slower(), Measured(), None][: len(cases)]
+    )
+    found = answer(capsys, "--top", "3", "--measure", "3")
+    assert [plan["measured_us"] for plan in found["best"]] == [2.1e6, 2e6, None]
+    assert found["regret"] == pytest.approx(0.05)

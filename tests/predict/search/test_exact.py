@@ -20,7 +20,7 @@ from predict.search.floors.time_floor import time_floors
 from predict.search.objective import OBJECTIVES
 from predict.search.pricing.outcome import Outcome, outcomes
 from predict.search.pricing.workers import Workers
-from predict.search.search import search
+from predict.search.search import Found, search
 from predict.search.space.axes import Question
 from predict.search.space.legal import Space, legal_plans
 from predict.search.survey import survey
@@ -102,3 +102,14 @@ def _by_hand(number: int, objective: str, capacity: float) -> Iterator[Mapping[s
 
     for one in sorted(fitting, key=key)[:TOP]:
         yield space.settings(one.number)
+
+
+def test_an_interrupted_search_keeps_the_best_so_far() -> None:
+    def interrupt(found: Found) -> None:
+        raise KeyboardInterrupt
+
+    surveyed = survey(thinned(0), max_memory=1.0)
+    found = search([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=Workers(jobs=1), tell=interrupt)
+    assert not found.complete
+    assert found.priced == len(found.ranked) + found.misfits > 0
+    assert found.best[0] == min(found.ranked, key=lambda ranked: ranked.key)

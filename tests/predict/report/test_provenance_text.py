@@ -31,7 +31,7 @@ def test_a_source_that_brought_no_row_is_not_named() -> None:
 def test_sources_are_one_line_unless_all_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["one-batch", RUN]) == 0
     short = capsys.readouterr().out
-    assert "list them with --sources" in short.splitlines()[-1]
+    assert "list them with `predict one-batch … --sources`" in short.splitlines()[-1]
     assert main(["one-batch", RUN, "--sources"]) == 0
     full = capsys.readouterr().out
     assert "  peak_tflops: NVIDIA H100 data sheet" in full

@@ -185,7 +185,7 @@ def test_what_is_no_benchmark_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_missing_file_is_told_with_its_nearest(tmp_path: Path) -> None:
     written(tmp_path / "bench.json", {})
-    with pytest.raises(SamplesError, match=r"bench\.jsn.*no such file.*bench\.json"):
+    with pytest.raises(ConfigError, match=r"bench\.jsn.*no such file.*bench\.json"):
         load_benchmark(tmp_path / "bench.jsn")
 
 

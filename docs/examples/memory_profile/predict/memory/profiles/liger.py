@@ -9,4 +9,6 @@ from predict.memory.profiles.memory_profile import LossBytes
 
 # the fused loss takes its gradient chunk by chunk in the forward (section 3.2), so that whole logits never exist
 NO_LOGITS = LossBytes(kept=0, forward=0, backward=0)
-PROFILE = replace(fsdp2.PROFILE, name="liger", fused_activation=True, loss={2: NO_LOGITS, 4: NO_LOGITS})
+PROFILE = replace(
+    fsdp2.PROFILE, name="liger", fused_activation=True, loss={2: NO_LOGITS, 4: NO_LOGITS}, parallel_loss=None
+)

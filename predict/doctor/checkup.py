@@ -51,7 +51,7 @@ class Checkup:
 
     @property
     def advice(self) -> str:
-        """What would make predictions on this machine better; '' if nothing is known to."""
+        """Advice that would make predictions on this machine better; '' if nothing is known to."""
         by_name = {profile.name: profile for profile in self.profiles}
         if self.runs_here_use != OWN:
             own = [

@@ -1,4 +1,4 @@
-"""What blocks a search that found nothing, and the smallest change with which something would fit."""
+"""The limits that block a search that found nothing, and the smallest change with which something would fit."""
 
 from __future__ import annotations
 

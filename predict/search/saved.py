@@ -59,7 +59,7 @@ def _fields(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def fingerprint(surveys: Sequence[Survey]) -> str:
-    """Of the runs, their open keys, the plans that may fit, and what the prices rest on: estimates of equal ones are equal."""
+    """A digest of the runs, their open keys, the plans that may fit, and what the prices rest on: estimates of equal ones are equal."""
     found = hashlib.sha256()
     for own in surveys:
         base = own.space.question.base

@@ -54,7 +54,7 @@ class Ranked:
 
 @dataclass(kw_only=True, slots=True)
 class Found:
-    """What a search knows: the best plans, what it left out and why."""
+    """The state of a search: the best plans, what it left out and why."""
 
     surveys: Sequence[Survey]
     objective: Objective

@@ -54,7 +54,7 @@ def published_spread(run: TrainingRun) -> float:
 
 
 def unknowns(run: TrainingRun) -> dict[str, float]:
-    """What is unknown of steps of this kind: half-widths in log time at 90 %."""
+    """The unknowns of steps of this kind: half-widths in log time at 90 %."""
     gpu, framework = run.cluster.gpu, run.execution.framework
     terms = {"how calls add up to a step": DENSE_STEP.value, f"framework {framework}": framework_spread(framework)}
     if gpu.kind != "cpu" and gpu.architecture not in PUBLISHED:

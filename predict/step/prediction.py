@@ -88,7 +88,7 @@ class Prediction:
 
     @cached_property
     def unknowns(self) -> Mapping[str, float]:
-        """What makes the interval wide, widest first: half-widths in log time at 90 %, which add in quadrature."""
+        """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
         of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))

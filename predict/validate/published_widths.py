@@ -85,7 +85,7 @@ def learn_widths(comparisons: Sequence[Comparison]) -> LearntWidths:
 
 
 def learnt_widths(known: Sequence[Known]) -> LearntWidths:
-    """As `learn_widths`, of configurations whose unknowns are known."""
+    """Widths as `learn_widths` gives them, of configurations whose unknowns are known."""
     sources = sorted({one.source for one in known})
     without = {source: _learnt([one for one in known if one.source != source]) for source in sources}
     return LearntWidths(

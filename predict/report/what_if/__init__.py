@@ -1,1 +1,1 @@
-"""What-if answers as text and JSON."""
+"""Answers to what-if questions as text and JSON."""

@@ -36,7 +36,7 @@ class RankedPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Answer:
-    """What a search found. `plans` are the best, the best first."""
+    """The answer of a search. `plans` are the best, the best first."""
 
     found: Found
     plans: tuple[RankedPlan, ...]

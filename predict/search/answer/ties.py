@@ -77,7 +77,7 @@ def ratio(best: Contender, other: Contender) -> Ratio:
 
 
 def experiment(nearest: Ratio, place: int) -> str:
-    """What would tell the best plan from a tied one, which is at `place` of the ranking."""
+    """The experiment that would tell the best plan from a tied one, which is at `place` of the ranking."""
     if nearest.widest is None or nearest.share < MOST_OF_IT:
         return f"measure plans 1 and {place}, 20 steps each: no single kind of call makes most of what is uncertain between them"
     name, phase = nearest.widest

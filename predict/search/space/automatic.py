@@ -28,7 +28,7 @@ OF_EXPERTS = ("moe", "moe_act", "shared_experts")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What automatic values depend on."""
+    """The facts of a run that automatic values depend on."""
 
     model: ModelSpec
     world: int

@@ -133,7 +133,7 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
 
 
 def _graphs(text: str) -> str:
-    """What CUDA graphs hold: nothing where the implementation is `none`, whatever scope stands after it (Megatron-Core,
+    """The part that CUDA graphs hold: nothing where the implementation is `none`, whatever scope stands after it (Megatron-Core,
     --cuda-graph-impl)."""
     if re.fullmatch(NO_GRAPHS, text):
         return "none"

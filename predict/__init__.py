@@ -106,7 +106,7 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around: give them to `one_batch` too.
     UserError for what cannot be; InfeasibleError, with a number of GPUs that would do, where no plan fits.
     """
-    from predict.search.default_plan import default_config as choose
+    from predict.plan_search.default_plan import default_config as choose
 
     return choose(model, gpus, batch=batch, overrides=overrides)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.search.rule import RULE
+from predict.plan_search.rule import RULE
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 

@@ -25,10 +25,10 @@ from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.config.document import Document
-    from predict.search.answer.ranking import Answer
-    from predict.search.pricing.workers import Workers
-    from predict.search.search import Found
-    from predict.search.survey import Survey
+    from predict.plan_search.answer.ranking import Answer
+    from predict.plan_search.pricing.workers import Workers
+    from predict.plan_search.search import Found
+    from predict.plan_search.survey import Survey
 
 OBJECTIVES = ("time", "cost", "memory", "energy", "mfu")
 BACKENDS = ("processes", "dask", "ray")
@@ -118,8 +118,8 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.search.infeasible import what_blocks
-    from predict.search.pricing.workers import Workers
+    from predict.plan_search.infeasible import what_blocks
+    from predict.plan_search.pricing.workers import Workers
 
     _check(options)
     config = _config(options)
@@ -165,7 +165,7 @@ def _config(options: argparse.Namespace) -> Path | Document:
         raise UserError(
             "CONFIG: missing; give a config, or --model with --gpus, as in --model llama3-70b --gpus 64xh100"
         )
-    from predict.search.default_plan import open_config
+    from predict.plan_search.default_plan import open_config
 
     return open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
 
@@ -173,12 +173,12 @@ def _config(options: argparse.Namespace) -> Path | Document:
 def _surveys(options: argparse.Namespace, config: Path | Document) -> list[Survey]:
     """The plans of each cluster that may fit; how many there are, and a first answer, are said as soon as they are known."""
     from predict import estimate
+    from predict.plan_search.expected import expected_seconds
+    from predict.plan_search.first import first_answer
+    from predict.plan_search.space.axes import read_questions
+    from predict.plan_search.space.legal import legal_plans
+    from predict.plan_search.survey import in_words, survey
     from predict.report.units import duration
-    from predict.search.expected import expected_seconds
-    from predict.search.first import first_answer
-    from predict.search.space.axes import read_questions
-    from predict.search.space.legal import legal_plans
-    from predict.search.survey import in_words, survey
 
     questions = read_questions(config, options.overrides, options.cluster)
     allowed = [each for each in questions if not options.max_gpus or each.base.cluster.world_size <= options.max_gpus]
@@ -202,9 +202,9 @@ def _surveys(options: argparse.Namespace, config: Path | Document) -> list[Surve
 
 def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: Workers) -> Found:
     from predict import estimate
-    from predict.search.objective import OBJECTIVES as KNOWN
-    from predict.search.saved import save, saved
-    from predict.search.search import search
+    from predict.plan_search.objective import OBJECTIVES as KNOWN
+    from predict.plan_search.saved import save, saved
+    from predict.plan_search.search import search
     from sampling.progress import progress_display
 
     known = saved(options.save, surveys) if options.save else {}
@@ -224,8 +224,8 @@ def _searched(options: argparse.Namespace, surveys: Sequence[Survey], workers: W
 
 
 def _best_in_words(found: Found) -> str:
+    from predict.plan_search.survey import in_words
     from predict.report.units import duration
-    from predict.search.survey import in_words
 
     if not found.best:
         return "none that fits so far"
@@ -237,8 +237,8 @@ def _best_in_words(found: Found) -> str:
 
 def _answered(options: argparse.Namespace, found: Found, workers: Workers) -> Answer:
     from predict.ledger.training_cost import parse_price, parse_tokens
-    from predict.search.answer.pareto import front
-    from predict.search.answer.ranking import answer
+    from predict.plan_search.answer.pareto import front
+    from predict.plan_search.answer.ranking import answer
 
     made = answer(
         found,

@@ -7,8 +7,8 @@ import io
 import json
 from collections.abc import Sequence
 
+from predict.plan_search.answer.pareto import FrontPlan
 from predict.report.search.json import front_row
-from predict.search.answer.pareto import FrontPlan
 
 
 def front_file(front: Sequence[FrontPlan], suffix: str) -> str:

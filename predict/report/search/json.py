@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from predict.memory.estimate import GIB
+from predict.plan_search.answer.pareto import FrontPlan
+from predict.plan_search.answer.ranking import Answer, RankedPlan
+from predict.plan_search.search import Found
 from predict.report.prediction_json import interval_json
-from predict.search.answer.pareto import FrontPlan
-from predict.search.answer.ranking import Answer, RankedPlan
-from predict.search.search import Found
 
 VERSION = 1
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.estimate import GIB
+from predict.plan_search.answer.pareto import FrontPlan
+from predict.plan_search.answer.ranking import Answer, RankedPlan
+from predict.plan_search.search import Found
+from predict.plan_search.survey import SHORT, in_words
 from predict.report.provenance_text import first_lines
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration
-from predict.search.answer.pareto import FrontPlan
-from predict.search.answer.ranking import Answer, RankedPlan
-from predict.search.search import Found
-from predict.search.survey import SHORT, in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -80,7 +80,7 @@ def test_a_saved_search_goes_on_without_estimates(
 ) -> None:
     saved = ["--save", str(tmp_path / "search.json"), "--top", "4"]
     first = answer(capsys, *saved)
-    monkeypatch.setattr("predict.search.search.outcomes", None)
+    monkeypatch.setattr("predict.plan_search.search.outcomes", None)
     again = answer(capsys, *saved)
     assert again["best"] == first["best"]
     assert again["left_out"] == first["left_out"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from predict.config.rules.rule import Problems, Rule
 from predict.model.spec import ModelSpec
-from predict.search.space.axes import Axis
+from predict.plan_search.space.axes import Axis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from predict.search.floors.block_times import sets_of_blocks
-from predict.search.survey import Survey
+from predict.plan_search.floors.block_times import sets_of_blocks
+from predict.plan_search.survey import Survey
 
 OF_AN_ESTIMATE = 0.4
 """Time to price a set of blocks over that of a full estimate (tests/bench/search.py: DeepSeek-V3 on 1,024 GPUs)."""

@@ -13,18 +13,18 @@ import pytest
 from predict import estimate
 from predict.ledger.flops import tokens_per_step
 from predict.memory.estimate import capacity_bytes
-from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
-from predict.search.floors.memory_floor import memory_floors, state_floors
-from predict.search.floors.structures import kinds_of
-from predict.search.floors.time_floor import time_floors
-from predict.search.objective import OBJECTIVES
-from predict.search.pricing.outcome import Outcome, outcomes
-from predict.search.pricing.workers import Workers
-from predict.search.search import Found, search
-from predict.search.space.axes import Question
-from predict.search.space.legal import Space, legal_plans
-from predict.search.survey import survey
-from tests.predict.search.spaces import DENSE, MIXED, question
+from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
+from predict.plan_search.floors.memory_floor import memory_floors, state_floors
+from predict.plan_search.floors.structures import kinds_of
+from predict.plan_search.floors.time_floor import time_floors
+from predict.plan_search.objective import OBJECTIVES
+from predict.plan_search.pricing.outcome import Outcome, outcomes
+from predict.plan_search.pricing.workers import Workers
+from predict.plan_search.search import Found, search
+from predict.plan_search.space.axes import Question
+from predict.plan_search.space.legal import Space, legal_plans
+from predict.plan_search.survey import survey
+from tests.predict.plan_search.spaces import DENSE, MIXED, question
 
 SPACES = [
     *((model, 1, content) for model, content in itertools.product(("llama3-8b", "gpt2"), DENSE)),

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.search.floors.block_times import ACCUMULATION, AGAIN, BACKWARD, FORWARD, INPUT, WEIGHT, BlockTimes
-from predict.search.floors.structures import Structure, structures
-from predict.search.space.distinct import Indices
-from predict.search.space.legal import Space
+from predict.plan_search.floors.block_times import ACCUMULATION, AGAIN, BACKWARD, FORWARD, INPUT, WEIGHT, BlockTimes
+from predict.plan_search.floors.structures import Structure, structures
+from predict.plan_search.space.distinct import Indices
+from predict.plan_search.space.legal import Space
 from predict.step.stragglers import stragglers_factor
 
 Floats = NDArray[np.float64]

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from predict.plan_search.pricing.outcome import Outcome
+from predict.plan_search.survey import Survey
 from predict.prices.open import open_prices
-from predict.search.pricing.outcome import Outcome
-from predict.search.survey import Survey
 from sampling.errors import UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 

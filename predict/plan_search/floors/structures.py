@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.model.layer_kinds import LayerKind
+from predict.plan_search.space.distinct import Indices, distinct
+from predict.plan_search.space.legal import Space
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.search.space.distinct import Indices, distinct
-from predict.search.space.legal import Space
 
 Floats = NDArray[np.float64]
 KEYS = (

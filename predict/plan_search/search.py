@@ -1,6 +1,6 @@
 """The search: plans in the order of their floors, each priced in full until no floor is below the best found.
 
-A floor is proved to be no more than the plan's own estimate (`predict.search.floors`), so the answer is that of pricing every
+A floor is proved to be no more than the plan's own estimate (`predict.plan_search.floors`), so the answer is that of pricing every
 plan. Plans are priced in rounds of a fixed length and judged when a round is over: the answer, and what is left out, do not
 depend on how many workers there are, or on which of them is faster.
 """
@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.ledger.flops import tokens_per_step
+from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
+from predict.plan_search.floors.structures import kinds_of
+from predict.plan_search.floors.time_floor import time_floors
+from predict.plan_search.objective import Objective
+from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
+from predict.plan_search.pricing.workers import Workers
+from predict.plan_search.space.legal import LeftOut, run_of
+from predict.plan_search.survey import Survey, in_words
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.search.floors.block_times import BlockTimes, block_times, sets_of_blocks
-from predict.search.floors.structures import kinds_of
-from predict.search.floors.time_floor import time_floors
-from predict.search.objective import Objective
-from predict.search.pricing.outcome import Estimate, Outcome, outcomes
-from predict.search.pricing.workers import Workers
-from predict.search.space.legal import LeftOut, run_of
-from predict.search.survey import Survey, in_words
 
 Floats = NDArray[np.float64]
 FIRST_ROUND, LONGEST_ROUND = 8, 256

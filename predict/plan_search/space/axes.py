@@ -15,10 +15,10 @@ from predict.config.draft import CONTENTS, FILES, Draft, Values, read_draft
 from predict.config.load import made_run, read_sections
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.shipped import shipped_file
+from predict.plan_search.space.automatic import LEFT_OUT, Surroundings, automatic_values
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules.registry import names as schedule_names
-from predict.search.space.automatic import LEFT_OUT, Surroundings, automatic_values
 from sampling.errors import UserError
 from sampling.files.faults import config_error, did_you_mean, join
 from sampling.files.keys import Key

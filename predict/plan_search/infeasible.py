@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.search.pricing.outcome import Estimate, outcomes
-from predict.search.search import Found
-from predict.search.space.automatic import LEFT_OUT
-from predict.search.space.axes import read_questions
-from predict.search.space.legal import legal_plans
-from predict.search.survey import Survey, in_words, survey
+from predict.plan_search.pricing.outcome import Estimate, outcomes
+from predict.plan_search.search import Found
+from predict.plan_search.space.automatic import LEFT_OUT
+from predict.plan_search.space.axes import read_questions
+from predict.plan_search.space.legal import legal_plans
+from predict.plan_search.survey import Survey, in_words, survey
 from sampling.errors import InfeasibleError, UserError
 
 TRIES = 8

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from predict.config.rules import RULES
 from predict.config.rules.rule import Rule
+from predict.plan_search.space.axes import Axis, Question
+from predict.plan_search.space.distinct import distinct
+from predict.plan_search.space.reasons import reason_of
+from predict.plan_search.space.same_plan import same_plan_rules
 from predict.run.training_run import TrainingRun
-from predict.search.space.axes import Axis, Question
-from predict.search.space.distinct import distinct
-from predict.search.space.reasons import reason_of
-from predict.search.space.same_plan import same_plan_rules
 from predict.step.scheduling import with_schedule
 from sampling.errors import UserError
 

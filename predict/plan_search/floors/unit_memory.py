@@ -17,10 +17,10 @@ from predict.memory.profiles import memory_profile_of
 from predict.memory.state import state_of_unit
 from predict.memory.units import Unit, embedding_unit, head_units, layer_unit
 from predict.model.layer_kinds import LayerKind
+from predict.plan_search.floors.structures import kinds_of
+from predict.plan_search.space.distinct import Indices, distinct
+from predict.plan_search.space.legal import Space
 from predict.run.training_run import TrainingRun
-from predict.search.floors.structures import kinds_of
-from predict.search.space.distinct import Indices, distinct
-from predict.search.space.legal import Space
 from predict.workload.rank.groups import groups_of
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.config.rules import RULES
-from predict.search.space.reasons import BROKEN, reason_of
+from predict.plan_search.space.reasons import BROKEN, reason_of
 
 
 def test_a_reason_says_what_is_wrong_with_the_plan() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from predict.plan_search.space.legal import run_of
 from predict.run.training_run import TrainingRun
-from predict.search.space.legal import run_of
 from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 

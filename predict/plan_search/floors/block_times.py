@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.model.layer_kinds import LayerKind
+from predict.plan_search.space.distinct import Indices, distinct
+from predict.plan_search.space.legal import Space
 from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
-from predict.search.space.distinct import Indices, distinct
-from predict.search.space.legal import Space
 from predict.step.priced_block import BlockPrices, block_prices
 from predict.workload.chunks import BlockCache
 from predict.workload.layers.layer import LayerBlocks

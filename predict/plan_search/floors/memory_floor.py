@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from predict.memory.buffers import slack_of
 from predict.memory.profiles import memory_profile_of
+from predict.plan_search.floors.structures import Structure, structures
+from predict.plan_search.floors.time_floor import ROUNDING, microbatches_of
+from predict.plan_search.floors.unit_memory import kept_bytes, state_bytes
+from predict.plan_search.space.legal import Space
 from predict.schedules.building.interleaving import chunk_turns, round_size
-from predict.search.floors.structures import Structure, structures
-from predict.search.floors.time_floor import ROUNDING, microbatches_of
-from predict.search.floors.unit_memory import kept_bytes, state_bytes
-from predict.search.space.legal import Space
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.ledger.flops import tokens_per_step
-from predict.search.pricing.workers import Workers
-from predict.search.search import LONGEST_ROUND, SLOWER, Found, price_plans
+from predict.plan_search.pricing.workers import Workers
+from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, price_plans
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """A run config for a model on some GPUs, where nobody has written one: the plan that a framework's user tries first.
 
-The rule is `predict.search.rule`; `_plans` lists the plans in its order, and the first that fits is taken.
+The rule is `predict.plan_search.rule`; `_plans` lists the plans in its order, and the first that fits is taken.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from predict.config.load import load
 from predict.config.overrides import parse_overrides
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.model.spec import ModelSpec
+from predict.plan_search.gpus import OPTION, Gpus, parse_gpus
+from predict.plan_search.rule import LONGEST_SEQUENCE, MOST_GPUS, TOKENS_PER_STEP
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
-from predict.search.gpus import OPTION, Gpus, parse_gpus
-from predict.search.rule import LONGEST_SEQUENCE, MOST_GPUS, TOKENS_PER_STEP
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.hardware.cluster import hardware_facts
 

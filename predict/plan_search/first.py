@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from predict.memory.estimate import capacity_bytes
-from predict.search.floors.memory_floor import memory_floors
-from predict.search.pricing.outcome import Estimate, outcomes
-from predict.search.space.legal import Space
+from predict.plan_search.floors.memory_floor import memory_floors
+from predict.plan_search.pricing.outcome import Estimate, outcomes
+from predict.plan_search.space.legal import Space
 
 TRIES = 12
 """Plans that are estimated at most."""

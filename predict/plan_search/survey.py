@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.memory.estimate import capacity_bytes
-from predict.search.floors.memory_floor import memory_floors, state_floors
-from predict.search.space.legal import LeftOut, Space
+from predict.plan_search.floors.memory_floor import memory_floors, state_floors
+from predict.plan_search.space.legal import LeftOut, Space
 
 Floats = NDArray[np.float64]
 STATE = "memory: weights, gradients and optimizer state alone do not fit"

@@ -8,9 +8,9 @@ from typing import Any
 
 from predict.ledger.flops import tokens_per_step
 from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
-from predict.search.answer.pareto import FrontPlan
-from predict.search.answer.ties import Ratio, contender, experiment, ratio
-from predict.search.search import Found
+from predict.plan_search.answer.pareto import FrontPlan
+from predict.plan_search.answer.ties import Ratio, contender, experiment, ratio
+from predict.plan_search.search import Found
 from predict.step.prediction import Prediction
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from predict import estimate
-from predict.search.objective import OBJECTIVES
-from predict.search.pricing.workers import Workers
-from predict.search.search import Found, search
-from predict.search.space.legal import legal_plans
-from predict.search.survey import survey
+from predict.plan_search.objective import OBJECTIVES
+from predict.plan_search.pricing.workers import Workers
+from predict.plan_search.search import Found, search
+from predict.plan_search.space.legal import legal_plans
+from predict.plan_search.survey import survey
 from sampling.errors import UserError
-from tests.predict.search.spaces import DENSE, question
+from tests.predict.plan_search.spaces import DENSE, question
 
 TOP = 5
 
@@ -29,7 +29,7 @@ def found_with(workers: Workers) -> Found:
 
 @pytest.fixture(autouse=True)
 def processes_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predict.search.pricing.workers.FEWEST_BATCHES", 2)
+    monkeypatch.setattr("predict.plan_search.pricing.workers.FEWEST_BATCHES", 2)
 
 
 @pytest.fixture(scope="module")

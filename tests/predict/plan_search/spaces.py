@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.config.document import Document
-from predict.search.space.axes import Question, read_questions
+from predict.plan_search.space.axes import Question, read_questions
 
 AUTO = "auto"
 

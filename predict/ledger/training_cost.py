@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from predict.ledger.flops import tokens_per_step
+from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.faults import shown

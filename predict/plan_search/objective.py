@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.ledger.flops import model_flops_per_token
+from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 

@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.ledger.flops import tokens_per_step
 from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
 from predict.plan_search.floors.structures import kinds_of
 from predict.plan_search.floors.time_floor import time_floors
@@ -24,6 +23,7 @@ from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
 from predict.plan_search.pricing.workers import Workers
 from predict.plan_search.space.legal import LeftOut, run_of
 from predict.plan_search.survey import Survey, in_words
+from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.flops import mfu, tokens_per_step
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.memory_timeline import RankTimeline, memory_timeline
 from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
 from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
 from predict.prices.whose_rows import notes_on_better_rows, shipped_beside_own
+from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline

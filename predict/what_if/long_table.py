@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from predict.ledger.flops import model_flops_per_step
+from predict.run.model_flops import model_flops_per_step
 from predict.step.breakdown import BUBBLE, DP, GLUE, HOST, OTHER, OVERHEAD, P2P, STRAGGLERS, TP
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from predict.ledger.flops import attention_flops_per_token, model_flops_per_token
 from predict.memory.activations import layer_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.spec import ModelSpec
 from predict.prices.collective_priors import collective_us
 from predict.prices.kernels import operator_us
+from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.call import Call, Phase

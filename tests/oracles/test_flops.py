@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from predict.ledger.flops import attention_flops_per_token, model_flops_per_token
 from predict.model.families import FAMILIES
 from predict.model.spec import ModelSpec
+from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from sampling.files.places import CONFIGS
 from tests.oracles.shared import SHARED
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.ledger.conventions.inputs import read_spec
-from predict.ledger.flops import attention_flops_per_token
+from predict.run.model_flops import attention_flops_per_token
 
 
 def palm(config: Mapping[str, Any], lengths: Sequence[int]) -> float:

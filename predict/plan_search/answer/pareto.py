@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.ledger.flops import tokens_per_step
 from predict.plan_search.pricing.workers import Workers
 from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, price_plans
+from predict.run.model_flops import tokens_per_step
 
 Floats = NDArray[np.float64]
 

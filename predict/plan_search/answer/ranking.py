@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict.ledger.flops import tokens_per_step
 from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ties import Ratio, contender, experiment, ratio
 from predict.plan_search.search import Found
+from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.flops import tokens_per_step
 from predict.memory.estimate import GIB
 from predict.memory.rank_memory import TERMS
 from predict.report.prediction_json import interval_json
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration
+from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from predict import estimate
-from predict.ledger.flops import mfu
 from predict.prices.published_constants import UNSTATED_RECIPE
 from predict.run.calibration import Calibration
 from predict.run.calibration_file import calibrated
+from predict.run.model_flops import mfu
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, one_interval
 from predict.step.prediction import Prediction

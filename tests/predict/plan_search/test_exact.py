@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from predict import estimate
-from predict.ledger.flops import tokens_per_step
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
 from predict.plan_search.floors.memory_floor import memory_floors, state_floors
@@ -24,6 +23,7 @@ from predict.plan_search.search import Found, search
 from predict.plan_search.space.axes import Question
 from predict.plan_search.space.legal import Space, legal_plans
 from predict.plan_search.survey import survey
+from predict.run.model_flops import tokens_per_step
 from tests.predict.plan_search.spaces import DENSE, MIXED, question
 
 SPACES = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.ledger.flops import model_flops_per_token
+from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.rank.blocks import single

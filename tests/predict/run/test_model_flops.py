@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.ledger.flops import attention_flops_per_token, model_flops_per_token
 from predict.model.spec import ModelSpec
+from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from sampling.files.places import CONFIGS
 
 MODELS = CONFIGS / "models"

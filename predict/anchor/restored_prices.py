@@ -51,7 +51,7 @@ class RestoredPrices:
         self._restored = restored
         self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
-        self.launch_floors_us = inner.launch_floors_us
+        self.launch_floors = inner.launch_floors
         self.sampled_contention = inner.sampled_contention
         all_notes = [*inner.provenance.get("notes", ()), *notes]
         self.provenance: Mapping[str, Any] = {**inner.provenance, "notes": all_notes, "benchmark": benchmark}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from predict.prices.conditions import Factor
 from predict.prices.cost_model import CostModel
+from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from regressors.bank.bank import Bank
+from regressors.bank.times import Times
 from sampling.call import Phase
 from sampling.cells.overlap import Overlap
 from sampling.hardware.cluster import Cluster, hardware_facts
@@ -23,6 +26,8 @@ SIZE_BYTES = 2**26
 """Size of the all-reduce beside it, about as long."""
 LAYERS_OF: Mapping[str, str] = {"torch-eager": "eager", "torch-compiled": "compiled"}
 """Frameworks whose layers are launched as the sampled ones are: plain torch modules, one kernel after the other or compiled."""
+LEAST_LAYERS = 3
+"""Layers whose spread tells how widely launch floors differ; fewer have the width of a published one."""
 
 
 def sampled_facts(bank: Bank, cluster: Cluster) -> Mapping[str, Any]:
@@ -45,10 +50,25 @@ def layers_launched(execution: Execution, architecture: str) -> str:
     return LAYERS_OF.get(execution.framework, "") if execution.launch_floor_us == stated else ""
 
 
-def launch_floors(facts: Mapping[str, Any], layers: str) -> dict[Phase, float]:
-    """µs in which the host launches a phase of such layers. How widely the samples spread is left out: the interval of a floor is
-    the published one, stated or sampled."""
-    return {phase: each["value"] for phase, each in facts.get("launch_floor_us", {}).get(layers, {}).items()}
+def launch_floors(facts: Mapping[str, Any], layers: str) -> dict[Phase, Times]:
+    """Times in which the host launches a phase of such layers."""
+    return {phase: _floor(each) for phase, each in facts.get("launch_floor_us", {}).get(layers, {}).items()}
+
+
+def _floor(fact: Mapping[str, Any]) -> Times:
+    width = fact["half_width"] if fact["rows"] >= LEAST_LAYERS else math.log1p(LAUNCH_FLOOR_WIDTH.value)
+    value_us = fact["value"]
+    return Times(
+        median_us=value_us,
+        low_us=value_us * math.exp(-width),
+        high_us=value_us * math.exp(width),
+        source="measured",
+    )
+
+
+def bounds(time: Times) -> dict[str, float]:
+    """JSON of a time."""
+    return {"median_us": time.median_us, "low_us": time.low_us, "high_us": time.high_us}
 
 
 def sampled_contention_slowdown(fitted: CostModel, cluster: Cluster) -> float | None:

@@ -13,6 +13,7 @@ from predict.prices.conditions import Conditions, conditions_of
 from predict.prices.cost_model import CostModel
 from predict.prices.device_samples import (
     CONTENTION_SLOWDOWN,
+    bounds,
     launch_floors,
     layers_launched,
     sampled_contention_slowdown,
@@ -120,7 +121,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         facts = sampled_facts(bank, cluster)
         conditions = replace(conditions, sampled_sustained=sustained_factors(facts))
         floors = launch_floors(facts, opening.layers)
-        provenance["device"] = {**facts, "launch_floor_us": floors}
+        provenance["device"] = {**facts, "launch_floor_us": {phase: bounds(floor) for phase, floor in floors.items()}}
         provenance["samples"] = dict(bank.facts)
         notes = notes_on_age(cluster, directory.name, bank.facts)
         provenance["notes"] = [*notes_on_rows(cluster, sampled_on), *notes]
@@ -135,7 +136,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         cluster,
         profile_error=error,
         conditions=conditions,
-        launch_floors_us=floors,
+        launch_floors=floors,
         sampled_contention=slowdown,
         provenance=provenance,
     )

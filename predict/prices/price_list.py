@@ -48,8 +48,8 @@ class Prices(Protocol):
         """Share of hidden communication that compute beside it loses, by samples; None where there are none."""
 
     @property
-    def launch_floors_us(self) -> Mapping[Phase, float]:
-        """µs in which the host launches a layer's phase, where samples tell."""
+    def launch_floors(self) -> Mapping[Phase, Times]:
+        """Times in which the host launches a layer's phase, where samples tell."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -84,13 +84,13 @@ class PriceList:
         *,
         profile_error: float | None,
         conditions: Conditions | None = None,
-        launch_floors_us: Mapping[Phase, float] | None = None,
+        launch_floors: Mapping[Phase, Times] | None = None,
         sampled_contention: float | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._models = models
         self._conditions = conditions
-        self.launch_floors_us = launch_floors_us or {}
+        self.launch_floors = launch_floors or {}
         self.sampled_contention = sampled_contention
         self._cluster = cluster
         self.profile_error = profile_error

@@ -80,10 +80,14 @@ def _samples_line(samples: Mapping[str, Any]) -> str:
 def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     """Lines on what samples say of the device as a whole, in place of the hardware file's and the framework's figures."""
     if floors := device.get("launch_floor_us"):
-        yield f"sampled: the host launches a layer in {', '.join(f'{us:.0f} µs {phase}' for phase, us in floors.items())}"
+        yield f"sampled: the host launches a layer in {', '.join(_floor(*each) for each in floors.items())}"
     for dtype, ratio in device.get("sustained", {}).items():
         clocks = "".join(f"; {_clocks(state, found)}" for state, found in device.get("clocks", {}).items())
         yield f"sampled: {dtype} products take {ratio['value']:.2f} as long in a long run ({ratio['rows']} timings{clocks})"
+
+
+def _floor(phase: str, floor: Mapping[str, float]) -> str:
+    return f"{floor['median_us']:.0f} µs {phase} (90 %: {floor['low_us']:.0f} to {floor['high_us']:.0f} µs)"
 
 
 def _clocks(state: str, found: Mapping[str, float]) -> str:

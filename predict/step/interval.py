@@ -2,7 +2,7 @@
 
 - each kind of call (name and phase), pushed to the bounds of its `Times` through the schedule (`predict.step.spread`): errors of
   one kind move together, and errors of different kinds are independent;
-- the host's launch floor (LAUNCH_FLOOR_WIDTH);
+- the host's launch floor: as widely as sampled ones differ, else LAUNCH_FLOOR_WIDTH;
 - the composition error (`predict.step.composition_error`): what no single call's interval covers.
 """
 

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
+from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.run.training_run import TrainingRun
 from predict.step.overlap import Contention, exposed_us
 from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication, plain
+from regressors.bank.times import Times
+from regressors.dataset.launching import LAUNCH_NORM
 
 Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]
 MOST_GLUE = 0.5
 """Bound of the glue, as a share of the layer's parts; what a sampled layer takes beyond is noise, or another kernel."""
-LAUNCH_NORM = 4.0
-"""Exponent of the norm in which kernels and their launches add, as memory and compute of a kernel do."""
 MOST_KNOWN = 4096
 """Blocks whose prices are kept, the latest used, some 10 MB; a plan has some twenty."""
 KEPT_LISTS = 16
@@ -52,16 +53,14 @@ class PricedOverlap:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PricedBlock:
     """A block with its calls priced. `busy_us` is the time of its kernels and the glue between them; `median_us` is no shorter
-    than `floor_us`, which the host needs to launch them."""
+    than `floor`, which the host needs to launch them; None where that bounds nothing."""
 
     block: Block
     units: Units
     overlapped: tuple[PricedOverlap, ...]
     glue_us: float
     busy_us: float
-    floor_us: float
-    floor_sampled: bool
-    """Whether the floor is that of sampled layers, not of the run's settings."""
+    floor: Times | None
     median_us: float
 
     def value(self, of: Value, floors: Floats) -> Floats:
@@ -71,12 +70,14 @@ class PricedBlock:
             communication = of(each.communication)
             work = of(each.work) if each.share else np.zeros_like(communication)
             busy = busy + each.exposed(communication, work)
-        return launched_us(busy, self.floor_us * floors, synchronous=self.block.synchronous) if self.floor_us else busy
+        if self.floor is None:
+            return busy
+        return launched_us(busy, self.floor.median_us * floors, synchronous=self.block.synchronous)
 
     @cached_property
     def by_source_us(self) -> dict[str, float]:
-        """µs by source. The host's launch floor is a stated setting, which counts as analytic, unless it was sampled."""
-        found: dict[str, float] = {"measured" if self.floor_sampled else "analytic": self.median_us - self.busy_us}
+        """µs by source."""
+        found: dict[str, float] = {self.floor.source: self.median_us - self.busy_us} if self.floor else {}
         for unit in self.units:
             found[unit.time.source] = found.get(unit.time.source, 0.0) + unit.total_us
         for each in self.overlapped:
@@ -144,13 +145,17 @@ class BlockPrices:
         glue_us = self.prices.glue_us(block.whole) if block.whole else None
         return 0.0 if glue_us is None else _bounded(glue_us, total_us(self.prices.parts(block.whole)))  # type: ignore[arg-type]
 
-    def _floor(self, launching: Launching) -> tuple[float, bool]:
-        """The launch floor in µs, and whether samples tell it. A sampled time is a dense layer's: it comes before the setting that
-        holds for any layer, and what a mixture launches besides is added to it."""
-        sampled_us = self.prices.launch_floors_us.get(launching.phase) if launching.any_layer_us else None
-        any_layer_us = launching.any_layer_us if sampled_us is None else sampled_us
-        floor_us = launching.share * (any_layer_us + launching.mixture_us)
-        return floor_us, sampled_us is not None and launching.as_sampled
+    def _floor(self, launching: Launching) -> Times:
+        """The launch floor. A sampled time is a dense layer's: it comes before the setting that holds for any layer, and what a
+        mixture launches besides is added to it. A stated one counts as analytic."""
+        sampled = self.prices.launch_floors.get(launching.phase) if launching.any_layer_us else None
+        parts = [sampled or _stated_floor(launching.any_layer_us), _stated_floor(launching.mixture_us)]
+        return Times(
+            median_us=launching.share * sum(part.median_us for part in parts),
+            low_us=launching.share * sum(part.low_us for part in parts),
+            high_us=launching.share * sum(part.high_us for part in parts),
+            source="measured" if sampled and launching.as_sampled else "analytic",
+        )
 
     def _overlap(self, each: OverlappedCommunication) -> PricedOverlap:
         communication = self.prices.priced(each.communication)
@@ -170,16 +175,15 @@ class BlockPrices:
         overlapped = tuple(self._overlap(each) for each in block.overlapped)
         glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
-        floor_us, floor_sampled = self._floor(block.launching) if block.launching else (0.0, False)
+        floor = self._floor(block.launching) if block.launching else None
         return PricedBlock(
             block=block,
             units=units,
             overlapped=overlapped,
             glue_us=glue_us,
             busy_us=busy_us,
-            floor_us=floor_us,
-            floor_sampled=floor_sampled,
-            median_us=launched_us(busy_us, floor_us, synchronous=block.synchronous) if floor_us else busy_us,
+            floor=floor,
+            median_us=launched_us(busy_us, floor.median_us, synchronous=block.synchronous) if floor else busy_us,
         )
 
 
@@ -205,6 +209,11 @@ _kept: list[BlockPrices] = []
 
 def _bounded(glue_us: float, parts_us: float) -> float:
     return max(-MOST_GLUE * parts_us, min(MOST_GLUE * parts_us, glue_us))
+
+
+def _stated_floor(floor_us: float) -> Times:
+    width_us = LAUNCH_FLOOR_WIDTH.value * floor_us
+    return Times(median_us=floor_us, low_us=floor_us - width_us, high_us=floor_us + width_us, source="analytic")
 
 
 def launched_us(busy_us: Time, floor_us: Time, *, synchronous: bool = False) -> Time:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.prices.price_list import Priced
-from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.step.priced_block import Bucket, PricedBlock, Units
 
 Floats = NDArray[np.float64]
@@ -35,7 +34,7 @@ class BlockSpread:
 
 @lru_cache(maxsize=KEPT)
 def spread_of(block: PricedBlock) -> BlockSpread:
-    kinds = tuple(dict.fromkeys(_kind(unit) for unit in block.all_units())) + ((FLOOR,) if block.floor_us else ())
+    kinds = tuple(dict.fromkeys(_kind(unit) for unit in block.all_units())) + ((FLOOR,) if block.floor else ())
     above = {kind: index for index, kind in enumerate(kinds, start=1)}
     cases = 1 + 2 * len(kinds)
 
@@ -50,9 +49,9 @@ def spread_of(block: PricedBlock) -> BlockSpread:
         return np.array(sums)
 
     floors = np.ones(cases)
-    if FLOOR in above:
-        floors[above[FLOOR]] += LAUNCH_FLOOR_WIDTH.value
-        floors[above[FLOOR] + len(kinds)] -= LAUNCH_FLOOR_WIDTH.value
+    if block.floor:
+        floors[above[FLOOR]] = block.floor.high_us / block.floor.median_us
+        floors[above[FLOOR] + len(kinds)] = block.floor.low_us / block.floor.median_us
     return BlockSpread(kinds=kinds, values=block.value(pushed, floors))
 
 

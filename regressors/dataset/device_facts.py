@@ -7,20 +7,17 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from regressors.dataset.launching import MOST_TOO_LONG, launch_floors
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, State
-from sampling.cells.layer import DenseLayer
 from sampling.store.sample import Sample
 
 LONG_US = 100.0
 """Time from which a product draws the power of a long run: shorter ones wait for their launch in between."""
 LEAST_PAIRS = 3
 """Products timed in both states from which the ratio of the two is taken."""
-LAUNCH_BOUND = 0.25
-"""Share of a layer's time on an idle device that launching adds, from which on the host, not the device, takes all of it. Chosen by
-judgement: no measurement separates the two."""
-LEAST_WIDTH = 0.02
-"""Least half-width, in log, of anything read off a few rows: medians of one shape repeat within 1 to 2 %."""
+LEAST_WIDTH = MOST_TOO_LONG
+"""Least half-width, in log, of anything read off a few rows."""
 Z_90 = 1.645
 """Standard deviations of a normal in half of its 90 % interval."""
 
@@ -36,7 +33,10 @@ def device_facts(samples: Iterable[Sample]) -> dict[str, Any]:
     products = [row for row in rows if isinstance(row.call, Operator) and row.call.POWER_LIMITED]
     facts = {
         "sustained": _sustained_ratios(products),
-        "launch_floor_us": _launch_floors(rows),
+        "launch_floor_us": {
+            kind: {phase: _spread(found) for phase, found in phases.items()}
+            for kind, phases in launch_floors(rows).items()
+        },
         "clocks": _clocks(products),
     }
     return {name: found for name, found in facts.items() if found}
@@ -52,19 +52,6 @@ def _sustained_ratios(products: Sequence[Sample]) -> dict[str, Any]:
         if sustained_us is not None and burst_us >= LONG_US:
             ratios.setdefault(str(asked[0].fields()["dtype"]), []).append(sustained_us / burst_us)
     return {dtype: _spread(found) for dtype, found in sorted(ratios.items()) if len(found) >= LEAST_PAIRS}
-
-
-def _launch_floors(rows: Sequence[Sample]) -> dict[str, Any]:
-    """A layer so small that launching outlasts its kernels takes as long as the host does."""
-    floors: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if not isinstance(row.call, DenseLayer) or row.call.group_size > 1 or row.launch_us is None:
-            continue
-        exposed_us = row.time_us + row.launch_us
-        if row.phase in ("forward", "backward") and row.launch_us >= LAUNCH_BOUND * exposed_us:
-            kind = "compiled" if row.call.compiled else "eager"
-            floors.setdefault(kind, {}).setdefault(row.phase, []).append(exposed_us)
-    return {kind: {phase: _spread(found) for phase, found in phases.items()} for kind, phases in floors.items()}
 
 
 def _clocks(products: Sequence[Sample]) -> dict[str, Any]:

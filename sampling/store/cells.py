@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from sampling.call import Phase, State
 from sampling.catalogue import registry
+from sampling.store.sample import MAY_BE_UNKNOWN
 
 TEXTS: dict[str, tuple[str, ...]] = {
     "quarantine": (),
@@ -18,8 +19,6 @@ TEXTS: dict[str, tuple[str, ...]] = {
 }
 """Columns of text, with the texts allowed; () for any."""
 TIMES = ("time_us", "low_us", "high_us")
-UNKNOWN = ("clock_mhz", "power_w", "launch_us")
-"""Numbers that may be missing."""
 COUNTS = ("threads", "busy_ranks", "repeats", "session")
 TYPES = {"int": int, "bool": bool, "str": str}
 
@@ -28,7 +27,7 @@ def kind_of(call_name: str, column: str) -> type | None:
     """The type of a column's values; None for one that is no field of the call, which `make_call` reports."""
     if column in TEXTS:
         return str
-    if column in (*TIMES, *UNKNOWN):
+    if column in (*TIMES, *MAY_BE_UNKNOWN):
         return float
     if column in COUNTS:
         return int
@@ -43,7 +42,7 @@ def first_unsound(call_name: str, column: str, cells: Sequence[Any]) -> int | No
     if kind is None:
         return None
     if kind is float:
-        allowed = (int, float, type(None)) if column in UNKNOWN else (int, float)
+        allowed = (int, float, type(None)) if column in MAY_BE_UNKNOWN else (int, float)
         return next((place for place, cell in enumerate(cells) if type(cell) not in allowed), None)
     texts = TEXTS.get(column)
     for place, cell in enumerate(cells):

@@ -27,6 +27,7 @@ MEASUREMENT_COLUMNS = (
     "clock_mhz",
     "power_w",
     "launch_us",
+    "exposed_us",
     "ran_kernel",
 )
 DEFAULTS: Mapping[str, Any] = {
@@ -35,12 +36,14 @@ DEFAULTS: Mapping[str, Any] = {
     "clock_mhz": None,
     "power_w": None,
     "launch_us": None,
+    "exposed_us": None,
     "ran_kernel": "",
 }
 """Values of columns that older files lack."""
 LARGEST = 2**63
 """Integers of a table are smaller."""
-MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us")
+MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us")
+"""Columns of numbers that may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +73,11 @@ class Sample:
     power_w: float | None = None
     """Power of the board in W then; None where the device does not report it."""
     launch_us: float | None = None
-    """µs that the host's launching adds to the call on an idle device: its time there, minus that of a replayed graph, or `time_us`
-    where no graph could be captured; `time_us` itself leaves launching out. None on a CPU and for calls that span ranks."""
-
+    """µs that the host's launching adds to the call on an idle device: `exposed_us` minus the time of a replayed graph, or minus
+    `time_us` where no graph could be captured. None on a CPU, for calls that span ranks, and beside a row without pauses."""
+    exposed_us: float | None = None
+    """µs of the call on an idle device as the host launches it, kernel by kernel; `time_us` leaves launching out. None where
+    `launch_us` is, and in rows of older samplers."""
     ran_kernel: str = ""
     """The kernel that ran, of those among which the software chooses; empty where it does not choose, or does not say."""
 

@@ -56,10 +56,11 @@ class Captures:
     _failed: set[str] = field(default_factory=set)
 
     def with_launch(self, burst: Timing, phase: TimedPhase, launch: Launch) -> Timing:
-        """The burst with the time that launching adds on an idle device: over a replayed graph, or over the burst without one."""
+        """The burst with its time on an idle device, and what of it launching adds: over a replayed graph, or over the burst without one."""
         replayed_us = self._replayed_us(phase)
         unlaunched_us = burst.median_us if replayed_us is None else replayed_us / phase.done_per_run
-        return replace(burst, launch_us=max(0.0, launch.exposed_us / phase.done_per_run - unlaunched_us))
+        exposed_us = launch.exposed_us / phase.done_per_run
+        return replace(burst, exposed_us=exposed_us, launch_us=max(0.0, exposed_us - unlaunched_us))
 
     def _replayed_us(self, phase: TimedPhase) -> float | None:
         if phase.kind in self._failed or _has_failed(phase):

@@ -28,5 +28,6 @@ def timed_row(
         clock_mhz=timing.clock_mhz,
         power_w=timing.power_w,
         launch_us=timing.launch_us,
+        exposed_us=timing.exposed_us,
         ran_kernel=ran_kernel,
     )

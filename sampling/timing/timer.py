@@ -75,6 +75,7 @@ class Timing:
     clock_mhz: float | None = None
     power_w: float | None = None
     launch_us: float | None = None
+    exposed_us: float | None = None
 
 
 def unlimited() -> float:

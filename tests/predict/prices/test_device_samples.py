@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from predict import Prediction, one_batch
+from predict.prices.kernels.norm import joined_us
 from predict.report.provenance_text import last_lines
 from regressors.dataset.device_facts import device_facts
+from regressors.dataset.launching import LAUNCH_NORM, MOST_TOO_LONG
 from regressors.train import train
 from sampling.call import Phase, State
 from sampling.cells.layer import DenseLayer
@@ -63,11 +66,17 @@ def gemms(ratio: float) -> list[Sample]:
 
 
 def layers(forward_us: float, backward_us: float) -> list[Sample]:
-    """Layers of 60 and 120 µs on the device that the host launches in the times given."""
+    """Layers of 60 and 120 µs on the device, of 45 and 90 µs as graphs, that the host launches in the times given."""
     return [
-        row(LAYER, "forward", 60.0, launch_us=forward_us - 60.0),
-        row(LAYER, "backward", 120.0, launch_us=backward_us - 120.0),
+        row(LAYER, "forward", 60.0, launch_us=forward_us - 45.0, exposed_us=forward_us),
+        row(LAYER, "backward", 120.0, launch_us=backward_us - 90.0, exposed_us=backward_us),
     ]
+
+
+def unlike_layers(*floors_us: float) -> list[Sample]:
+    """Layers of several widths, of which the host launches each in a time of its own, the backward in twice that."""
+    rows = [(replace(LAYER, ffn=1536 + 64 * at), us) for at, us in enumerate(floors_us)]
+    return [replace(each, call=call) for call, us in rows for each in layers(us, 2 * us)]
 
 
 @pytest.fixture
@@ -94,7 +103,8 @@ def test_the_launch_floor_of_sampled_layers_comes_before_that_of_the_framework(d
     stated = predicted(data, *gemms(1.1))
     sampled = predicted(data, *gemms(1.1), *layers(500.0, 1000.0))
     assert stated.provenance["device"]["launch_floor_us"] == {}
-    assert sampled.provenance["device"]["launch_floor_us"] == {"forward": 500.0, "backward": 1000.0}
+    floors = sampled.provenance["device"]["launch_floor_us"]
+    assert {phase: floor["median_us"] for phase, floor in floors.items()} == {"forward": 500.0, "backward": 1000.0}
     # 8 layers whose kernels take less: 250 µs each way are stated, 500 and 1,000 µs sampled; kernels and launches add in a norm
     longer_us = sampled.step_time.median_us - stated.step_time.median_us
     assert longer_us == pytest.approx(8 * (500 + 1000 - 2 * 250), rel=0.1)
@@ -129,15 +139,47 @@ def test_the_clocks_of_a_long_run_are_the_sampled_ones(data: Path) -> None:
     )
 
 
+def test_the_interval_of_a_sampled_floor_is_how_widely_layers_differ_or_the_published_one(data: Path) -> None:
+    def shares(prediction: Prediction) -> list[float]:
+        floor = prediction.provenance["device"]["launch_floor_us"]["forward"]
+        return [floor["low_us"] / floor["median_us"], floor["high_us"] / floor["median_us"]]
+
+    one, alike, apart = (
+        predicted(data, *gemms(1.1), *unlike_layers(*floors_us))
+        for floors_us in ([500.0], [500.0, 500.0, 500.0], [350.0, 500.0, 700.0])
+    )
+    assert shares(one) == pytest.approx([1 / 1.15, 1.15])
+    assert shares(alike) == pytest.approx([0.98, 1.02], abs=1e-3)
+    assert shares(apart)[1] > 1.5
+    widths = [each.step_time.high_us / each.step_time.low_us for each in (alike, one, apart)]
+    assert widths == sorted(widths)
+    assert widths[2] > 1.1 * widths[0]
+
+
 def test_another_device_keeps_its_own_figures(data: Path) -> None:
     there = predicted(data, *gemms(1.3), *layers(500.0, 1000.0), settings=("cluster.hardware=h100-sxm",))
     assert there.provenance["device"] == {"launch_floor_us": {}}
 
 
 def test_layers_that_the_device_takes_longer_for_tell_nothing_of_the_host() -> None:
-    long = row(LAYER, "forward", 5000.0, launch_us=30.0)
-    assert "launch_floor_us" not in device_facts([long])
+    long = row(LAYER, "forward", 5000.0, launch_us=30.0, exposed_us=5030.0)
+    older = row(LAYER, "forward", 60.0, launch_us=440.0)
+    assert "launch_floor_us" not in device_facts([long, older])
     assert device_facts([long, *layers(300.0, 600.0)])["launch_floor_us"]["eager"]["forward"]["rows"] == 1
+
+
+def test_a_layer_is_a_launch_floor_where_its_kernels_add_next_to_nothing() -> None:
+    """The least share that counts is that of a layer whose kernels lengthen its launches by what medians repeat to."""
+    kernels_us = 100.0
+
+    def found(floor_us: float) -> dict[str, Any]:
+        exposed_us = joined_us(kernels_us, floor_us, LAUNCH_NORM)
+        return device_facts([row(LAYER, "forward", 110.0, launch_us=exposed_us - kernels_us, exposed_us=exposed_us)])
+
+    least_us = kernels_us / ((1 + MOST_TOO_LONG) ** LAUNCH_NORM - 1) ** (1 / LAUNCH_NORM)
+    assert found(0.99 * least_us) == {}
+    (floor,) = found(1.01 * least_us)["launch_floor_us"]["eager"].values()
+    assert floor["value"] == pytest.approx(1.01 * least_us, rel=MOST_TOO_LONG)
 
 
 def test_rows_of_a_cpu_imported_and_quarantined_ones_tell_nothing() -> None:

@@ -18,7 +18,6 @@ from sampling.files.disk import replacing, write_atomically
 from sampling.operators.gemm import Gemm
 from sampling.store import journal
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.launch_times import launch_us_by_call
 from sampling.store.manifest import Manifest, read_manifest, write_manifest
 from sampling.store.profiles import samples_directory
 from sampling.store.sample import Sample
@@ -52,7 +51,7 @@ def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
 
 
 def test_rows_of_both_states_of_a_device_are_kept_side_by_side(tmp_path: Path) -> None:
-    burst = replace(GEMM, clock_mhz=1980.0, power_w=310.5, launch_us=4.2)
+    burst = replace(GEMM, clock_mhz=1980.0, power_w=310.5, launch_us=4.2, exposed_us=14.5)
     sustained = replace(GEMM, state="sustained", time_us=1.7, clock_mhz=1650.0)
     for sample in (burst, sustained):
         append_to_journal(tmp_path, sample)
@@ -67,7 +66,7 @@ def test_rows_from_before_the_states_are_bursts_of_an_unknown_clock(tmp_path: Pa
     append_to_journal(tmp_path, GEMM)
     fold_journal(tmp_path)
     path = tmp_path / "gemm.parquet"
-    younger = ["state", "clock_mhz", "power_w", "launch_us", "ran_kernel"]
+    younger = ["state", "clock_mhz", "power_w", "launch_us", "exposed_us", "ran_kernel"]
     pd.read_parquet(path).drop(columns=younger).to_parquet(path)
     assert stored(tmp_path) == [GEMM]
     append_to_journal(tmp_path, replace(GEMM, state="sustained", power_w=700.0))
@@ -279,9 +278,3 @@ def test_fields_that_do_not_match_are_named() -> None:
 def test_a_profile_is_the_name_of_a_folder(name: str) -> None:
     with pytest.raises(ConfigError, match="not the name of a folder"):
         samples_directory(name)
-
-
-def test_launch_times_are_medians_of_good_rows_that_have_one() -> None:
-    rows = [replace(GEMM, launch_us=time) for time in (3.0, 9.0, 4.0)]
-    rows += [GEMM, replace(GEMM, launch_us=99.0, quarantine="noisy"), replace(GEMM, phase="backward", launch_us=7.0)]
-    assert launch_us_by_call(rows) == {(GEMM.call, "forward"): 4.0, (GEMM.call, "backward"): 7.0}

@@ -189,8 +189,9 @@ def test_what_launching_adds_is_over_a_replayed_graph_or_over_the_waiting_device
     replay_us: float | None, launch_us: float
 ) -> None:
     burst, sustained = states(phase_on(Device(host_us=400.0, replay_us=replay_us)), sustained=True)
-    assert sustained.launch_us is None
+    assert sustained.launch_us is sustained.exposed_us is None
     assert burst.launch_us == pytest.approx(launch_us, abs=25)
+    assert burst.exposed_us == pytest.approx(RUN_US + 400.0, abs=25)
 
 
 def test_a_kind_of_call_that_cannot_be_captured_is_told_and_not_tried_again() -> None:

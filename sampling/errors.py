@@ -53,6 +53,10 @@ class InfeasibleError(UserError):
     exit_code = 4
 
 
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, UserError)
+"""Errors of reading a line, or an event, that no session wrote whole."""
+
+
 def in_one_line(error: Exception) -> str:
     """The class of an error and the first line of its message: torch adds pages of advice below."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

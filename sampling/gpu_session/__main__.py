@@ -29,7 +29,15 @@ from sampling.files.disk import naming_the_disk
 from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
 from sampling.gpu_session.dry_run import dry_run
 from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, kept_at_the_end_s, run_steps, run_workers
+from sampling.gpu_session.session import (
+    LAST_CALL_S,
+    LEAVING_S,
+    TOO_SLOW,
+    call_limit_s,
+    kept_at_the_end_s,
+    run_steps,
+    run_workers,
+)
 from sampling.gpu_session.steps import read_steps, run_step
 from sampling.gpu_session.worker import WorkerSettings
 from sampling.ranks.launch import environment
@@ -134,7 +142,7 @@ def run(options: argparse.Namespace) -> None:
         )
         run_workers(
             lambda: SessionLog(out, time.monotonic),
-            partial(start_worker, settings, out, lock),
+            partial(start_worker, settings, out, lock, call_limit_s(budget_s, compiled=options.compile)),
             now_s=time.monotonic,
             until_s=settings.until_s,
         )
@@ -144,23 +152,29 @@ def run(options: argparse.Namespace) -> None:
     print(f"{log.progress.summary()} in {out}; next: python -m sampling import-archive {out}")
 
 
-def start_worker(settings: WorkerSettings, out: Path, lock: int) -> int:
-    """Run a worker and wait for it; its exit code. One is killed that writes no event for too long, or runs on after the session."""
+def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float) -> int:
+    """Run a worker and wait for it; its exit code. One is killed that runs on after the session, or writes no event for `limit_s`,
+    which gives TOO_SLOW; before its first event it may take LONGEST_CALL_S, to import torch and to open the device."""
     command = [sys.executable, "-m", "sampling.gpu_session.worker", json.dumps(asdict(settings))]
     latest_s = settings.until_s + LAST_CALL_S + LEAVING_S
     with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
         try:
-            seen, since = -1, time.monotonic()
+            size, give_up_s = _size(out), time.monotonic() + LONGEST_CALL_S
             while worker.poll() is None:
                 time.sleep(POLL_S)
-                size = sum(path.stat().st_size for path in parts(out))
-                if size != seen:
-                    seen, since = size, time.monotonic()
-                if time.monotonic() > min(since + LONGEST_CALL_S, latest_s):
+                if size != (size := _size(out)):
+                    give_up_s = time.monotonic() + limit_s
+                if time.monotonic() > latest_s:
                     worker.kill()
+                elif time.monotonic() > give_up_s:
+                    return TOO_SLOW
         finally:
             worker.kill()
     return worker.returncode
+
+
+def _size(archive: Path) -> int:
+    return sum(path.stat().st_size for path in parts(archive))
 
 
 if __name__ == "__main__":

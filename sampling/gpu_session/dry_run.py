@@ -16,7 +16,15 @@ from sampling.gpu_session.import_archive import import_archive
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import ANCHORS, Plan, make_plan
 from sampling.gpu_session.rehearsal import FakeBench, FakeClock, Script
-from sampling.gpu_session.session import LOST, WorkerLostError, kept_at_the_end_s, run_steps, run_workers, time_plan
+from sampling.gpu_session.session import (
+    LAST_CALL_S,
+    LOST,
+    WorkerLostError,
+    kept_at_the_end_s,
+    run_steps,
+    run_workers,
+    time_plan,
+)
 from sampling.gpu_session.steps import RealStep, read_steps
 from sampling.gpu_session.worker import join_session
 from sampling.hardware.cluster import device_names, hardware_entry, hardware_facts, load_cluster
@@ -66,7 +74,7 @@ class Rehearsal:
             rehearsal=True,
         )
         cluster = load_cluster(hardware=self.hardware, nodes=1, gpus_per_node=1, profile=default_profile(self.hardware))
-        bench = FakeBench(self.clock, cluster, settings, number, self.script)
+        bench = FakeBench(self.clock, cluster, settings, number, self.script, until_s + LAST_CALL_S)
         try:
             time_plan(self._open(), self.plan.planned, bench, now_s=self.clock, until_s=until_s)
         except WorkerLostError:

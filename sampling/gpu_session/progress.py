@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sampling.call import Call, Phase, Request
+from sampling.call import Call, Phase, Request, State
 from sampling.catalogue import make_call
-from sampling.errors import SamplesError
+from sampling.errors import UNREADABLE, SamplesError
+from sampling.store.attempts import MOST_ENDS
 from sampling.store.sample import Sample, sample_from_row
+from sampling.timing.row_checks import Quarantine
 
-MOST_BEGINNINGS = 2
-"""Times that a call is begun without a row or an end: a kill may fall on any call once, and on one call twice hardly by chance."""
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+MOST_IMPOSSIBLE = 2
+"""Rows of one phase and state that are faster than the device can be, after which a further one is taken to be no better."""
 
 
 @dataclass(slots=True)
@@ -28,7 +29,8 @@ class Progress:
     """The call that is timed now, or was when the session was killed."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Real steps by name: what their command answered, or the reason that it did not."""
-    _timed: dict[Call, set[Phase]] = field(default_factory=dict)
+    _reasons: dict[tuple[Call, Phase], dict[State, list[str]]] = field(default_factory=dict)
+    """Why the rows of a phase are quarantined, in each state; '' for a good one."""
     _beginnings: Counter[Call] = field(default_factory=Counter)
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -43,7 +45,8 @@ class Progress:
         if kind == "row":
             row = sample_from_row(event["row"])
             self.rows.append(row)
-            self._timed.setdefault(row.call, set()).add(row.phase)
+            by_state = self._reasons.setdefault((row.call, row.phase), {})
+            by_state.setdefault(row.state, []).append(row.quarantine)
             self._beginnings[row.call] = 0
         elif kind == "begin":
             self.begun = make_call(event["call"], event["fields"])
@@ -60,14 +63,18 @@ class Progress:
         """The phases of a request that are still to be timed; None if there are none, or the call is left out."""
         if self.why_left_out(request.call):
             return None
-        timed = self._timed.get(request.call, set())
-        phases = tuple(phase for phase in request.phases if phase not in timed)
+        phases = tuple(phase for phase in request.phases if not self._is_timed(request.call, phase))
         return Request(call=request.call, phases=phases) if phases else None
+
+    def _is_timed(self, call: Call, phase: Phase) -> bool:
+        """Whether the phase has rows, and those of each state are good or would not get better."""
+        by_state = self._reasons.get((call, phase), {})
+        return bool(by_state) and all(map(_is_settled, by_state.values()))
 
     def why_left_out(self, call: Call) -> str:
         """Why a call is not timed (again); '' if it may be."""
-        if self._beginnings[call] >= MOST_BEGINNINGS:
-            return f"it was begun {MOST_BEGINNINGS} times and ended the session each time"
+        if self._beginnings[call] >= MOST_ENDS:
+            return f"it was begun {MOST_ENDS} times and ended the session each time"
         return self.left_out.get(call, "")
 
     def answered_steps(self) -> frozenset[str]:
@@ -77,13 +84,16 @@ class Progress:
     def summary(self) -> str:
         """Rows, calls and steps so far, in words."""
         calls = len({row.call for row in self.rows})
-        bad = sum(bool(row.quarantine) for row in self.rows)
+        bad = sum("" not in reasons for by_state in self._reasons.values() for reasons in by_state.values())
         reasons = Counter(self.left_out.values())
         left = "".join(f"; left out {count} × {reason}" for reason, count in reasons.most_common(5))
         steps = len(self.answered_steps())
-        return (
-            f"{len(self.rows)} rows of {calls} calls ({bad} quarantined), {steps} real step{'s' * (steps != 1)}{left}"
-        )
+        return f"{len(self.rows)} rows of {calls} calls ({bad} left quarantined), {steps} real step{'s' * (steps != 1)}{left}"
+
+
+def _is_settled(reasons: Sequence[str]) -> bool:
+    impossible = sum(reason.startswith(Quarantine.IMPOSSIBLE.value) for reason in reasons)
+    return "" in reasons or impossible >= MOST_IMPOSSIBLE
 
 
 def progress_of(events: Iterable[Mapping[str, Any]]) -> Progress:

@@ -34,6 +34,7 @@ LAUNCH_US = 6.0
 """Time of the host per kernel of a run."""
 OVER_THE_BOUND = 1.4
 """Time of a run over the physical bound: 70 % of the peak. This and the times above are round figures that no GPU has confirmed."""
+REFUSAL = "the device lacks what this call needs"
 BURST_MHZ, SUSTAINED_MHZ, WATTS = 1980.0, 1755.0, 650.0
 
 
@@ -52,9 +53,11 @@ class FakeClock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """The faults of a rehearsal: kinds of calls of which no graph can be captured, and calls that end the device."""
+    """The faults of a rehearsal: kinds of calls of which no graph can be captured, calls that the device refuses, and calls that
+    end it."""
 
     uncaptured: Collection[str] = ()
+    refused: Collection[Call] = ()
     fatal: Collection[Call] = ()
 
 
@@ -133,19 +136,42 @@ class FakeBench:
     settings: TimerSettings
     session: int
     script: Script
+    deadline_s: float
+    """Time on the clock after which no phase is begun."""
 
     def __call__(
-        self, requests: Iterable[Request], *, keep: Callable[[Sample], None], say: Callable[[str], None]
+        self,
+        requests: Iterable[Request],
+        *,
+        keep: Callable[[Sample], None],
+        say: Callable[[str], None],
+        left_out: Callable[[Call, str], None],
     ) -> None:
         captures = Captures(say)
         self.clock.pass_s(START_S)
         for request in requests:
+            if self.left_s() <= 0:
+                break
             self.clock.pass_s(BUILD_S)
-            for phase in request.phases:
-                if request.call in self.script.fatal:
-                    raise FakeDeviceError("an illegal memory access was encountered")
-                for sample in self._rows(request.call, phase, captures):
-                    keep(sample)
+            if request.call in self.script.refused:
+                left_out(request.call, REFUSAL)
+            else:
+                self._time(request, keep, captures)
+
+    def left_s(self) -> float:
+        return self.deadline_s - self.clock()
+
+    def _time(self, request: Request, keep: Callable[[Sample], None], captures: Captures) -> None:
+        for phase in request.phases:
+            if self.left_s() <= 0:
+                break
+            if request.call in self.script.fatal:
+                raise FakeDeviceError("an illegal memory access was encountered")
+            rows = self._rows(request.call, phase, captures)
+            for row in rows:
+                keep(row)
+            if not rows:
+                break
 
     def _rows(self, call: Call, phase: Phase, captures: Captures) -> list[Sample]:
         kernels = max(1, len(call.parts(phase)))
@@ -164,6 +190,7 @@ class FakeBench:
             together=False,
             done_per_run=call.DONE_PER_RUN,
             settings=self.settings,
+            left_s=self.left_s,
         )
         timings = time_states(timed, captures, sustained=isinstance(call, Operator))
         return [

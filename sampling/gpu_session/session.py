@@ -9,20 +9,26 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import Any, Protocol
 
-from sampling.call import Request
+from sampling.call import Call, Request
 from sampling.errors import SamplesError, UserError, in_one_line
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import Planned
 from sampling.gpu_session.steps import RealStep
 from sampling.progress import Progress as Show
 from sampling.store.sample import Sample
+from sampling.timing.timer import LONGEST_CALL_S
 
 LOST = 75
 """Exit code of a worker whose device failed (EX_TEMPFAIL of sysexits.h: try again)."""
 MOST_LOST = 8
 """Workers lost in one session after which the device itself is taken to be broken."""
+TOO_SLOW = 124
+"""Exit code that stands for a worker that was ended since its call took too long (that of timeout(1))."""
+CALL_SHARE, LEAST_CALL_S = 0.1, 30.0
+"""Largest share of the budget that one call may take, build included, and seconds that every call may take."""
 LAST_CALL_S = 10.0
 """Time for the last call that was begun: its phases are cut short then."""
 LEAVING_S = 10.0
@@ -31,11 +37,20 @@ END_SHARE = 0.4
 """Largest share of the budget that is kept for real steps."""
 
 
+PASSES = 2
+"""Times that a worker goes through the plan: rows that are quarantined in the first are taken again in the second."""
+
+
 class Bench(Protocol):
-    """Times requests in order on a device; hands over each row, and says what it left out and why."""
+    """Times requests in order on a device; hands over each row, and each call that it leaves out with the reason."""
 
     def __call__(
-        self, requests: Iterable[Request], *, keep: Callable[[Sample], None], say: Callable[[str], None]
+        self,
+        requests: Iterable[Request],
+        *,
+        keep: Callable[[Sample], None],
+        say: Callable[[str], None],
+        left_out: Callable[[Call, str], None],
     ) -> None: ...
 
 
@@ -56,29 +71,22 @@ def time_plan(
 
     Raises WorkerLostError, with the call left out, where the bench fails.
     """
-    told: list[str] = []
+    reasons: dict[Call, str] = {}
 
     def requests() -> Iterator[Request]:
-        for done, each in enumerate(planned):
+        for done, each in chain.from_iterable(repeat(list(enumerate(planned)), PASSES)):
             lacking = log.progress.lacking(each.request)
             if lacking is None:
                 continue
             if now_s() >= until_s:
                 return
-            told.clear()
             show(done, len(planned), f"{each.section}: {lacking.call.NAME}")
             log.begin(lacking, each.section)
             yield lacking
-            # what the end of the session cut off is no fault of the call
-            untimed = log.progress.lacking(lacking) and now_s() < until_s
-            log.end(_reason(told) if untimed else "")
-
-    def say(text: str) -> None:
-        told.append(text)
-        log.note(text)
+            log.end(reasons.get(lacking.call, ""))
 
     try:
-        bench(requests(), keep=log.row, say=say)
+        bench(requests(), keep=log.row, say=log.note, left_out=reasons.__setitem__)
     except UserError:
         with suppress(UserError):  # a full disk or archive may not take this event either
             log.end()  # no fault of the call
@@ -90,10 +98,6 @@ def time_plan(
         reason = in_one_line(error)
         log.lost(reason)
         raise WorkerLostError(reason) from error
-
-
-def _reason(told: Sequence[str]) -> str:
-    return "; ".join(told).removeprefix("left out: ") or "left out for a reason that was told before"
 
 
 def run_workers(
@@ -124,7 +128,14 @@ def run_workers(
             return
 
 
+def call_limit_s(budget_s: float, *, compiled: bool) -> float:
+    """Seconds after which a call is given up, which is left out then. One that is compiled may take a minute or two."""
+    return LONGEST_CALL_S if compiled else min(LONGEST_CALL_S, max(LEAST_CALL_S, CALL_SHARE * budget_s))
+
+
 def _ended_by(exit_code: int) -> str:
+    if exit_code == TOO_SLOW:
+        return "by its time limit"
     if exit_code >= 0:
         return f"with exit code {exit_code}"
     return f"by {signal.Signals(-exit_code).name}"

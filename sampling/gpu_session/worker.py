@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sampling.call import Request
+from sampling.call import Call, Request
 from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.gpu_session.archive import FACTS, ArchiveFacts, read_facts, write_facts
 from sampling.gpu_session.log import SessionLog
@@ -136,7 +136,12 @@ class DeviceBench:
         return read_device(self._device) if self._device.type != "cpu" else Reading()
 
     def __call__(
-        self, requests: Iterable[Request], *, keep: Callable[[Sample], None], say: Callable[[str], None]
+        self,
+        requests: Iterable[Request],
+        *,
+        keep: Callable[[Sample], None],
+        say: Callable[[str], None],
+        left_out: Callable[[Call, str], None],
     ) -> None:
         from sampling.timing.time_calls import time_requests
         from sampling.torch_work.collectives.agreement import LoneRank
@@ -151,6 +156,7 @@ class DeviceBench:
             settings=self._settings,
             keep=keep,
             say=say,
+            left_out=left_out,
         )
 
 

@@ -12,17 +12,16 @@ from typing import Any
 
 from sampling.call import Call
 from sampling.catalogue import make_call
-from sampling.errors import UserError, in_one_line
+from sampling.errors import UNREADABLE, UserError, in_one_line
 from sampling.files.disk import write_atomically
 
 BEGUN = "begun.json"
 """The call that is timed now, with the number of busy ranks."""
 FAILED = "failed.jsonl"
 """Calls that were timed when a session failed or ended, one line each, with the reason; '' where only the end is known."""
-ENDS = 2
-"""Sessions that may end for an unknown reason while they time a call; one is a kill, the next says that the call is at fault."""
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, UserError)
-"""Errors of a line that no session wrote whole."""
+MOST_ENDS = 2
+"""Sessions that may end for an unknown reason while they time a call: a kill may fall on any call once, and on one call twice hardly by
+chance."""
 
 
 @contextmanager
@@ -78,7 +77,7 @@ def given_up(directory: Path) -> dict[tuple[Call, int], str]:
         except UNREADABLE:  # a kill cut it short
             continue
         ends[key] += 1
-        if why or ends[key] >= ENDS:
+        if why or ends[key] >= MOST_ENDS:
             reasons[key] = why or f"{ends[key]} sessions ended while it was timed"
     return reasons
 

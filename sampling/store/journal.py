@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sampling.errors import UserError
+from sampling.errors import UNREADABLE
 from sampling.files.disk import state_of
 from sampling.store.sample import Sample, sample_from_row
 from sampling.store.tables import iterate_samples, read_samples, write_table
@@ -22,7 +22,6 @@ FOLDING = "journal.folding.jsonl"
 """The journal while it is folded: a rank that is still alive appends to a new one."""
 DAMAGED = "journal.damaged.jsonl"
 """Lines that cannot be read, set aside."""
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, UserError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

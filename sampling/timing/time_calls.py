@@ -36,6 +36,10 @@ def unnoted(call: Call) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def untold(call: Call, reason: str) -> None:
+    """Tells nobody of a call that is left out."""
+
+
 def time_requests(
     requests: Iterable[Request],
     *,
@@ -47,13 +51,14 @@ def time_requests(
     settings: TimerSettings,
     keep: Callable[[Sample], None],
     say: Callable[[str], None],
+    left_out: Callable[[Call, str], None] = untold,
     begun: Callable[[Call], AbstractContextManager[None]] = unnoted,
 ) -> None:
     """Time `requests` in order and hand each row to `keep` as soon as its phase is timed.
 
     `deadline_s` is on `time.monotonic`: no phase is begun after it, and one that is begun has as many repeats as fit before it
-    (all ranks agree on that). A call that the device lacks the memory, the precision or the software for has no row; `say` gets
-    the reason. Each call is built and timed inside `begun`, which sees an error that ends this process.
+    (all ranks agree on that). A call that the device lacks the memory, the precision or the software for has no row:
+    `left_out` gets it with the reason, and `say` each reason once. Each call is built and timed inside `begun`, which sees an error that ends this process.
     """
     skipped = SkippedCalls(say)
     timer = _CallTimer(
@@ -65,6 +70,7 @@ def time_requests(
         deadline_s=deadline_s,
         keep=keep,
         say=say,
+        left_out=left_out,
         skipped=skipped,
         captures=Captures(say),
     )
@@ -88,6 +94,7 @@ class _CallTimer:
     deadline_s: float
     keep: Callable[[Sample], None]
     say: Callable[[str], None]
+    left_out: Callable[[Call, str], None]
     skipped: SkippedCalls
     captures: Captures
 
@@ -99,6 +106,7 @@ class _CallTimer:
         """Keep the rows of a request; if it fails, those of the phases before."""
         reason = refusal(request.call, self.cluster) or self._time_phases(request)
         if reason:
+            self.left_out(request.call, reason)
             self.skipped.add(reason)
             _free_memory()
 

@@ -6,13 +6,14 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sampling.call import Request
+from sampling.call import Call, Phase, Request
 from sampling.errors import UserError
 from sampling.gpu_session import archive
 from sampling.gpu_session import rehearsal as rehearsing
@@ -20,9 +21,10 @@ from sampling.gpu_session.archive import EventWriter, read_events, read_facts
 from sampling.gpu_session.import_archive import import_archive
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.progress import progress_of
-from sampling.gpu_session.rehearsal import Script
+from sampling.gpu_session.rehearsal import REFUSAL, Script
 from sampling.gpu_session.session import MOST_LOST, time_plan
 from sampling.gpu_session.steps import RealStep
+from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from tests.sampling.gpu_session.rehearsed import KilledError, MortalClock, phases_of, plan_of, rehearsal
 
@@ -135,6 +137,46 @@ def test_an_interrupt_or_an_error_of_the_users_is_no_fault_of_the_call(
         with pytest.raises(error):
             time_plan(log, plan.planned, interrupted, now_s=lambda: 0.0, until_s=1.0)
     assert log.progress.lacking(plan.planned[0].request) == plan.planned[0].request
+
+
+def test_each_call_that_is_left_out_has_its_reason(tmp_path: Path) -> None:
+    plan = plan_of(models=2)
+    refused = [each.request.call for each in plan.planned[4:7]]
+    log = rehearsal(tmp_path, plan, script=Script(refused=refused)).run()
+    assert log.progress.left_out == dict.fromkeys(refused, REFUSAL)
+
+
+def row_of(request: Request, phase: Phase, quarantine: str = "") -> Sample:
+    values = {"time_us": 9.0, "low_us": 9.0, "high_us": 9.0, "repeats": 5, "threads": 0, "busy_ranks": 1, "session": 0}
+    return Sample(call=request.call, phase=phase, quarantine=quarantine, **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("quarantines", "times_timed"),
+    [([], 1), (["noisy: …"], 2), (["noisy: …"] * 3, 4), (["faster than the physical bound: …"] * 3, 2)],
+)
+def test_a_quarantined_row_is_taken_again_unless_it_is_impossible_twice(
+    quarantines: list[str], times_timed: int, tmp_path: Path
+) -> None:
+    planned = plan_of(models=2).planned[:2]
+    (probe, product), left, timed = planned, iter(quarantines), Counter[Call]()
+
+    def bench(requests: Iterable[Request], *, keep: Callable[[Sample], None], **_: object) -> None:
+        for request in requests:
+            timed[request.call] += 1
+            for phase in request.phases:
+                keep(row_of(request, phase, next(left, "") if request.call == probe.request.call else ""))
+
+    for _ in range(3):
+        time_plan(SessionLog(tmp_path, lambda: 0.0), planned, bench, now_s=lambda: 0.0, until_s=1.0)
+    assert timed == {probe.request.call: times_timed, product.request.call: 1}
+
+
+def test_a_call_that_the_time_was_too_short_for_is_not_left_out(tmp_path: Path) -> None:
+    planned, log = plan_of(models=0).planned, SessionLog(tmp_path, lambda: 0.0)
+    time_plan(log, planned, lambda requests, **_: list(requests), now_s=lambda: 0.0, until_s=1.0)
+    assert log.progress.left_out == {}
+    assert [log.progress.lacking(each.request) for each in planned] == [each.request for each in planned]
 
 
 def test_a_failed_capture_is_told_once_and_costs_no_row(tmp_path: Path) -> None:

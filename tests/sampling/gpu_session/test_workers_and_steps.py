@@ -17,7 +17,7 @@ from sampling.gpu_session import steps
 from sampling.gpu_session.__main__ import main
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.rehearsal import FakeClock
-from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, LOST, run_steps, run_workers
+from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, LOST, TOO_SLOW, call_limit_s, run_steps, run_workers
 from sampling.gpu_session.steps import RealStep, read_steps, run_step
 from sampling.gpu_session.worker import WorkerSettings
 from sampling.operators.streaming import Stream
@@ -42,7 +42,8 @@ def run(directory: Path, *ends: int, begins: bool = True) -> SessionLog:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"), [(-signal.SIGSEGV, "by SIGSEGV"), (-signal.SIGKILL, "by SIGKILL"), (1, "exit code 1")]
+    ("code", "reason"),
+    [(-signal.SIGSEGV, "by SIGSEGV"), (-signal.SIGKILL, "by SIGKILL"), (1, "exit code 1"), (TOO_SLOW, "time limit")],
 )
 def test_the_call_with_which_a_worker_ends_is_left_out(code: int, reason: str, tmp_path: Path) -> None:
     log = run(tmp_path, code, 0)
@@ -71,7 +72,9 @@ def test_an_error_of_the_users_is_no_fault_of_the_call_that_was_timed(error: typ
 
 
 class HungWorker:
-    """The process of a worker that writes nothing and never ends by itself."""
+    """The process of a worker that begins `calls` and never ends by itself."""
+
+    calls: Iterator[Path]
 
     def __init__(self, *_: object, **__: object) -> None:
         self.returncode: int | None = None
@@ -83,6 +86,8 @@ class HungWorker:
         """Nothing to wait for."""
 
     def poll(self) -> int | None:
+        for directory in self.calls:
+            SessionLog(directory, lambda: 0.0).begin(COPY, "probes")
         return self.returncode
 
     def kill(self) -> None:
@@ -90,19 +95,34 @@ class HungWorker:
 
 
 @pytest.mark.parametrize(
-    ("until_s", "killed_s"), [(30.0, 30.0 + LAST_CALL_S + LEAVING_S), (10 * LONGEST_CALL_S, LONGEST_CALL_S)]
+    ("until_s", "calls", "killed_s", "code"),
+    [
+        (30.0, 1, 30.0 + LAST_CALL_S + LEAVING_S, -signal.SIGKILL),
+        (10 * LONGEST_CALL_S, 0, LONGEST_CALL_S, TOO_SLOW),
+        (10 * LONGEST_CALL_S, 1, 60.0, TOO_SLOW),
+    ],
+    ids=["after the session", "at its start", "in a call"],
 )
 def test_a_worker_that_hangs_is_killed_and_none_outlives_its_session(
-    until_s: float, killed_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    until_s: float, calls: int, killed_s: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(HungWorker, "calls", iter([tmp_path] * calls), raising=False)
     clock = FakeClock()
     monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=clock, sleep=clock.pass_s))
     monkeypatch.setattr("sampling.gpu_session.__main__.subprocess.Popen", HungWorker)
     settings = WorkerSettings(
         out=str(tmp_path), hardware="", calls="", models=0, compiled=False, timer="quick", until_s=until_s, token=""
     )
-    assert front.start_worker(settings, tmp_path, 0) == -signal.SIGKILL
+    assert front.start_worker(settings, tmp_path, 0, 60.0) == code
     assert clock() == pytest.approx(killed_s, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "compiled", "limit_s"),
+    [(1, False, 30.0), (10, False, 60.0), (90, False, LONGEST_CALL_S), (1, True, LONGEST_CALL_S)],
+)
+def test_one_call_takes_a_tenth_of_the_budget_at_most(minutes: float, compiled: bool, limit_s: float) -> None:
+    assert call_limit_s(60 * minutes, compiled=compiled) == limit_s
 
 
 def test_a_session_without_a_gpu_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

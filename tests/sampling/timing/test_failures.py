@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from sampling.call import Phase, Request
+from sampling.call import Call, Phase, Request
 from sampling.cells.layer import DenseLayer
 from sampling.errors import SkippedError, UserError
 from sampling.hardware.cluster import Cluster, load_cluster
@@ -19,7 +19,7 @@ from sampling.operators.linear_attention import GatedDelta
 from sampling.store.sample import Sample
 from sampling.timing.call_memory import fits
 from sampling.timing.failures import failure
-from sampling.timing.time_calls import time_requests
+from sampling.timing.time_calls import time_requests, untold
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build, builds
 from sampling.torch_work.collectives.agreement import LoneRank
@@ -81,7 +81,11 @@ def failing(where: str, how: str) -> Failing:
 
 
 def timed(
-    calls: list[Gemm], cluster: Cluster, ranks: LoneRank | None = None, rows: list[Sample] | None = None
+    calls: list[Gemm],
+    cluster: Cluster,
+    ranks: LoneRank | None = None,
+    rows: list[Sample] | None = None,
+    left_out: Callable[[Call, str], None] = untold,
 ) -> tuple[list[Sample], list[str]]:
     rows = [] if rows is None else rows
     notes: list[str] = []
@@ -95,6 +99,7 @@ def timed(
         settings=SETTINGS,
         keep=rows.append,
         say=notes.append,
+        left_out=left_out,
     )
     return rows, notes
 
@@ -109,11 +114,14 @@ def one_rank() -> Cluster:
 def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
     where: str, how: str, phases: list[str], one_rank: Cluster
 ) -> None:
-    rows, notes = timed([failing(where, how), failing(where, how), GOOD], one_rank)
+    reasons: list[tuple[Call, str]] = []
+    calls = [replace(failing(where, how), m=m) for m in (8, 16)]
+    rows, notes = timed([*calls, GOOD], one_rank, left_out=lambda *each: reasons.append(each))
     assert [row.phase for row in rows if row.call.NAME == "failing"] == phases * 2
     assert [row.phase for row in rows if row.call == GOOD] == ["forward", "backward"]
     told = "ran out of memory" if how == "memory" else "words of the error"
     assert told in notes[0]
+    assert [call for call, reason in reasons if told in reason] == calls
     assert notes[-1].startswith("2 calls left out in all: 2 × failing")
     assert len(notes) == 2
 

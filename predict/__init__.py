@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from predict.ledger.training_cost import TrainingCost
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.answer.ranking import Answer
+    from predict.plan_search.whole_search import Listener
+    from predict.plan_search.wishes import Backend, ObjectiveName
     from predict.prices.price_list import Prices
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
@@ -47,6 +50,7 @@ __all__ = [
     "one_batch",
     "one_batch_memory",
     "one_batch_predict",
+    "search",
     "sensitivity",
     "sweep",
 ]
@@ -109,6 +113,52 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     from predict.plan_search.default_plan import default_config as choose
 
     return choose(model, gpus, batch=batch, overrides=overrides)
+
+
+def search(
+    config: Path | str | Document,
+    overrides: Sequence[str] = (),
+    *,
+    clusters: Sequence[str] = (),
+    objective: ObjectiveName = "time",
+    top: int = 20,
+    max_memory: float = 1.0,
+    max_gpus: int | None = None,
+    min_interval_overlap: float | None = None,
+    tokens: str | None = None,
+    price: str | None = None,
+    front: bool = False,
+    save: Path | str | None = None,
+    jobs: int | None = None,
+    backend: Backend = "processes",
+    address: str | None = None,
+    listener: Listener | None = None,
+) -> Answer:
+    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out.
+
+    `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
+    The parameters are those of the command, as `plan_search.wishes` describes them; `listener` is told of progress. ConfigError
+    and UserError for bad input; InfeasibleError, with the smallest change that helps, where nothing fits.
+    """
+    from predict.plan_search.whole_search import whole_search
+    from predict.plan_search.wishes import Wishes
+
+    wishes = Wishes(
+        clusters=tuple(clusters),
+        objective=objective,
+        top=top,
+        max_memory=max_memory,
+        max_gpus=max_gpus,
+        min_interval_overlap=min_interval_overlap,
+        tokens=tokens,
+        price=price,
+        front=front,
+        save=None if save is None else Path(save),
+        jobs=jobs,
+        backend=backend,
+        address=address,
+    )
+    return whole_search(config, overrides, wishes, estimate, listener)
 
 
 def sweep(

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, search, validate
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
+from predict.cli.plan_search import search
 from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 

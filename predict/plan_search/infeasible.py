@@ -22,7 +22,7 @@ DOUBLINGS = 4
 
 
 def what_blocks(
-    found: Found, config: Path | Document, overrides: Sequence[str], clusters: Sequence[str], *, max_memory: float
+    found: Found, config: Path | str | Document, overrides: Sequence[str], clusters: Sequence[str], *, max_memory: float
 ) -> InfeasibleError:
     """The error of a search without a plan: the reason that leaves out most, or the plan that comes nearest, and a change that helps."""
     legal = sum(own.legal for own in found.surveys)
@@ -50,7 +50,7 @@ def _nearest(found: Found) -> str:
 
 
 def _changes(
-    found: Found, config: Path | Document, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
+    found: Found, config: Path | str | Document, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
 ) -> Iterator[str]:
     """Changes with which something fits, the smallest first: one key of the plan left open, more nodes."""
     question = found.surveys[0].space.question

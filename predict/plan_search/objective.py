@@ -19,6 +19,8 @@ class Objective:
     meaning: str
     value: Callable[[TrainingRun, Any, Any], Any]
     """From a run of the cluster and model, its time per token in µs, and its memory in bytes."""
+    timed: bool = True
+    """Whether it follows from the step's time, whose errors it then has."""
 
 
 def _time(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
@@ -52,7 +54,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     for each in (
         Objective(name="time", meaning="time per token", value=_time),
         Objective(name="cost", meaning="GPU-hours per token", value=_gpu_time),
-        Objective(name="memory", meaning="expected peak of memory", value=_memory),
+        Objective(name="memory", meaning="expected peak of memory", value=_memory, timed=False),
         Objective(name="energy", meaning="energy per token", value=_energy),
         Objective(name="mfu", meaning="model FLOPs utilisation", value=_peak_flops),
     )

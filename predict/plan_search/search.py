@@ -7,6 +7,7 @@ depend on how many workers there are, or on which of them is faster.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ BATCH = 8
 """Plans that a worker takes at a time."""
 BLOCKS = 64
 """Sets of blocks that a worker takes at a time."""
+SAME = 1e-9
+"""Relative difference of figures that are the same but for rounding."""
 SLOWER = "slower: the floor of its time is above the best ones found"
 NOT_ENOUGH_MEMORY = "memory: the expected peak of the full estimate does not fit"
 NOT_RUN = "schedule: it cannot run this plan"
@@ -48,8 +51,18 @@ class Ranked:
     value: float
 
     @property
-    def key(self) -> tuple[float, float, int, int]:
-        return self.value, self.outcome.memory_bytes, self.survey, self.outcome.number
+    def key(self) -> tuple[float, float, float, int, int]:
+        outcome = self.outcome
+        return self.value, outcome.memory_bytes, outcome.step_us, self.survey, outcome.number
+
+    def equals(self, other: Ranked) -> bool:
+        """Whether both have one step time and memory, up to rounding, on one cluster."""
+        own, others = self.outcome, other.outcome
+        return (
+            self.survey == other.survey
+            and math.isclose(own.step_us, others.step_us, rel_tol=SAME)
+            and math.isclose(own.memory_bytes, others.memory_bytes, rel_tol=SAME)
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,6 +75,8 @@ class Found:
     estimate: Estimate
     ranked: list[Ranked] = field(default_factory=list)
     """All that were priced and fit, the best first."""
+    alike: list[list[Ranked]] = field(default_factory=list)
+    """The same, those together that have the same time and memory on one cluster: the settings in which they differ change nothing."""
     left_out: dict[str, LeftOut] = field(default_factory=dict)
     known: dict[tuple[int, int], Outcome] = field(default_factory=dict)
     """Survey and plan → what its full estimate says; those of an earlier search may be there before they are asked for."""
@@ -90,12 +105,13 @@ class Found:
 
     @property
     def best(self) -> Sequence[Ranked]:
-        return self.ranked[: self.top]
+        """The best plans; the first of those that have the same time and memory stands for all of them."""
+        return [alike[0] for alike in self.alike[: self.top]]
 
     @property
     def threshold(self) -> float:
         """The value that a plan must undercut to be among the best."""
-        return self.ranked[self.top - 1].value if len(self.ranked) >= self.top else float("inf")
+        return self.alike[self.top - 1][0].value if len(self.alike) >= self.top else float("inf")
 
     def run(self, ranked: Ranked) -> TrainingRun:
         return self.surveys[ranked.survey].space.run(ranked.outcome.number)
@@ -215,6 +231,17 @@ def price_plans(found: Found, plans: Sequence[tuple[int, int]], workers: Workers
             found.judged.add((of, plan))
             _judge(found, of, found.known[of, plan])
     found.ranked.sort(key=lambda ranked: ranked.key)
+    found.alike = _alike(found.ranked)
+
+
+def _alike(ranked: Sequence[Ranked]) -> list[list[Ranked]]:
+    groups: list[list[Ranked]] = []
+    for one in ranked:
+        if groups and one.equals(groups[-1][0]):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
 
 
 def _judge(found: Found, survey: int, outcome: Outcome) -> None:

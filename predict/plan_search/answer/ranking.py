@@ -9,9 +9,13 @@ from typing import Any
 from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ties import Ratio, contender, experiment, ratio
-from predict.plan_search.search import Found
+from predict.plan_search.search import Found, Ranked
+from predict.plan_search.space.axes import Question
+from predict.plan_search.survey import in_words
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
+
+APART = "apart: the interval of its time overlaps the best one's by less than was asked for"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -20,8 +24,12 @@ class RankedPlan:
 
     settings: Mapping[str, Any]
     """Key path → value of the keys that were searched."""
+    question: Question
+    """The one it is a plan of; its `config` writes the plan's."""
     prediction: Prediction
     ratio: Ratio
+    same: tuple[Mapping[str, Any], ...]
+    """The keys, with their values, in which other plans of the same time and memory differ from it."""
     cost: TrainingCost | None
     """What a training of the tokens asked about takes; None without tokens."""
 
@@ -62,22 +70,43 @@ class Answer:
         return [plan for plan in self.plans[1:] if plan.ratio.tied]
 
 
-def answer(found: Found, *, tokens: float | None = None, price: Price | None = None) -> Answer:
-    """The answer of a search; `tokens` and `price` are those of a whole training."""
+def answer(
+    found: Found, *, tokens: float | None = None, price: Price | None = None, min_overlap: float | None = None
+) -> Answer:
+    """The answer of a search; `tokens` and `price` are those of a whole training. With `min_overlap`, plans whose interval
+    overlaps the best one's by less are left out."""
     predictions = [found.estimate(found.run(ranked)) for ranked in found.best]
-    contenders = [contender(each, each.median_us / tokens_per_step(each.run)) for each in predictions]
+    contenders = [contender(each, found.objective) for each in predictions]
     ratios = [ratio(contenders[0], own) for own in contenders]
     plans = tuple(
         RankedPlan(
-            settings=found.surveys[ranked.survey].space.settings(ranked.outcome.number),
+            settings=_settings(found, ranked),
+            question=found.surveys[ranked.survey].space.question,
             prediction=prediction,
             ratio=own,
+            same=tuple(_differing(_settings(found, other), _settings(found, ranked)) for other in others),
             cost=_cost(prediction, tokens, price),
         )
-        for ranked, prediction, own in zip(found.best, predictions, ratios, strict=True)
+        for (ranked, *others), prediction, own in zip(found.alike, predictions, ratios, strict=False)
     )
-    tied = [(place, own) for place, own in enumerate(ratios[1:], 2) if own.tied]
-    return Answer(found=found, plans=plans, experiment=experiment(tied[0][1], tied[0][0]) if tied else "")
+    kept = tuple(
+        plan for plan in plans if min_overlap is None or (plan.ratio.tied and plan.ratio.overlap >= min_overlap)
+    )
+    if len(kept) < len(plans):
+        apart = next(plan for plan in plans if plan not in kept)
+        found.leave_out(
+            APART, len(plans) - len(kept), f"an overlap of {apart.ratio.overlap:.2f}: {in_words(apart.settings)}"
+        )
+    tied = [(place, plan.ratio) for place, plan in enumerate(kept, 1) if place > 1 and plan.ratio.tied]
+    return Answer(found=found, plans=kept, experiment=experiment(tied[0][1], tied[0][0]) if tied else "")
+
+
+def _settings(found: Found, ranked: Ranked) -> Mapping[str, Any]:
+    return found.surveys[ranked.survey].space.settings(ranked.outcome.number)
+
+
+def _differing(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {path: value for path, value in settings.items() if value != others[path]}
 
 
 def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> TrainingCost | None:

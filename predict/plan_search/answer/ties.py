@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from predict.plan_search.objective import Objective
+from predict.run.model_flops import tokens_per_step
 from predict.step.interval import kind_shifts
 from predict.step.prediction import Prediction
 from predict.step.spread import Kind
@@ -24,7 +26,7 @@ MOST_OF_IT = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """The time per token of a plan over that of the best one, with its 90 % bounds."""
+    """The figure that plans are ranked by, of a plan over that of the best one, with its 90 % bounds."""
 
     median: float
     low: float
@@ -36,27 +38,46 @@ class Ratio:
 
     @property
     def tied(self) -> bool:
-        """Whether the plan may be the faster one."""
+        """Whether the plan may be the better one."""
         return self.low <= 1.0
+
+    @property
+    def overlap(self) -> float:
+        """Share by which the intervals of the two plans overlap once their common errors are taken out: 1 where their medians are
+        the same, 0 from where they only touch, which is where the plan is no longer tied."""
+        width = math.log(self.high / self.low) / 2
+        if self.median <= 1.0:
+            return 1.0
+        return max(0.0, 1 - math.log(self.median) / width) if width else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """A plan's errors by kind of call, as shares of its step."""
+    """A plan's figure, and its errors as shares of it."""
 
-    us_per_token: float
-    half_widths: Mapping[Kind, float]
-    """Signed: positive where a slower kind makes a slower step, as all but noise does."""
-    composition_error: float
+    value: float
+    half_widths: Mapping[Kind, float] = field(default_factory=dict)
+    """By kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
+    composition_error: float = 0.0
+    repeats: float = 0.0
 
 
-def contender(prediction: Prediction, us_per_token: float) -> Contender:
+def contender(prediction: Prediction, objective: Objective) -> Contender:
+    """A prediction as a contender; one for memory has no errors of times."""
+    value = float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
+    if not objective.timed:
+        return Contender(value=value)
     shifts = kind_shifts(prediction.timeline.order, prediction.ranks, blocking=prediction.run.blocks_on_sends)
     return Contender(
-        us_per_token=us_per_token,
+        value=value,
         half_widths={kind: (above - below) / 2 / prediction.median_us for kind, (below, above) in shifts.items()},
         composition_error=prediction.composition_error,
+        repeats=REPEATS,
     )
+
+
+def us_per_token(prediction: Prediction) -> float:
+    return prediction.median_us / tokens_per_step(prediction.run)
 
 
 def ratio(best: Contender, other: Contender) -> Ratio:
@@ -64,15 +85,15 @@ def ratio(best: Contender, other: Contender) -> Ratio:
     kinds = {*best.half_widths, *other.half_widths}
     left = {kind: other.half_widths.get(kind, 0.0) - best.half_widths.get(kind, 0.0) for kind in sorted(kinds)}
     own_terms = math.sqrt(abs(other.composition_error**2 - best.composition_error**2))
-    width = math.hypot(REPEATS, own_terms, *left.values())
-    median = other.us_per_token / best.us_per_token
+    width = math.hypot(other.repeats, own_terms, *left.values())
+    median = other.value / best.value
     widest = max(left, key=lambda kind: abs(left[kind]), default=None)
     return Ratio(
         median=median,
         low=median / math.exp(width),
         high=median * math.exp(width),
         widest=widest,
-        share=left[widest] ** 2 / width**2 if widest else 0.0,
+        share=left[widest] ** 2 / width**2 if widest and width else 0.0,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from predict.config.rules.rule import Rule
+from predict.run.execution import WHOLE_LAYERS
 
 BROKEN: Mapping[str, str] = {
     "replicas_divide_the_batch": "the batch does not divide into microbatches on every replica",
@@ -33,11 +34,29 @@ BROKEN: Mapping[str, str] = {
     "every_stage_has_a_layer": "a chunk of the pipeline would have no layer",
     "layers_fit_the_stages": "the layout does not fit the layers and the stages",
     "schedule_runs": "the schedule does not run pp, vpp and this number of microbatches",
+    "norms_over_all_heads_stay_whole": "tp splits norms over all heads, whose exchange is not modelled",
+    "block_is_full_recomputation": "block recomputation without full recomputation",
+    "layers_are_of_blocks": "a number of recomputed layers without block recomputation",
+    "layers_are_split_in_one_way": "the layers are split in two ways at once",
+    "shared_experts_hide_the_exchange": "the model lacks the experts that would hide the exchange",
+    "load_is_of_the_experts": "the load is not that of the model's experts",
+    "hardware_has_the_precision": "the device does not compute in this precision",
+    "recipe_needs_fp8": "a recipe of fp8 at another precision",
+    "cores_are_of_a_cpu": "cores are given for a GPU",
+    "every_rank_has_a_core": "the machine has fewer cores than ranks",
+    "profile_is_a_name": "the profile is not a plain name",
+    "no_context_parallelism": f"the framework {WHOLE_LAYERS} does not model context parallelism",
+    "only_the_optimizer_is_sharded": f"the framework {WHOLE_LAYERS} does not model sharded gradients",
+    "layers_are_recomputed_whole": f"the framework {WHOLE_LAYERS} recomputes whole layers alone",
+    "all_layers_are_recomputed": f"the framework {WHOLE_LAYERS} recomputes all layers or none",
+    "layers_have_one_dtype": f"the framework {WHOLE_LAYERS} does not model this precision",
+    "layers_are_plain": f"the framework {WHOLE_LAYERS} models plain dense layers alone",
+    "no_setting_is_changed": f"the framework {WHOLE_LAYERS} runs layers as they are, and a setting would change nothing",
 }
-"""What is wrong, by the name of the rule's function. Rules of settings that a search seldom opens are told by their names."""
+"""What is wrong, by the name of the rule's function: of every rule of a config, which a test asks for."""
 
 
 def reason_of(rule: Rule) -> str:
-    """The key path that a broken rule blames, and what is wrong there."""
+    """The key path that a broken rule blames, and what is wrong there; the rules of equal plans are named by it."""
     name = rule.check.__name__
-    return f"{rule.path}: {BROKEN.get(name) or name.replace('_', ' ')}"
+    return f"{rule.path}: {BROKEN.get(name, name)}"

@@ -81,5 +81,5 @@ def _rule(silence: Silence, axis: Axis, stand_in: Any) -> Rule:
         if own != stand_in and silence.holds(*needed):
             yield f"{own}: the same plan as with {stand_in}, since {silence.because}"
 
-    check.__name__ = f"{axis.name} says nothing: {silence.because}"
+    check.__name__ = f"the same plan as another one, since {silence.because}"
     return Rule(path=axis.path, needs=(axis.name, *silence.needs), check=check)

@@ -64,6 +64,8 @@ def plan_json(plan: RankedPlan, place: int) -> dict[str, Any]:
         "headroom_bytes": memory.headroom_bytes,
         "verdict": memory.verdict,
         "tied": place > 1 and plan.ratio.tied,
+        "overlap": plan.ratio.overlap,
+        "same": [settings_json(settings) for settings in plan.same],
         "ratio": {"median": plan.ratio.median, "low": plan.ratio.low, "high": plan.ratio.high},
         "energy_j_per_token": plan.energy_j_per_token,
         "cost": plan.cost and asdict(plan.cost),

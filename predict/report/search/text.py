@@ -18,6 +18,8 @@ from predict.report.units import counted, duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+MOST_OF_SAME = 3
+"""Plans of the same time and memory that are named."""
 MOST_OF_FRONT = 20
 """Plans of the front that a terminal shows; the file has all."""
 
@@ -28,7 +30,8 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
 
-    parts: list[RenderableType] = [*_whose_rows(answer), _ranking(answer), *map(escape, _ties(answer))]
+    told = (*_same(answer.plans), *_ties(answer))
+    parts: list[RenderableType] = [*_whose_rows(answer), _ranking(answer), *map(escape, told)]
     if answer.measured_us:
         parts += ["", *map(escape, _measured(answer))]
     if answer.front is not None:
@@ -113,13 +116,28 @@ def _money(currency: str, amount: float) -> str:
     return f"{currency}{amount:.2f}"
 
 
+def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
+    """A line for each plan that stands for others."""
+    for place, plan in enumerate(plans, 1):
+        if plan.same:
+            others = "; ".join(in_words(settings) for settings in plan.same[:MOST_OF_SAME])
+            more = f"; {len(plan.same) - MOST_OF_SAME} more" if len(plan.same) > MOST_OF_SAME else ""
+            yield f"Plan {place} stands for {counted(len(plan.same), 'other')} of the same time and memory, with {others}{more}."
+
+
 def _ties(answer: Answer) -> Iterator[str]:
+    objective = answer.found.objective
+    how = (
+        "90 % intervals of the ratio, errors that both share taken out"
+        if objective.timed
+        else "the same within rounding"
+    )
     if not answer.tied:
         if len(answer.plans) > 1:
-            yield "No other plan's time overlaps the best one's (90 %, errors that both share taken out)."
+            yield f"No other plan may be as good as the best one by {objective.meaning} ({how})."
         return
     many = counted(len(answer.tied), "other plan")
-    yield f"{many} (marked =) may be as fast as the best: 90 % intervals of the ratio, errors that both share taken out."
+    yield f"{many} (marked =) may be as good as the best by {objective.meaning}: {how}."
     yield f"To tell them apart: {answer.experiment}."
 
 

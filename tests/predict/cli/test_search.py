@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from predict import load, one_batch
+from predict import import_config, load, one_batch, search
 from predict.cli import main
+from predict.report.search.json import answer_json
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 
@@ -40,15 +41,44 @@ def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     assert 3 <= kept <= space["priced"]
 
 
-def test_the_best_plan_is_the_prediction_of_its_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = answer(capsys, "--top", "2", "--write", str(tmp_path / "winners"))
-    written = tmp_path / "winners" / "1.yml"
-    prediction = one_batch(written)
-    assert prediction.median_us == pytest.approx(found["best"][0]["step_time_us"]["median"], rel=1e-12)
-    plan = load(written).plan
-    assert {key: getattr(plan, key) for key in ("tp", "pp", "zero", "recompute")} == {
-        key: found["best"][0]["plan"][key] for key in ("tp", "pp", "zero", "recompute")
-    }
+def test_winners_are_written_as_run_configs_and_for_other_tools(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each config is predicted as the answer says, and what Megatron-LM is given comes back as the same plan."""
+    found = answer(capsys, "--top", "2", "--write", str(tmp_path))
+    for place, best in enumerate(found["best"], 1):
+        prediction = one_batch(tmp_path / f"{place}.yml")
+        assert prediction.median_us == pytest.approx(best["step_time_us"]["median"], rel=1e-12)
+        files = {path.name: path for path in (tmp_path / str(place)).iterdir()}
+        ends = (".deepspeed.sh", ".megatron-lm.sh", ".nemo.sh", ".torchtitan.toml")
+        assert sorted(files) == [*(f"{place}{end}" for end in ends), "ds_config.json"]
+        back = import_config([files[f"{place}.megatron-lm.sh"]], ["cluster.hardware=h100"])
+        assert load(back.document).plan == prediction.run.plan
+
+
+def test_what_a_tool_lacks_is_said_once_for_all_winners(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run("--top", "2", "--write", str(tmp_path), "--set", "execution.gemm_efficiency=0.9")
+    said = capsys.readouterr().err.splitlines()
+    for tool in ("megatron-lm", "nemo", "torchtitan", "deepspeed"):
+        assert (
+            len([line for line in said if line.startswith(f"not expressed by {tool}: execution.gemm_efficiency")]) == 1
+        )
+
+
+def test_the_function_gives_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    config = CONFIGS / "runs" / "llama3-70b-64xh100.yml"
+    opened = ["plan=auto", "plan.pp=4", "plan.tp=4..8", "plan.cp=[1,2]", "plan.recompute=none"]
+    made = search(config, opened, top=8, min_interval_overlap=0.0, jobs=1)
+    options = [text for setting in opened for text in ("--set", setting)]
+    told = ["--top", "8", "--min-interval-overlap", "0", "--jobs", "1", "--json"]
+    assert main(["search", str(config), *options, *told]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
+    assert all(plan.ratio.tied for plan in made.plans)
+    assert printed["left_out"]["apart: the interval of its time overlaps the best one's by less than was asked for"]
+    assert [best["overlap"] for best in printed["best"]] == sorted(
+        (best["overlap"] for best in printed["best"]), reverse=True
+    )
 
 
 def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +132,7 @@ def run(*arguments: str) -> None:
         (["--price", "2.5/gpu-h"], "--price: it needs the tokens that are paid for"),
         (["--tokens", "1T", "--price", "2.5"], "is not a price with its unit"),
         (["--max-memory", "90"], "--max-memory: 90 is not a share of the device's memory"),
+        (["--min-interval-overlap", "2"], "--min-interval-overlap: 2 is not a share"),
         (["--max-gpus", "4"], "--max-gpus: 4 is less than the smallest cluster, of 8"),
         (["--set", "plan.tq=[1,2]"], "plan.tq: unknown key, remove it; allowed: tp"),
         (["--set", "plan.tp=[]"], r"plan.tp: \[\] holds no value"),

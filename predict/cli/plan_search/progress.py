@@ -1,0 +1,53 @@
+"""What `predict search` says on stderr while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from predict.cli.options import log
+from predict.plan_search.first import FirstAnswer
+from predict.plan_search.search import Found
+from predict.plan_search.survey import in_words
+from predict.plan_search.whole_search import Listener
+from predict.report.units import duration
+from sampling.progress import Progress, progress_display
+
+
+@contextmanager
+def on_stderr() -> Iterator[Listener]:
+    """A listener that writes lines, and while plans are priced shows their progress."""
+    with progress_display("search") as progress:
+        yield _OnStderr(progress=progress)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OnStderr(Listener):
+    progress: Progress
+
+    def legal(self, plans: int, legal: int) -> None:
+        log(f"{plans:,} plans, {legal:,} legal")
+
+    def first(self, first: FirstAnswer) -> None:
+        log(f"first answer: {duration(first.step_us)} a step with {in_words(first.settings)}")
+
+    def candidates(self, fit: int, seconds: float | None) -> None:
+        log(f"memory does not rule out {fit:,}" + (f", about {seconds:.0f} s" if seconds is not None else ""))
+
+    def taken_over(self, estimates: int) -> None:
+        log(f"--save: {estimates:,} estimates of an earlier search are taken over")
+
+    def round(self, found: Found) -> None:
+        enough = len(found.ranked) >= found.top  # before that, no plan's floor rules it out
+        total = max(found.candidates, found.priced) if enough else found.priced + found.top
+        self.progress(found.priced, total, _best_in_words(found))
+
+
+def _best_in_words(found: Found) -> str:
+    if not found.best:
+        return "none that fits so far"
+    best = found.best[0]
+    rate = found.priced / found.seconds if found.seconds else 0.0
+    settings = found.surveys[best.survey].space.settings(best.outcome.number)
+    return f"{rate:.0f} plans/s, best so far {duration(best.outcome.step_us)}: {in_words(settings)}"

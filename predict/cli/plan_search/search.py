@@ -1,0 +1,229 @@
+"""`predict search`: the best plans of all that a config leaves open."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    log,
+    print_json,
+    require_positive,
+    require_suffix,
+    require_writable,
+    write_file,
+)
+from predict.plan_search.wishes import BACKENDS, OBJECTIVE_NAMES
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.config.document import Document
+    from predict.plan_search.answer.ranking import Answer
+    from predict.plan_search.wishes import Wishes
+
+TABLES = (".csv", ".json")
+ROUNDS = 3
+"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
+EXAMPLES = """\
+examples:
+  predict search configs/searches/llama3-70b-64xh100.yml
+  predict search configs/runs/llama3-70b-64xh100.yml --set plan=auto --set batch.micro=auto --tokens 2T --price 2.5/gpu-h
+  predict search --model llama3-8b --gpus 16xh100 --top 5 --json
+  predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
+  predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
+"""
+DESCRIPTION = """\
+Find the best plans of all that a config leaves open.
+
+A key of plan, batch, execution or cluster may be a list ([1, 2, 4]), a range (1..8 doubles, 1..8..1 counts) or auto (what the
+framework offers). Of the plan, the degrees, zero, schedule and recompute are searched where they are left out, and so is
+batch.micro. The answer is that of pricing every legal plan: those that are not priced need more memory than there is, or more
+time than the best found, by floors that no estimate undercuts.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "search",
+        "which plan is the best, of all that a config leaves open",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    command.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="run config (YAML) with open keys; or give --model"
+    )
+    add_overrides(command)
+    add_data(command)
+    _add_space(command.add_argument_group("which plans"))
+    _add_best(command.add_argument_group("which of them are the best"))
+    _add_results(command.add_argument_group("what is told and written"))
+    _add_work(command.add_argument_group("who prices them"))
+    command.set_defaults(run=run)
+
+
+def _add_space(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--model", metavar="NAME", help="without a CONFIG: a shipped model, or the path of a config.json"
+    )
+    group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, as 64xh100")
+    group.add_argument(
+        "--batch", type=int, metavar="N", help="with --model: sequences per step (default: about 4 million tokens)"
+    )
+    group.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="search this cluster in place of the config's, by its name or file; may be repeated",
+    )
+    group.add_argument(
+        "--max-memory",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the memory that a plan may take (default: 1)",
+    )
+    group.add_argument("--max-gpus", type=int, metavar="N", help="leave out clusters of more GPUs")
+
+
+def _add_best(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--objective",
+        choices=OBJECTIVE_NAMES,
+        default="time",
+        help="what is least in the best plan (mfu: most); per token",
+    )
+    group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
+    group.add_argument(
+        "--min-interval-overlap",
+        type=float,
+        metavar="SHARE",
+        help="of the best ones, keep those whose interval overlaps the best one's by this share: 0 keeps all ties",
+    )
+
+
+def _add_results(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--tokens", metavar="N", help="what a whole training costs, as 2T; GPU-hours, days, energy")
+    group.add_argument(
+        "--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, as 2.5/gpu-h or 20/node-h"
+    )
+    group.add_argument(
+        "--pareto",
+        type=Path,
+        metavar="FILE",
+        help="find the front of time, memory and GPUs too, and write it (.csv or .json)",
+    )
+    group.add_argument(
+        "--write",
+        type=Path,
+        metavar="DIR",
+        help="write each winner as a run config, and as launch arguments of Megatron-LM, Megatron-Bridge, torchtitan and DeepSpeed",
+    )
+    group.add_argument(
+        "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
+    )
+    group.add_argument("--why", action="store_true", help="with each reason that leaves plans out, an example")
+    add_json(group)
+
+
+def _add_work(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--save", type=Path, metavar="FILE", help="keep what is priced there, and go on from it")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
+    group.add_argument(
+        "--backend", choices=BACKENDS, default="processes", help="who prices (default: processes of this machine)"
+    )
+    group.add_argument("--address", metavar="HOST:PORT", help="of the Dask scheduler or Ray cluster")
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import estimate
+    from predict.cli.plan_search.progress import on_stderr
+    from predict.plan_search.whole_search import whole_search
+
+    wishes = _wishes(options)
+    config = _config(options)
+    with on_stderr() as listener:
+        answer = whole_search(config, options.overrides, wishes, estimate, listener)
+    complete = answer.found.complete
+    if options.measure and complete:
+        answer = _measured(answer, options.measure)
+    _print(options, answer)
+    if not complete:
+        raise KeyboardInterrupt
+
+
+def _wishes(options: argparse.Namespace) -> Wishes:
+    """The wishes that the options make; UserError for any that cannot be, before any work."""
+    from predict.plan_search.wishes import Wishes
+
+    require_positive(options, "batch", "measure")
+    if options.write is not None and options.write.is_file():
+        raise UserError(f"--write: {options.write} is a file; give a directory")
+    for option, path in (("--pareto", options.pareto), ("--save", options.save)):
+        require_writable(option, path)
+    require_suffix("--pareto", options.pareto, TABLES)
+    return Wishes(
+        objective=options.objective,
+        top=options.top,
+        max_memory=options.max_memory,
+        max_gpus=options.max_gpus,
+        min_interval_overlap=options.min_interval_overlap,
+        clusters=tuple(options.cluster),
+        tokens=options.tokens,
+        price=options.price,
+        front=options.pareto is not None,
+        save=options.save,
+        jobs=options.jobs,
+        backend=options.backend,
+        address=options.address,
+    )
+
+
+def _config(options: argparse.Namespace) -> Path | Document:
+    if options.config is not None:
+        if options.model or options.gpus:
+            raise UserError("--model, --gpus: they go without CONFIG; omit them, or change the config with --set")
+        return Path(options.config)
+    if not (options.model and options.gpus):
+        raise UserError(
+            "CONFIG: missing; give a config, or --model with --gpus, as in --model llama3-70b --gpus 64xh100"
+        )
+    from predict.plan_search.default_plan import open_config
+
+    return open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
+
+
+def _measured(answer: Answer, count: int) -> Answer:
+    """The answer with the measured steps of its first plans."""
+    from predict.measure.real_step import measure_interleaved
+
+    runs = [replace(plan.prediction.run, name=f"plan {place}") for place, plan in enumerate(answer.plans[:count], 1)]
+    results = measure_interleaved([(run, "torch") for run in runs], rounds=ROUNDS, steps_per_round=None, progress=log)
+    return replace(answer, measured_us=tuple(result.median_us if result else None for result in results))
+
+
+def _print(options: argparse.Namespace, answer: Answer) -> None:
+    if options.write:
+        from predict.cli.plan_search.winners import write_winners
+
+        write_winners(options.write, answer)
+    if answer.front is not None:
+        from predict.report.search.front import front_file
+
+        write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
+    if options.json:
+        from predict.report.search.json import answer_json
+
+        print_json(answer_json(answer, why=options.why))
+        return
+    from predict.report.console import show
+    from predict.report.search.text import answer_text
+
+    show(answer_text(answer, why=options.why))

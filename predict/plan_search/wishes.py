@@ -1,0 +1,80 @@
+"""The wishes of a search's user beside the config: what is best, what is allowed, what else is asked, and who prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from sampling.errors import UserError
+from sampling.files.faults import did_you_mean, shown
+
+ObjectiveName = Literal["time", "cost", "memory", "energy", "mfu"]
+Backend = Literal["processes", "dask", "ray"]
+OBJECTIVE_NAMES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """A search as its user asks for it. UserError, naming the option of the command, for what cannot be or does not go together."""
+
+    objective: ObjectiveName = "time"
+    """What is least in the best plan (mfu: most); per token."""
+    top: int = 20
+    """Plans in the answer."""
+    max_memory: float = 1.0
+    """Share of the device's memory that a plan may take."""
+    max_gpus: int | None = None
+    """Clusters of more GPUs are left out."""
+    min_interval_overlap: float | None = None
+    """Share by which the interval of a plan in the answer overlaps the best one's at least; None keeps all of `top`."""
+    clusters: tuple[str, ...] = ()
+    """Names or files of clusters, each searched in place of the config's own."""
+    tokens: str | None = None
+    """Of a whole training whose cost is told, as `2T`."""
+    price: str | None = None
+    """Of a GPU or node, as `2.5/gpu-h`."""
+    front: bool = False
+    """Whether the front of time, memory and GPUs is found too."""
+    save: Path | None = None
+    """File that keeps what is priced, and from which a search goes on."""
+    jobs: int | None = None
+    """Processes; None for one per core."""
+    backend: Backend = "processes"
+    address: str | None = None
+    """Of the Dask scheduler or Ray cluster."""
+
+    def __post_init__(self) -> None:
+        for name in ("top", "max_gpus", "jobs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name.replace('_', '-')}: {value} is not a positive number; give 1 or more")
+        for option, value, names in (
+            ("--objective", self.objective, OBJECTIVE_NAMES),
+            ("--backend", self.backend, BACKENDS),
+        ):
+            if value not in names:
+                near = did_you_mean(value, names) or f"; give one of {', '.join(names)}"
+                raise UserError(f"{option}: {shown(value)} is unknown{near}")
+        if not 0 < self.max_memory <= 1:
+            raise UserError(
+                f"--max-memory: {self.max_memory:g} is not a share of the device's memory; give a number above 0, 1 at most"
+            )
+        if self.min_interval_overlap is not None and not 0 <= self.min_interval_overlap <= 1:
+            raise UserError(
+                f"--min-interval-overlap: {self.min_interval_overlap:g} is not a share; give a number from 0 (all ties) to 1"
+            )
+        self._check_cost()
+        if self.address and self.backend == "processes":
+            raise UserError("--address: processes of this machine have none; give --backend dask or ray too")
+
+    def _check_cost(self) -> None:
+        from predict.ledger.training_cost import parse_price, parse_tokens
+
+        if self.tokens:
+            parse_tokens(self.tokens)
+        if self.price and not self.tokens:
+            raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
+        if self.price:
+            parse_price(self.price)

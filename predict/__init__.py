@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from predict.prices.price_list import Prices
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
+    from predict.unstated.likely import LikelySteps
     from predict.what_if.compare import Difference
     from predict.what_if.sensitivity import Sensitivities
     from predict.what_if.sweep import Sweep
@@ -45,6 +46,7 @@ __all__ = [
     "estimate_as_scheduled",
     "import_config",
     "launch_arguments",
+    "likely_steps",
     "load",
     "memory_advice",
     "one_batch",
@@ -70,6 +72,19 @@ def one_batch(
 
         require(prediction.sources, prediction.run.cluster)
     return prediction
+
+
+def likely_steps(config: Path | str | Document, overrides: Sequence[str] = ()) -> LikelySteps:
+    """Predict one training step of a config with keys that are `unknown`, such as `plan.vpp=unknown`: each of the equally likely runs
+    that it may be, and `.step_time`, the interval of all of them.
+
+    ConfigError lists every fault of the config; keys that may be unknown: plan.vpp, plan.ep, plan.recompute, batch.micro.
+    """
+    from predict.config.load import load_partly_unknown
+    from predict.unstated.likely import likely_steps as predict_all
+
+    base, unknown = load_partly_unknown(config, overrides)
+    return predict_all(base, unknown, lambda run: estimate(run, require_fit=False))
 
 
 def one_batch_predict(config: Path | str | Document, overrides: Sequence[str] = ()) -> float:

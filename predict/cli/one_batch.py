@@ -14,6 +14,7 @@ from predict.cli.options import (
     add_json,
     add_target_nodes,
     check_fit,
+    given,
     loaded,
     make_config,
     print_json,
@@ -38,6 +39,7 @@ examples:
   predict one-batch configs/runs/demo.yml
   predict one-batch configs/runs/llama3-70b-64xh100.yml --set plan.recompute=full --check
   predict one-batch configs/runs/llama3-70b-64xh100.yml --target-nodes 16 --json
+  predict one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown
   predict one-batch --model llama3-70b --gpus 64xh100 --save-config llama3-70b.yml
   predict one-batch configs/runs/demo.yml --benchmark bench.json --profiling-mode both
 """
@@ -70,6 +72,9 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.feasibility import headlines, misfit
 
     made = make_config(options)
+    if _partly_unknown(options):
+        _show_likely(options)
+        return
     predictions = _predictions(options)
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
@@ -94,6 +99,36 @@ def run(options: argparse.Namespace) -> None:
             advice = () if prediction.feasible else memory_advice(prediction)
             show(prediction_text(prediction, advice, full_sources=options.sources))
     check_fit(options, misfits)
+
+
+def _partly_unknown(options: argparse.Namespace) -> bool:
+    """Whether keys of the config are `unknown`. UserError for options that need one run."""
+    from predict.config.load import unknown_keys
+    from predict.config.unknown import UNKNOWN
+
+    unknown = unknown_keys(options.config, options.overrides)
+    names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
+    if unknown and (extra := given(options, *names)):
+        raise UserError(
+            f"{', '.join(extra)}: needs one run, and {', '.join(unknown)} is {UNKNOWN}; give a value, or omit it"
+        )
+    return bool(unknown)
+
+
+def _show_likely(options: argparse.Namespace) -> None:
+    from predict import likely_steps
+    from predict.report.feasibility import misfit
+    from predict.report.what_if.likely import likely_json, likely_text
+
+    likely = likely_steps(options.config, options.overrides)
+    if options.json:
+        print_json(likely_json(likely))
+    else:
+        from predict.report.console import show
+
+        show(likely_text(likely))
+    misfits = [misfit(one.memory) for one in likely.predictions]
+    check_fit(options, misfits if all(misfits) else [])
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:

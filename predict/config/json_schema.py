@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
+from predict.config.unknown import PLACEHOLDERS, UNKNOWN
 from predict.model.families import FAMILIES
 from predict.run.training_run import TrainingRun
+from sampling.files.faults import join
 from sampling.files.field_docs import field_docs
 from sampling.files.keys import Key
 
@@ -48,10 +50,17 @@ def _section(name: str) -> dict[str, Any]:
     return {
         "type": "object",
         "description": field_docs(TrainingRun)[name],
-        "properties": {key.name: key_schema(key, docs[key.name]) for key in keys},
+        "properties": {key.name: _or_unknown(join(name, key.name), key_schema(key, docs[key.name])) for key in keys},
         "required": [key.name for key in keys if key.required],
         "additionalProperties": False,
     }
+
+
+def _or_unknown(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    if path not in PLACEHOLDERS:
+        return schema
+    told = {name: schema.pop(name) for name in ("description", "default") if name in schema}
+    return {**told, "anyOf": [schema, {"const": UNKNOWN}]}
 
 
 def key_schema(key: Key, doc: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from predict.config.document import Document
 from predict.config.draft import Draft, Values, read_draft
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
+from predict.config.unknown import refusals, without_unknown
 from predict.model.huggingface import ModelReading
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
@@ -42,12 +43,38 @@ def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> Traini
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for
     each fault, and SamplesError for a damaged manifest of the cluster's profile.
     """
-    draft = read_draft(config if isinstance(config, Document) else Path(config), overrides)
+    run, unknown, draft = _with_placeholders(config, overrides)
+    if unknown:
+        raise config_error(refusals(unknown), draft.sources)
+    return run
+
+
+def load_partly_unknown(
+    config: Path | str | Document, overrides: Sequence[str] = ()
+) -> tuple[TrainingRun, tuple[str, ...]]:
+    """The run of a config as `load` reads it, and the keys that are `unknown` in it, whose values in the run are placeholders."""
+    run, unknown, _ = _with_placeholders(config, overrides)
+    return run, unknown
+
+
+def unknown_keys(config: Path | str | Document, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+    """The keys that are `unknown` in a config; ConfigError where it is not a mapping."""
+    return without_unknown(_draft(config, overrides))[1]
+
+
+def _draft(config: Path | str | Document, overrides: Sequence[str]) -> Draft:
+    return read_draft(config if isinstance(config, Document) else Path(config), overrides)
+
+
+def _with_placeholders(
+    config: Path | str | Document, overrides: Sequence[str]
+) -> tuple[TrainingRun, tuple[str, ...], Draft]:
+    draft, unknown = without_unknown(_draft(config, overrides))
     sections = read_sections(draft)
     draft.faults.extend(broken_rules(sections.by_rule_name()))
     if draft.faults or sections.model.spec is None:
-        raise config_error(draft.faults, draft.sources)
-    return made_run(draft, sections)
+        raise config_error([*draft.faults, *refusals(unknown)], draft.sources)
+    return made_run(draft, sections), unknown, draft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from predict.memory.advice import Advice
@@ -13,6 +13,7 @@ from predict.report.provenance_text import first_lines, last_lines
 from predict.report.run_text import run_text
 from predict.report.units import duration
 from predict.step.breakdown import NOT_COMPUTE
+from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -41,16 +42,14 @@ def prediction_text(
 def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
     from rich.markup import escape
 
-    run, step = prediction.run, prediction.step_time
+    run = prediction.run
     lines = headlines([misfit(prediction.memory)])
     lines += first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
-    below, above = step.median_us - step.low_us, step.high_us - step.median_us
     lines += [
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
-        f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
-        f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
-        f"  interval    {_unknowns(prediction)}",
+        step_line(prediction.step_time),
+        f"  interval    {in_words(prediction.unknowns)}",
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
         f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
@@ -62,9 +61,18 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
     return lines
 
 
-def _unknowns(prediction: Prediction) -> str:
+def step_line(step: Interval) -> str:
+    """The step time with its 90 % interval."""
+    below, above = step.median_us - step.low_us, step.high_us - step.median_us
+    return (
+        f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
+        f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})"
+    )
+
+
+def in_words(unknowns: Mapping[str, float]) -> str:
     """The unknowns that widen the interval most, each with the interval that it would leave by itself."""
-    wide = [(name, math.expm1(width)) for name, width in prediction.unknowns.items()][:MOST_UNKNOWNS]
+    wide = [(name, math.expm1(width)) for name, width in unknowns.items()][:MOST_UNKNOWNS]
     return "by " + " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
 
 

@@ -31,7 +31,7 @@ class Plan:
     pp: Annotated[int, Key(maximum=MOST_RANKS)] = 1
     """Pipeline ranks."""
     vpp: Annotated[int, Key(maximum=MOST_CHUNKS)] = 1
-    """Virtual pipeline chunks per pipeline rank."""
+    """Virtual pipeline chunks per pipeline rank; `unknown` for the usual numbers of them."""
     dp: int = 1
     """Data-parallel replicas."""
     cp: int = 1
@@ -39,7 +39,7 @@ class Plan:
     cp_method: Annotated[str, one_of("ring", "all_to_all", "all_gather")] = "ring"
     """How keys and values meet the queries of other context-parallel ranks: `ring`, `all_to_all` (of heads) or `all_gather`."""
     ep: int = 1
-    """Expert-parallel ranks."""
+    """Expert-parallel ranks; `unknown` for those that fit in memory, over as few nodes as do."""
     etp: int = 1
     """Tensor-parallel ranks inside an expert."""
     zero: Annotated[int, Key(maximum=3)] = 0
@@ -54,7 +54,7 @@ class Plan:
     """Most chunk activations that a pipeline rank may hold; 0 for no limit."""
     recompute: Annotated[str, one_of("none", "selective", "ops", "full")] = "none"
     """Activation recomputation: none, selective (of `recompute_modules`), ops (all but attention and every second product, torchtitan's
-    selective option "op") or full (whole layers)."""
+    selective option "op") or full (whole layers); `unknown` for none or selective, where both fit in memory."""
     recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
         "core_attn"
     )
@@ -96,7 +96,7 @@ class Batch:
     global_: int
     """Sequences per step, over all replicas."""
     micro: int
-    """Sequences of one microbatch on one replica."""
+    """Sequences of one microbatch on one replica; `unknown` for the powers of two that fill the pipeline and fit in memory."""
     seq_len: Annotated[int, Key(maximum=MOST_TOKENS)]
     """Tokens per sequence."""
 

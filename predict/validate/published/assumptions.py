@@ -14,7 +14,7 @@ NOT_PUBLISHED = "not published, taken"
 
 
 def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
-    """A phrase for each open column of a row that stands for `runs`, which differ in chunks, recomputation, overlap and graphs alone."""
+    """A phrase for each open column of a row that stands for `runs`, which differ in what it leaves open alone."""
     run = runs[0]
     if len({one.execution.overlap_ep for one in runs}) > 1:
         graphs = "" if row.text("cuda_graph") else " and graphs"
@@ -73,4 +73,8 @@ def _of_plan(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
     if plan.dp * plan.cp > 1 and not any(map(row.text, sharding)):
         yield f"zero_fsdp: {NOT_PUBLISHED} as ZeRO-{plan.zero}"
     if not row.text("mbs"):
-        yield f"mbs: {NOT_PUBLISHED} as {run.batch.micro}"
+        sizes = sorted({one.batch.micro for one in runs})
+        yield f"mbs: {NOT_PUBLISHED} as {' or '.join(map(str, sizes))}"
+    if run.model.experts and not row.text("ep"):
+        spreads = sorted({one.plan.ep for one in runs})
+        yield f"ep: {NOT_PUBLISHED} as {' or '.join(map(str, spreads))}, which fits in memory"

@@ -13,8 +13,9 @@ from predict.run.calibration import Calibration
 from predict.run.calibration_file import calibrated
 from predict.run.model_flops import mfu
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Interval, one_interval
+from predict.step.interval import Interval
 from predict.step.prediction import Prediction
+from predict.unstated.likely import LikelySteps
 from predict.validate.published.completeness import completeness
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
@@ -79,7 +80,9 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | Non
     try:
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
-        estimates = [estimate(run) for run in runs]
+        likely = LikelySteps(
+            predictions=tuple(map(estimate, runs)), unknown=found.unknown, unstated=unstated_recipe(runs)
+        )
     except (NotExpressibleError, InfeasibleError) as error:
         return Comparison(row=row, why=str(error), measured_us=row.measured_us or math.nan)
     return Comparison(
@@ -87,8 +90,8 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | Non
         measured_us=row.measured_us or math.nan,
         why="; ".join(found.assumed),
         kind="MoE" if runs[0].model.experts else "dense",
-        predicted=one_interval([one.step_time for one in estimates], unstated_recipe(runs)),
-        sources=_mean_sources(estimates),
+        predicted=likely.step_time,
+        sources=_mean_sources(likely.predictions),
         at_peak_us=mfu(runs[0], 1.0),
     )
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from predict.config.load import build
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
+from predict.unstated.likely import likely_runs
+from predict.unstated.values import INTERLEAVED_BY_DEFAULT
 from predict.validate.published.assumptions import assumptions
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
@@ -25,10 +27,13 @@ from sampling.hardware.cluster import hardware_facts, known_hardware
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """The runs that a row may stand for, and what it leaves open: a phrase for each column."""
+    """The runs that a row may stand for."""
 
     runs: tuple[TrainingRun, ...]
+    unknown: tuple[str, ...]
+    """Keys of a config that the row leaves open, and the runs may differ in."""
     assumed: tuple[str, ...]
+    """A phrase for each column that the row leaves open."""
 
 
 def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> Candidates:
@@ -41,18 +46,14 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     hardware = hardware_of(row)
     precision, recipe = precision_of(row)
     framework = framework_of(row)
-    plans = [
-        plan | recompute
-        for chunks in _chunks(row, model)
-        for plan in [_plan(row, model, chunks)]
-        for recompute in _recomputes(row, model.layers / (plan["pp"] * plan["vpp"]))
-    ]
+    plan = _plan(row, model)
+    plan |= _recompute(row, model.layers / (plan["pp"] * plan["vpp"]))
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
-    unstated = unstated_settings(row, model, hardware_facts(hardware).architecture)
-    runs = []
-    for plan, settings in product(plans, unstated):
+    unknown = tuple(_unknown(row, model))
+    runs: list[TrainingRun] = []
+    for settings in unstated_settings(row, model, hardware_facts(hardware).architecture):
         sections: dict[str, Any] = {
             "cluster": _cluster(row, hardware) | ({"profile": profile} if profile else {}),
             "plan": plan,
@@ -61,10 +62,10 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
             "precision": precision,
         }
         try:
-            runs.append(build(row.row_id, model, sections))
+            runs += likely_runs(build(row.row_id, model, sections), unknown)
         except ConfigError as error:
             raise NotExpressibleError(str(error).replace(f"{row.row_id}: ", "")) from None
-    return Candidates(runs=tuple(runs), assumed=tuple(assumptions(row, runs)))
+    return Candidates(runs=tuple(runs), unknown=unknown, assumed=tuple(assumptions(row, runs)))
 
 
 def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
@@ -137,23 +138,22 @@ def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
     return float(found[1]) / 8 / (1 if of_gpu else per_node)
 
 
-INTERLEAVED_BY_DEFAULT = ("nemo",)
-"""Frameworks whose recipes interleave every pipeline."""
-LAYERS_A_CHUNK = (1, 2, 4)
-"""Layers a chunk of interleaved recipes, equally likely where their chunks were not published."""
+def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
+    """The keys of a config that the row leaves open, of which the usual values are equally likely: chunks where the framework or
+    the row says interleaved, recomputation, the sequences of a microbatch, and the ranks that a mixture's experts spread over."""
+    text = row.text("pp_schedule")
+    interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in text.lower()
+    if row.integer("pp", 1) > 1 and not row.text("vpp") and interleaved and "layout=" not in text:
+        yield from ("plan.vpp", *(["plan.schedule"] if "interleaved" in text.lower() else []))
+    if not row.text("recompute") and "maxtext" not in row.text("framework").lower():
+        yield "plan.recompute"
+    if not row.text("mbs") and not row.text("grad_accum"):
+        yield "batch.micro"
+    if model.experts and not row.text("ep"):
+        yield "plan.ep"
 
 
-def _chunks(row: PublishedRow, model: ModelSpec) -> list[int]:
-    """Chunks a rank: the published count; without one, those of usual sizes where the framework or the row says interleaved."""
-    pp = row.integer("pp", 1)
-    interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in row.text("pp_schedule").lower()
-    if pp == 1 or row.text("vpp") or not interleaved or "layout=" in row.text("pp_schedule"):
-        return [row.integer("vpp", 1) if pp > 1 else 1]
-    layers = model.layers if model.layers % pp == 0 else model.layers + 2
-    return sorted({layers // pp // size for size in LAYERS_A_CHUNK if layers % (pp * size) == 0}) or [1]
-
-
-def _plan(row: PublishedRow, model: ModelSpec, vpp: int) -> dict[str, Any]:
+def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     degree = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "etp")}
     ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
     dp = row.integer("dp", gpus // ranks)
@@ -163,6 +163,7 @@ def _plan(row: PublishedRow, model: ModelSpec, vpp: int) -> dict[str, Any]:
         raise NotExpressibleError(f"dp: tp · pp · cp · dp = {dp * ranks}, but n_gpus is {gpus}")
     if not model.experts:
         degree["ep"] = degree["etp"] = 1
+    vpp = row.integer("vpp", 1) if degree["pp"] > 1 else 1
     plan: dict[str, Any] = {**degree, "dp": dp, "vpp": vpp, "sp": _sequence_parallel(row, degree["tp"])}
     plan["schedule"] = "interleaved-1f1b" if vpp > 1 else "1f1b"
     stage = _zero(row)
@@ -225,25 +226,20 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
     return {}
 
 
-def _recomputes(row: PublishedRow, layers_per_chunk: float) -> list[dict[str, Any]]:
-    """The recomputation settings; where they were not published, none and attention's core are equally likely."""
+def _recompute(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
+    """The published recomputation; none without one, but MaxText's recipes recompute whole layers."""
     of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "fsdp1-compile", "torchtitan")
     text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
-    settings: list[dict[str, Any]] = [{"recompute": "none"}]
     if text == "full":
-        settings = [{"recompute": "full"} | _method(row)]
-    elif text.endswith(" layers"):
-        settings = [_first_layers(int(text.split()[0]))]
-    elif text == "selective" and of_torch:
-        settings = [_share_of_layers(row, layers_per_chunk) or {"recompute": "ops"}]
-    elif text == "selective":
+        return {"recompute": "full"} | _method(row)
+    if text.endswith(" layers"):
+        return _first_layers(int(text.split()[0]))
+    if text == "selective" and of_torch:
+        return _share_of_layers(row, layers_per_chunk) or {"recompute": "ops"}
+    if text == "selective":
         named = row.text("recompute_modules") or (modules[1] if modules else "core_attn")
-        settings = [{"recompute": "selective", "recompute_modules": named}]
-    elif not text and "maxtext" in row.text("framework").lower():
-        settings = [{"recompute": "full"}]
-    elif not text:
-        settings = [{"recompute": "none"}, {"recompute": "selective"}]
-    return settings
+        return {"recompute": "selective", "recompute_modules": named}
+    return {"recompute": "full" if not text and "maxtext" in row.text("framework").lower() else "none"}
 
 
 def _method(row: PublishedRow) -> dict[str, Any]:
@@ -276,7 +272,10 @@ def _batch(row: PublishedRow) -> dict[str, int]:
         "gbs"
     )
     stated = row.number("mbs")
-    micro = row.integer("mbs") if stated else max(1, total // (replicas * row.integer("grad_accum", 1)))
+    accumulated = row.text("grad_accum")
+    micro = (
+        row.integer("mbs", 1) if stated or not accumulated else max(1, total // (replicas * row.integer("grad_accum")))
+    )
     if total % (micro * replicas):
         # a last microbatch that is smaller than the others: as many even ones
         micro = math.gcd(total // replicas, micro) if total % replicas == 0 else micro

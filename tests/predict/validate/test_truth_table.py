@@ -104,7 +104,7 @@ def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
         ({"gpus_per_node": ""}, "gpus_per_node: not published, taken as 8"),
         ({"framework": "", "attn": "MHA"}, "framework: not published, taken as megatron-core"),
         ({"attn": ""}, "attn: not published, taken as full attention"),
-        ({"mbs": ""}, "mbs: not published, taken as 4"),
+        ({"mbs": ""}, "mbs: not published, taken as 1 or 2 or 4"),
         ({"norm": "rms"}, "position, linear_bias, tied_embedding: not published, taken as in GPT-2"),
         (MIXTURE, "shared_experts: not published, taken as none"),
         (MIXTURE, "moe_layer_note: not published, taken as all layers sparse"),

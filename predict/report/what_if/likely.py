@@ -1,0 +1,69 @@
+"""The answer for a run that is partly unknown, for a terminal and as JSON: one interval, the runs that it may be, and the ledger of
+the middle one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from predict.report.memory.text import size
+from predict.report.prediction_json import VERSION, interval_json, prediction_json
+from predict.report.prediction_text import in_words, prediction_text, step_line
+from predict.report.units import counted, duration
+from predict.unstated.likely import LikelySteps
+from predict.unstated.values import stated
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def likely_text(likely: LikelySteps) -> RenderableType:
+    """The interval of all runs first, then each of them, then the middle one as `one-batch` shows it."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    known_as = " · ".join(map(likely.in_words, likely.unknown))
+    return Group(
+        f"[bold]{escape(likely.middle.run.name)}[/]  {escape(known_as)}: {counted(len(likely.predictions), 'equally likely run')}",
+        "",
+        step_line(likely.step_time),
+        f"  interval    {in_words(likely.unknowns)}",
+        f"  unknown     {' · '.join(map(_width, likely.unknown, likely.widths.values()))}",
+        "",
+        _runs(likely),
+        "",
+        "the middle one:",
+        prediction_text(likely.middle),
+    )
+
+
+def _width(path: str, width: float) -> str:
+    return f"{path} moves the step by ±{math.expm1(width):.1%}"
+
+
+def _runs(likely: LikelySteps) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 2))
+    for name in (*likely.unknown, "step time", "memory", ""):
+        table.add_column(name, justify="right")
+    for one in likely.predictions:
+        values = [str(stated(one.run, path)) for path in likely.unknown]
+        table.add_row(*values, duration(one.median_us), size(one.memory.point_bytes), one.memory.verdict)
+    return table
+
+
+def likely_json(likely: LikelySteps) -> dict[str, Any]:
+    """The middle run as `one-batch --json` gives it under `middle`; the interval of all runs, its causes, and each run beside it."""
+    return {
+        "version": VERSION,
+        "step_time_us": interval_json(likely.step_time),
+        "unknowns_log": dict(likely.unknowns),
+        "unknown": list(likely.unknown),
+        "runs": [
+            {path: stated(one.run, path) for path in likely.unknown}
+            | {"step_time_us": interval_json(one.step_time), "memory_verdict": one.memory.verdict}
+            for one in likely.predictions
+        ],
+        "middle": prediction_json(likely.middle),
+    }

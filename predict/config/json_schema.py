@@ -59,7 +59,7 @@ def _section(name: str) -> dict[str, Any]:
 def _or_unknown(path: str, schema: dict[str, Any]) -> dict[str, Any]:
     if path not in PLACEHOLDERS:
         return schema
-    told = {name: schema.pop(name) for name in ("description", "default") if name in schema}
+    told: dict[str, Any] = {name: schema.pop(name) for name in ("description", "default") if name in schema}
     return {**told, "anyOf": [schema, {"const": UNKNOWN}]}
 
 

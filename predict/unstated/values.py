@@ -7,8 +7,8 @@ from typing import Any
 
 from predict.config.unknown import INTERLEAVED, ONE_CHUNK
 from predict.memory.changed_run import changed
-from predict.run.training_run import TrainingRun
 from predict.plan_search.space.automatic import MOST_SEQUENCES
+from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 
 INTERLEAVED_BY_DEFAULT = ("nemo",)

@@ -81,5 +81,5 @@ def test_elsewhere_an_unknown_key_is_a_fault_among_the_others() -> None:
         load(LLAMA, ["plan.vpp=unknown", "batch.global=127"])
     assert "plan.vpp: unknown: `predict one-batch` alone takes it" in str(raised.value)
     assert "batch.global: 127" in str(raised.value)
-    with pytest.raises(ConfigError, match="plan.tp: 'unknown'"):
+    with pytest.raises(ConfigError, match=r"plan\.tp: 'unknown'"):
         load(LLAMA, ["plan.tp=unknown"])

@@ -27,9 +27,7 @@ from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
     from predict.validate.published.comparison import Comparison
-    from predict.validate.validation_rows import ValidationRow
 
-PROFILE_KEY = "cluster.profile="
 GPU = "this-gpu"
 WORDS = (OWN, GPU, "samples", "published", "memory", "ranking")
 """What may be validated apart from configs."""
@@ -59,7 +57,7 @@ def add(subcommands: Any) -> None:
         metavar="this-machine|this-gpu|samples|published|memory|ranking|CONFIG",
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
-        "found; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
+        "found, or where there is none the steps that sessions brought to --profile; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
         "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); or configs",
     )
     command.add_argument(
@@ -130,30 +128,36 @@ def _runs(options: argparse.Namespace) -> None:
     require_positive(options, "rounds")
     here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     overrides = _overrides(options, here=here)
-    kept = _kept_file(overrides, here=here) if options.keep else None
     from predict.report.console import show
     from predict.report.feasibility import misfit
     from predict.report.validation import validation_text
+    from predict.validate.kept_figures import keep, kept_file, named_profiles
     from predict.validate.measured_runs import ValidatedRun, notes_on, predictions_of, validate
+    from predict.validate.session_steps import against_sessions, steps_of_sessions
     from predict.validate.this_gpu import runs_of_this_gpu, settings_of_this_gpu
     from predict.validate.this_machine import runs_of_this_machine
     from predict.validate.validation_rows import validation_json
 
+    profiles = named_profiles(overrides)
+    steps = steps_of_sessions(profiles[-1]) if here == GPU and profiles else None
+    kept = kept_file(overrides, here=here, on_gpu=here == GPU, steps=steps) if options.keep else None
     named = (ValidatedRun(config=Path(name), implementation="torch") for name in options.what)
     runs = {OWN: runs_of_this_machine, GPU: runs_of_this_gpu}[here]() if here else list(named)
     if here == GPU:
-        overrides = [*settings_of_this_gpu(), *overrides]
+        overrides = [*settings_of_this_gpu(steps), *overrides]
     predicted = predictions_of(runs, overrides)
     notes, misfits = notes_on(predicted), [misfit(each.memory) for each in predicted]
     check_fit(options, misfits)
-    found = validate(runs, predicted, rounds=options.rounds or (1 if here == GPU else 3), tell=log)
-    content = validation_json(found.rows)
+    if steps:
+        found = against_sessions(runs, predicted, steps, tell=log)
+    else:
+        found = validate(runs, predicted, rounds=options.rounds or (1 if here == GPU else 3), tell=log)
     if kept:
-        _keep(kept, [row for row in found.rows if not row.noisy], of=len(runs))
+        keep(kept, found.rows, of=len(runs), tell=log)
     elif here:
         log("the figures are not kept; --keep makes them the error of the profile")
     if options.json:
-        print_json(content | {"notes": notes})
+        print_json(validation_json(found.rows) | {"notes": notes})
     else:
         show(validation_text(found.rows, notes, misfits))
     if found.failed:
@@ -166,37 +170,10 @@ def _runs(options: argparse.Namespace) -> None:
 def _overrides(options: argparse.Namespace, *, here: str) -> list[str]:
     """The settings, --profile among them, which names the profile that the runs of this machine are predicted from."""
     if options.profile and not here:
-        raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set {PROFILE_KEY}…")
+        raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set cluster.profile=…")
+    from predict.validate.kept_figures import PROFILE_KEY
+
     return [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
-
-
-def _kept_file(overrides: Sequence[str], *, here: str) -> Path:
-    """The file that keeps the figures of a profile; UserError where they would be those of other runs or of another machine."""
-    if not here or not all(text.startswith(PROFILE_KEY) for text in overrides):
-        raise UserError(
-            f"--keep: keeps the figures of `predict validate {here or OWN} [--profile NAME]` as they are; omit other --set and configs"
-        )
-    from predict.prices.profile_error import validation_path
-    from predict.prices.whose_rows import require_rows_of_this_cpu
-    from predict.validate.this_gpu import profile_of_this_gpu
-
-    named = [text.removeprefix(PROFILE_KEY) for text in overrides]
-    if here == GPU:
-        return validation_path(profile_of_this_gpu(named))
-    return validation_path(require_rows_of_this_cpu(named[-1] if named else OWN))
-
-
-def _keep(path: Path, quiet: Sequence[ValidationRow], *, of: int) -> None:
-    """Keep the runs that other processes did not disturb, if they are enough to tell a profile's error."""
-    from predict.prices.profile_error import LEAST_ROWS
-    from predict.validate.validation_rows import validation_json
-    from sampling.files.disk import write_atomically
-
-    if len(quiet) < LEAST_ROWS:
-        log(f"not kept: {of - len(quiet)} of {of} runs are noisy or failed; repeat it on a quiet machine")
-        return
-    write_atomically(path, json.dumps(validation_json(quiet), indent=1).encode())
-    log(f"kept {len(quiet)} of {of} runs, those that are not noisy and did not fail, in {path}")
 
 
 def _samples(options: argparse.Namespace) -> None:

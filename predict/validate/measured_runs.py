@@ -84,7 +84,7 @@ def validate(
         raise UserError(f"none of {len(cases)} runs could be measured; the reasons stand above")
     if not failed:
         kept.remove()
-    rows = [_row(*pair, result) for pair, result in zip(fitting, measured, strict=True) if result is not None]
+    rows = [row_of(*pair, result) for pair, result in zip(fitting, measured, strict=True) if result is not None]
     return Validation(rows=rows, failed=failed)
 
 
@@ -101,7 +101,7 @@ def _about_s(prediction: Prediction) -> float:
     return START_GPU_S + sum(max(span.seconds, span.steps * step_s) for span in (WARM_UP, TIMED))
 
 
-def _row(validated: ValidatedRun, prediction: Prediction, measured: Measurement) -> ValidationRow:
+def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measurement) -> ValidationRow:
     run = prediction.run
     return ValidationRow(
         run=run.name if validated.implementation == "torch" else f"{run.name} ({validated.implementation})",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from predict.measure.gpu.at_hand import device_name, hardware_at_hand
 from predict.validate.measured_runs import ValidatedRun
+from predict.validate.session_steps import SessionSteps
 from sampling.errors import SamplesError
 from sampling.files.places import CONFIGS
 from sampling.store.manifest import read_manifest
@@ -18,9 +19,10 @@ def runs_of_this_gpu() -> list[ValidatedRun]:
     return [ValidatedRun(config=path, implementation="torch") for path in sorted(folder.glob("*.yml"))]
 
 
-def settings_of_this_gpu() -> list[str]:
-    """The settings that put this machine's GPU in a run. UserError without a GPU, SamplesError for one that no file describes."""
-    return [f"cluster.hardware={hardware_at_hand()}"]
+def settings_of_this_gpu(steps: SessionSteps | None) -> list[str]:
+    """The settings that put this machine's GPU in a run, or that of the steps of sessions. UserError without a GPU, SamplesError
+    for one that no file describes."""
+    return [f"cluster.hardware={steps.hardware if steps else hardware_at_hand()}"]
 
 
 def profile_of_this_gpu(named: Sequence[str]) -> str:

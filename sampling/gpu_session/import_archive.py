@@ -75,7 +75,17 @@ def import_archive(
         _keep_steps(directory, facts, progress)
     return (
         f"{len(new)} new rows of {facts.device['name']} in {directory} ({len(rows) - len(new)} were there already); "
-        f"{progress.summary()}"
+        f"{progress.summary()}{_next(directory.name, progress)}"
+    )
+
+
+def _next(profile: str, progress: Progress) -> str:
+    """The command that shows real steps, where there are any."""
+    if not progress.answered_steps():
+        return ""
+    return (
+        f"; next: `python -m regressors --profile {profile}`, then `predict validate this-gpu --profile {profile}` holds "
+        "predictions against the real steps"
     )
 
 

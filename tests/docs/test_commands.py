@@ -19,7 +19,7 @@ import pytest
 
 from tests.docs.pages import ROOT, commands, inline_commands, pages
 
-MINUTES = ("predict measure", "predict validate configs", "predict validate this-machine", "predict benchmark")
+MINUTES = ("predict measure", "predict validate configs", "predict validate this-", "predict benchmark")
 """Commands that train or time for real; tests of their own run them on smaller runs."""
 PLACEHOLDERS = {"CLONE", "HOST:29500", "all_reduce.log", "trace.json.gz", "FILE", "CONFIG", "bench.json", "memory.json"}
 """Words for files that the reader has and this clone has not."""

@@ -26,7 +26,8 @@ def hardware_at_hand() -> str:
     """The hardware file of this machine's GPU. UserError without a GPU, SamplesError for one that no file describes."""
     if not device_name():
         raise UserError(
-            f"this-gpu: {NO_GPU}; `predict validate this-machine` holds predictions against steps on the CPU"
+            f"this-gpu: {NO_GPU}; `predict validate this-machine` holds predictions against steps on the CPU, and "
+            "`predict validate this-gpu --profile NAME` against those that GPU sessions brought to the profile"
         )
     return detect_hardware()
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from predict.cli import main, validate
+from predict.cli import main
 from predict.measure import real_step
 from predict.measure.measurement import Measurement
 from predict.prices.profile_error import validation_path
 from predict.report.validation import validation_text
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval
+from predict.validate.kept_figures import keep
 from predict.validate.validation_rows import ValidationRow
 from sampling.files.places import DATA_VARIABLE
 
@@ -52,12 +53,13 @@ def test_noise_is_told_beside_the_error() -> None:
     assert "NOISY" not in quiet and "0 noisy steps dropped" in quiet
 
 
-def test_noisy_runs_are_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_noisy_runs_are_not_kept(tmp_path: Path) -> None:
+    told: list[str] = []
     path = tmp_path / "kept.json"
-    validate._keep(path, [row(noisy=False)] * 4, of=6)
+    keep(path, [*[row(noisy=False)] * 4, row(noisy=True)], of=6, tell=told.append)
     assert not path.exists()
-    assert "2 of 6 runs are noisy" in capsys.readouterr().err
-    validate._keep(path, [row(noisy=False)] * 5, of=6)
+    assert "2 of 6 runs are noisy or have no steps" in told[0]
+    keep(path, [row(noisy=False)] * 5, of=6, tell=told.append)
     assert len(json.loads(path.read_text())["rows"]) == 5
 
 

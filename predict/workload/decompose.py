@@ -102,13 +102,20 @@ def concrete(run: TrainingRun) -> list[TrainingRun]:
     return [replace(run, plan=replace(plan, schedule=name)) for name in names]
 
 
+def _whole_layers(rank: RankCalls) -> Iterator[Counted]:
+    """The layers in one piece, whose time beyond their parts' is added to them."""
+    for block in (block for chunk in rank.chunks for block in chunk.blocks()):
+        if block.whole:
+            yield block.whole
+
+
 def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
     """Requests for all that a sampler must time for the runs: each distinct call with its phases, by ranks per node."""
     phases: dict[int, dict[Call, dict[Phase, None]]] = {}
     for run in runs:
         wanted = phases.setdefault(run.cluster.gpus_per_node, {})
         for rank in (rank for each in concrete(run) for rank in decompose(each)):
-            for counted in rank.all_calls():
+            for counted in (*rank.all_calls(), *_whole_layers(rank)):
                 if isinstance(counted.call, TokenExchange):  # a library of the framework's, which the sampler has not
                     continue
                 wanted.setdefault(as_sampled(counted.call), {})[counted.phase] = None

@@ -79,7 +79,8 @@ class Sample:
     """µs of the call on an idle device as the host launches it, kernel by kernel; `time_us` leaves launching out. None where
     `launch_us` is, and in rows of older samplers."""
     ran_kernel: str = ""
-    """The kernel that ran, of those among which the software chooses; empty where it does not choose, or does not say."""
+    """The kernel that ran, of those among which the software chooses, for a whole layer that of attention and of experts; empty where it
+    does not choose, or does not say."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

@@ -40,7 +40,8 @@ class ModuleWorkload:
 
     With `keeps_graph` one forward serves every backward; it is False for a module that must see each forward (DDP). The
     backward of a `compiled` module is one piece, run once after each forward; the module is compiled here, before any timing.
-    `context` surrounds forward and backward, for example for a vocabulary-parallel loss.
+    `context` surrounds forward and backward, for example for a vocabulary-parallel loss; `ran_kernel` names the kernels that the
+    software chose for its parts, and `note` tells the user about them.
     """
 
     def __init__(
@@ -51,7 +52,11 @@ class ModuleWorkload:
         keeps_graph: bool = True,
         compiled: bool = False,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        note: str = "",
+        ran_kernel: str = "",
     ) -> None:
+        self.note = note
+        self.ran_kernel = ran_kernel
         self._slots = [_Slot(module, make_inputs()) for module in modules]
         self._keeps_graph = keeps_graph and not compiled
         self._compiled = compiled

@@ -7,9 +7,11 @@ from torch.nn import functional
 
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.layer import DenseLayer, LayerShape
+from sampling.operators.attention import Attention
 from sampling.torch_work.build import builds
 from sampling.torch_work.collectives.tensor_parallel import parallelize_layer
 from sampling.torch_work.compiling import compiled
+from sampling.torch_work.kernels.attention import torchs_choice
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.operators.elementwise import rotary_table, rotate
 from sampling.torch_work.precision import products_in, torch_dtype
@@ -23,7 +25,23 @@ def dense_layer(call: DenseLayer, device: torch.device) -> ModuleWorkload:
         lambda: random_hidden(call, device),
         compiled=call.compiled,
         context=products_in(call.dtype),
+        ran_kernel=kernel_of_attention(call, device),
     )
+
+
+def kernel_of_attention(shape: LayerShape, device: torch.device) -> str:
+    """The kernel that torch chooses for a layer's attention; empty if it does not say."""
+    call = next(call for call, _ in shape.attention_calls() if isinstance(call, Attention))
+    query, key, value = (
+        torch.empty(
+            *(call.batch, call.seq_len, heads, call.head_dim),
+            device=device,
+            dtype=torch_dtype(call.dtype),
+            requires_grad=True,
+        )
+        for heads in (call.heads, call.kv_heads, call.kv_heads)
+    )
+    return torchs_choice(call, query, key, value)
 
 
 class Attend(torch.nn.Module):

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from predict import estimate
+from predict import estimate, load
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.run.stage_layout import layers_of_stages
 from predict.workload.decompose import decompose, requests_of_runs
 from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
-from sampling.call import Call, Phase
+from sampling.call import Call, Counted, Phase
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import Cluster, load_cluster
 from tests.predict.step.ledger_sums import assert_ledger_holds
 from tests.predict.step.small_runs import MODEL, predicted, run, step_us
@@ -172,6 +173,23 @@ def test_what_a_sampler_must_time_covers_all_of_a_run() -> None:
     }
     needed = {(counted.call, counted.phase) for stage in decompose(subject) for counted in stage.all_calls()}
     assert requested == needed
+
+
+@pytest.mark.parametrize(("config", "compiled"), [("launches", False), ("dense-compiled", True)])
+def test_a_sampler_is_asked_for_the_whole_layers_whose_glue_steps_are_priced_with(config: str, compiled: bool) -> None:
+    subject = load(CONFIGS / "runs" / "this-gpu" / f"{config}.yml")
+    asked: set[tuple[Call, Phase]] = set()
+
+    class Asked(PriceList):
+        def glue_us(self, whole: Counted) -> float | None:
+            asked.add((whole.call, whole.phase))
+            return super().glue_us(whole)
+
+    estimate(subject, prices=Asked([SpeedOfLight()], subject.cluster, profile_error=None))
+    assert {phase for _, phase in asked} == {"forward", "backward"}
+    assert {call.fields()["compiled"] for call, _ in asked} == {compiled}
+    requests = [request for of_ranks in requests_of_runs([subject]).values() for request in of_ranks]
+    assert asked <= {(request.call, phase) for request in requests for phase in request.phases}
 
 
 class HalfKnown(Flat):

@@ -20,7 +20,7 @@ from sampling.torch_work.kernels.grouped_product import LOOP, LOOP_IN_TORCH, by_
 from sampling.torch_work.kernels.scaled_product import fp8_products
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.precision import products_in
-from tests.sampling.cells.layer_shapes import DENSE_LAYER
+from tests.sampling.cells.layer_shapes import DENSE_LAYER, MOE_LAYER
 
 CPU = torch.device("cpu")
 SHAPE = Attention(dtype="fp32", batch=2, seq_len=12, heads=4, kv_heads=2, head_dim=8, causal=True)
@@ -91,9 +91,14 @@ def test_the_kernel_that_runs_is_asked_for_and_not_assumed(monkeypatch: pytest.M
     monkeypatch.setattr(
         torch, "_fused_sdp_choice", lambda *_, **__: torch.nn.attention.SDPBackend.CUDNN_ATTENTION.value
     )
-    assert build(SHAPE, CPU).ran_kernel == "cudnn"  # type: ignore[attr-defined]
+    monkeypatch.setattr("sampling.torch_work.cells.moe_layer.kernel_of", lambda *_: LOOP_IN_TORCH)
+    calls = (SHAPE, DENSE_LAYER, MOE_LAYER)
+    kernels = [build(call, CPU).ran_kernel for call in calls]  # type: ignore[attr-defined]
+    assert kernels == ["cudnn", "cudnn", f"cudnn + {LOOP_IN_TORCH}"]
+    assert "one by one inside torch" in build(MOE_LAYER, CPU).note  # type: ignore[attr-defined]
     monkeypatch.delattr(torch, "_fused_sdp_choice")
-    assert build(SHAPE, CPU).ran_kernel == ""  # type: ignore[attr-defined]
+    kernels = [build(call, CPU).ran_kernel for call in calls]  # type: ignore[attr-defined]
+    assert kernels == ["", "", LOOP_IN_TORCH]
 
 
 @pytest.mark.parametrize(("reads_back", "kernel"), [(True, LOOP_IN_TORCH), (False, "grouped")])

@@ -14,6 +14,7 @@ from sampling.operators.experts import PER_EXPERT
 WHOLE_LAYERS = "torch"
 ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
 IN_TURN = "in_turn"
+NATURAL = "natural"
 PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
 MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
 """Bounds of factors on times: beyond them a factor stands for something else than its name says."""
@@ -120,10 +121,11 @@ class Execution:
     """A stage goes on while its tensors travel to the next one."""
     split_p2p: bool = True
     """Each tensor-parallel rank sends its share of an activation, and the receivers gather it."""
-    expert_load: Annotated[str, one_of("balanced", pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)+")] = (
-        "balanced"
-    )
-    """How tokens fall on experts: balanced, power_law_A, or how often each is chosen, separated by commas."""
+    expert_load: Annotated[
+        str, one_of("balanced", NATURAL, pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)+")
+    ] = "balanced"
+    """How tokens fall on experts: balanced, as benchmarks force it (Megatron's moe_router_force_load_balancing); natural, as a trained
+    router with an auxiliary loss leaves it; power_law_A; or how often each is chosen, separated by commas."""
     stragglers: bool = False
     """Ranks wait for the slowest of them, and wait longer the more ranks there are."""
 

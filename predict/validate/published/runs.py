@@ -14,13 +14,20 @@ from typing import Any
 
 from predict.config.load import build
 from predict.model.spec import ModelSpec
+from predict.run.execution import NATURAL
 from predict.run.training_run import TrainingRun
 from predict.unstated.likely import likely_runs
 from predict.unstated.values import INTERLEAVED_BY_DEFAULT
 from predict.validate.published.assumptions import assumptions
 from predict.validate.published.models import model_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.published.software import framework_of, precision_of, settings_of, unstated_settings
+from predict.validate.published.software import (
+    framework_of,
+    is_routed_naturally,
+    precision_of,
+    settings_of,
+    unstated_settings,
+)
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 
@@ -51,6 +58,8 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
         execution["fp8_recipe"] = recipe
+    if model.experts and is_routed_naturally(row):
+        execution["expert_load"] = NATURAL
     unknown = tuple(_unknown(row, model))
     runs: list[TrainingRun] = []
     for settings in unstated_settings(row, model, hardware_facts(hardware).architecture):

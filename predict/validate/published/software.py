@@ -132,6 +132,11 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
     return settings
 
 
+def is_routed_naturally(row: PublishedRow) -> bool:
+    """Whether the row says that its router chose the experts, not a benchmark's forced balance, which is taken where it is silent."""
+    return row.text("routing") == "natural" or "natural routing" in row.text("notes").lower()
+
+
 def _graphs(text: str) -> str:
     """The part that CUDA graphs hold: nothing where the implementation is `none`, whatever scope stands after it (Megatron-Core,
     --cuda-graph-impl)."""

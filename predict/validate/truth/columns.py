@@ -109,6 +109,9 @@ class TruthRow:
     """Experts that see every token, each of width `moe_ffn`. Blank: none."""
     shared_ffn: OptionalCount = None
     """Inner width of all shared experts together, in place of `shared_experts`."""
+    routing: Annotated[str, one_of("natural", "forced")] = ""
+    """How tokens fall on experts: as the router chooses (natural), or evenly, as benchmarks force it. Blank: natural where `notes` says
+    natural routing, else forced."""
     moe_layer_note: str = ""
     """Which layers are sparse: `first 3 layers dense`, `every 2nd layer`; what `attn` may say too."""
     moe_layer_freq: Annotated[str, SPARSE_LAYERS] = ""

@@ -1,20 +1,34 @@
-"""The load of the ranks that hold experts: balanced, by a power law, or by a count of how often each expert is chosen."""
+"""The load of the ranks that hold experts: balanced, as a trained router leaves it, by a power law, or by a count of how often each
+expert is chosen."""
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 from predict.model.parts.mixture import Experts
+from predict.run.execution import NATURAL
 from sampling.arithmetic.expert_rows import BALANCED, exponent_of
+
+BUSIEST_EXPERT = 0.62
+"""Excess of the most loaded expert over the mean under an auxiliary loss: MaxVio of models with 64 experts is 0.72 and 0.52 (Wang et al.,
+arXiv 2408.15664, table 2; a bias per expert in place of the loss leaves 0.04 over the whole run, more in each batch)."""
+EXPERTS_THERE = 64
 
 
 def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     """Rows of the busiest rank over the mean; every rank of ep waits for that one.
 
-    `load` is balanced, power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
+    `load` is balanced, natural (experts whose loads spread independently of each other, so that a rank with many evens them out),
+    power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
     expert is chosen (`5,3,1,…`) in the order in which ranks hold them. A token chooses an expert once, so no expert has more
     than one row a token.
     """
     if load == BALANCED:
         return 1.0
+    if load == NATURAL:
+        spread = BUSIEST_EXPERT / _highest_of(EXPERTS_THERE)
+        return min(float(ep), 1 + _highest_of(ep) * spread / math.sqrt(experts.count / ep))
     if "," in load:
         shares = _capped([float(count) for count in load.split(",")], 1 / experts.topk)
         own = experts.count // ep
@@ -22,6 +36,11 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     exponent = exponent_of(load)
     shares = _capped([place**-exponent for place in range(1, experts.count + 1)], 1 / experts.topk)
     return ep * sum(shares[::ep])
+
+
+def _highest_of(count: int) -> float:
+    """The expected highest of `count` standard normal numbers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def _capped(weights: list[float], most: float) -> list[float]:
@@ -43,5 +62,6 @@ def _capped(weights: list[float], most: float) -> list[float]:
 
 
 def distribution_on_rank(load: str) -> str:
-    """The distribution over the experts of one rank, as the grouped product takes it; counts decide the load of ranks alone."""
-    return BALANCED if "," in load else load
+    """The distribution over the experts of one rank, as the grouped product takes it; counts and natural routing decide the load of
+    ranks alone."""
+    return BALANCED if "," in load or load == NATURAL else load

@@ -12,6 +12,7 @@ from typing import Any
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
+from predict.workload.layers.expert_load import distribution_on_rank
 from predict.workload.rank.share import WIDER
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.arithmetic.operator import Operator
@@ -108,7 +109,7 @@ def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
         inter=experts.ffn,
         experts=experts.count,
         topk=experts.topk,
-        distribution=run.execution.expert_load,
+        distribution=distribution_on_rank(run.execution.expert_load),
         shared_inter=experts.shared_ffn,
     )
 

@@ -186,6 +186,7 @@ EXECUTION_KNOBS = [
     execution("blas_workspace_mib", 0, 64, True, allocated),
     execution("overlap_p2p", True, False, True, step, plan__pp=4),
     execution("split_p2p", True, False, True, exposed("p2p"), plan__pp=4, plan__tp=4),
+    execution("expert_load", "balanced", "natural", True, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8),
     execution("expert_load", "balanced", "power_law_1.2", True, exposed("grouped_gemm"), MOE, plan__dp=8, plan__ep=8),
     execution("stragglers", False, True, True, exposed("stragglers"), plan__dp=8),
 ]

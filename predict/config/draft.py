@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Draft:
         name = Path(self.sources["model"]).stem if from_file else str(given.get("model_type"))
         reading = read_model(given, name=name)
         self.faults.extend(fault.under("model") for fault in reading.faults)
-        return reading
+        return replace(reading, keys=given)
 
     def section(self, section: str) -> Values:
         given = self._mapping(section)

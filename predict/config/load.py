@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,8 @@ def made_run(draft: Draft, sections: Sections) -> TrainingRun:
     cluster = _with_cores(sections.values["cluster"])
     if crowded := list(broken_rules(cluster)):
         raise config_error(crowded, draft.sources)
-    return _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
+    run = _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
+    return replace(run, model_keys=sections.model.keys)
 
 
 def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingRun:

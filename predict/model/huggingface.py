@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class ModelReading:
     values: Mapping[str, Scalar]
     faults: list[Fault]
     spec: ModelSpec | None
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """The keys that were read, as given."""
 
 
 def load_model(source: Path | str | Mapping[str, Any]) -> ModelSpec:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from predict.model.spec import ModelSpec
 from predict.run.calibration import Calibration
@@ -38,6 +39,8 @@ class TrainingRun:
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
     calibration: Calibration | None = field(default=None, repr=False)
     """The terms that its links and settings were multiplied by; None for stated priors alone."""
+    model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
 
     @property
     def schedule(self) -> Schedule:

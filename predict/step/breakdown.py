@@ -1,32 +1,23 @@
-"""Breakdown: where the step's time goes, as a ledger of headings.
-
-A whole cell was measured, its parts were predicted: what the parts do not explain is the tensor-parallel group's
-communication and waiting where the cell spans one, else the glue between operators ("other"). Where the parts cost more
-than the whole (they run warm inside it), they are scaled down to it, so that headings always add up to what was priced.
-"""
+"""Breakdown: where the step's time goes, as a ledger of headings, which are those of its items."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from predict.prices.price_list import Priced, Prices
+from predict.prices.price_list import Prices
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
+from predict.step.items import OTHER, TP, Item, items_of_block, items_of_call
 from predict.step.priced_block import Bucket, PricedBlock
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us, with_windows
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
-from sampling.call import Call, Counted
-from sampling.collectives.kinds import Collective
+from sampling.call import Counted
 
-TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER = "tp", "p2p", "dp_exposed", "pp_bubble", "optimizer", "other"
-GLUE = "glue"
-"""Time of sampled whole layers beyond their operators."""
-HOST = "host"
-"""Time that launching kernels takes beyond their own."""
+P2P, DP, BUBBLE, OPTIMIZER = "p2p", "dp_exposed", "pp_bubble", "optimizer"
 STRAGGLERS, OVERHEAD = "stragglers", "step_overhead"
 NOT_COMPUTE = (TP, P2P, DP, BUBBLE, OPTIMIZER, OTHER)
 
@@ -55,8 +46,8 @@ def step_breakdown(
     waited_us = (step_us - overhead_us) * (1 - 1 / stragglers_factor(run))
     beside = {name: time_us for name, time_us in {STRAGGLERS: waited_us, OVERHEAD: overhead_us}.items() if time_us}
     idle_us = step_us - sum(mean.values()) - waited_us - overhead_us
-    exposed_p2p_us = _exposed_p2p_us(run, order, ranks)
-    idle = {P2P: exposed_p2p_us, BUBBLE: idle_us - exposed_p2p_us}
+    p2p_us = exposed_p2p_us(run, order, ranks)
+    idle = {P2P: p2p_us, BUBBLE: idle_us - p2p_us}
     return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, beside, idle])
 
 
@@ -65,7 +56,7 @@ def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, pric
     return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
 
 
-def _exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
+def exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """The time by which the step would be shorter if tensors crossed the pipeline's edges at once."""
     times = chunk_times(ranks, order.placement)
     with_sends, without = (
@@ -74,14 +65,13 @@ def _exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...
     return step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without))
 
 
-def heading(call: Call) -> str:
-    """The ledger's heading for an atomic call: its own name unless it declares another."""
-    return TP if isinstance(call, Collective) else call.HEADING or call.NAME
-
-
 def itemise(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:
     """µs by heading; the sum equals the calls' priced total."""
-    return add_up(_itemise_one(one, prices) for one in counted)
+    return by_heading(item for one in counted for item in items_of_call(one, prices))
+
+
+def by_heading(items: Iterable[Item]) -> dict[str, float]:
+    return add_up({item.heading: item.time_us} for item in items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +97,7 @@ class BlockLedgers:
 def _itemise_block(priced: PricedBlock, prices: Prices) -> dict[str, float]:
     if priced.block.heading:
         return {priced.block.heading: priced.median_us}
-    ledgers: list[dict[str, float]] = [itemise(priced.block.calls, prices)]
-    if priced.glue_us > 0:
-        ledgers.append({GLUE: priced.glue_us})
-    elif priced.glue_us:
-        ledgers = [_scaled(ledgers[0], priced.glue_us)]
-    ledgers += [{each.heading: each.exposed_us} for each in priced.overlapped]
-    if priced.median_us > priced.busy_us:
-        ledgers.append({HOST: priced.median_us - priced.busy_us})
-    return add_up(ledgers)
-
-
-def _scaled(ledger: Mapping[str, float], change_us: float) -> dict[str, float]:
-    """The ledger with all headings changed in proportion: parts that run warm inside their layer take less than alone."""
-    total_us = sum(ledger.values())
-    return {name: time_us * (1 + change_us / total_us) for name, time_us in ledger.items()}
+    return by_heading(items_of_block(priced, prices))
 
 
 def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -131,21 +107,3 @@ def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, time_us in ledger.items():
             total[name] = total.get(name, 0.0) + time_us
     return total
-
-
-def _itemise_one(one: Counted, prices: Prices) -> dict[str, float]:
-    total_us = sum(unit.total_us for unit in prices.priced([one]))
-    parts = () if one.call.HEADING else prices.parts(one)
-    if not parts:
-        return {heading(one.call): total_us}
-    return _explain(total_us, parts)
-
-
-def _explain(total_us: float, parts: Iterable[Priced]) -> dict[str, float]:
-    ledger = add_up({heading(part.call): part.total_us} for part in parts)
-    communication_us = ledger.pop(TP, None)
-    compute_us = sum(ledger.values())
-    rest = OTHER if communication_us is None else TP
-    if compute_us <= total_us:
-        return {**ledger, rest: total_us - compute_us}
-    return {name: time_us * total_us / compute_us for name, time_us in ledger.items()}

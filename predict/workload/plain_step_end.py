@@ -9,7 +9,7 @@ from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
 from predict.workload.layers.whole_layers import layer_call
-from predict.workload.rank.blocks import Calls
+from predict.workload.rank.blocks import Calls, Message
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.sharded_adamw import ShardedAdamW
@@ -55,7 +55,7 @@ def gradient_reduction(run: TrainingRun, weights: RankWeights) -> Calls:
     if layer.tp > 1:
         size = layer.item_bytes * weights.elements
         reduce = AllReduce(size_bytes=size, ranks=dp, ranks_per_node=max(1, dp // _nodes_of_replicas(run)))
-        return (Counted(call=reduce, phase="forward"),)
+        return (Message(call=reduce, phase="forward", group="dp"),)
     phase: Phase = "backward" if run.microbatches == 1 else "backward_accumulate"
     cell = GradientCell(**{**layer.fields(), "group_nodes": _nodes_of_replicas(run)}, layers=weights.layers, dp=dp)
     scale = weights.elements / weights.elements_of_layers

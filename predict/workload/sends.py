@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
-from predict.workload.rank.blocks import Calls
+from predict.workload.rank.blocks import Calls, Message
 from predict.workload.rank.groups import group_of
 from predict.workload.rank.share import RankShare
-from sampling.call import Counted
 from sampling.collectives.kinds import SendRecv
+
+PIPELINE = "pp"
+"""Name of the group of pipeline ranks, two of which exchange a message."""
 
 
 def activation_bytes(run: TrainingRun) -> int:
@@ -41,11 +43,12 @@ def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
     """The send of an activation to a rank with which `on_a_node` of the pair are on one node."""
     size = activation_bytes(run)
     if run.plan.tp == 1 or run.plan.sp or run.execution.whole_layers or not run.execution.split_p2p:
-        return (Counted(call=SendRecv(size_bytes=size, ranks=2, ranks_per_node=on_a_node), phase="forward"),)
+        call = SendRecv(size_bytes=size, ranks=2, ranks_per_node=on_a_node)
+        return (Message(call=call, phase="forward", group=PIPELINE),)
     # each tensor-parallel rank sends a share, and those of the next stage gather it
     share = SendRecv(size_bytes=size // run.plan.tp, ranks=2, ranks_per_node=on_a_node)
-    group = group_of(run.plan.tp, 1, run.cluster.gpus_per_node)
-    return (Counted(call=share, phase="forward"), *group.all_gather(size))
+    group = group_of("tp", run.plan.tp, 1, run.cluster.gpus_per_node)
+    return (Message(call=share, phase="forward", group=PIPELINE), *group.all_gather(size))
 
 
 def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:

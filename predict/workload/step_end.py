@@ -9,9 +9,9 @@ from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload import plain_step_end, sharded_step_end
-from predict.workload.rank.blocks import Calls
+from predict.workload.rank.blocks import Calls, Message
 from predict.workload.rank.weights import padded_vocabulary
-from predict.workload.sends import pair_on_a_node
+from predict.workload.sends import PIPELINE, pair_on_a_node
 from sampling.call import Counted
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -90,4 +90,4 @@ def _table_bytes(run: TrainingRun) -> int:
 
 def _pair_all_reduce(run: TrainingRun, size_bytes: int, rank: int, other: int) -> Counted:
     reduce = AllReduce(size_bytes=size_bytes, ranks=2, ranks_per_node=pair_on_a_node(run, rank, other))
-    return Counted(call=reduce, phase="forward")
+    return Message(call=reduce, phase="forward", group=PIPELINE)

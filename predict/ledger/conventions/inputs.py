@@ -32,12 +32,17 @@ def require_batch(lengths: Sequence[int]) -> None:
 
 
 def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: str) -> ModelSpec:
-    """The model's shape, for a convention that counts full, sliding and linear layers. Raises ConfigError for other mixers,
-    for an unsound batch, and wherever `ModelSpec.from_hf_config` does."""
+    """The model's shape, for a convention that counts full, sliding and linear layers. Raises ConfigError for an unsound batch,
+    wherever `ModelSpec.from_hf_config` does, and as `require_counted` does."""
     require_batch(lengths)
     spec = ModelSpec.from_hf_config(config)
+    require_counted(spec, convention)
+    return spec
+
+
+def require_counted(spec: ModelSpec, convention: str) -> None:
+    """ConfigError for a model with other mixers than full, sliding and linear attention."""
     others = sorted({kind.mixer for kind in spec.kinds()} - {"full", "sliding", "linear"})
     if others:
         problem = f"{shown(spec.name)} has {', '.join(others)} layers, which the {convention} convention does not count"
         raise config_error([Fault(path="model_type", problem=problem)], {"": "model"})
-    return spec

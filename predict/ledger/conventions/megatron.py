@@ -27,7 +27,11 @@ def megatron(config: Mapping[str, Any], lengths: Sequence[int]) -> float:
 
     Multi-token prediction is counted where config.json has it. Raises ConfigError for a model that is not modelled.
     """
-    spec = read_spec(config, lengths, convention="Megatron")
+    return megatron_of(read_spec(config, lengths, convention="Megatron"), lengths)
+
+
+def megatron_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
+    """`megatron` by the model's shape."""
     linear_layers = _linear_layers(spec)
     full_layers = spec.layers + spec.mtp_layers - linear_layers
     products = _feed_forward(spec) + spec.vocab * spec.hidden * (spec.mtp_layers + 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.ledger.conventions.inputs import read_spec
+from predict.model.spec import ModelSpec
 from predict.run.model_flops import attention_flops_per_token
 
 
@@ -16,6 +17,10 @@ def palm(config: Mapping[str, Any], lengths: Sequence[int]) -> float:
     paper's dense layers, N is the active parameters of a mixture, a sliding layer counts the keys in its window, and a linear
     layer has no attention term. Raises ConfigError for a model that is not modelled.
     """
-    spec = read_spec(config, lengths, convention="PaLM")
+    return palm_of(read_spec(config, lengths, convention="PaLM"), lengths)
+
+
+def palm_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
+    """`palm` by the model's shape."""
     attention = sum(length * attention_flops_per_token(spec, length) for length in lengths)
     return 6.0 * spec.active_parameters * sum(lengths) + attention

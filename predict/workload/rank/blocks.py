@@ -10,6 +10,13 @@ from sampling.call import Counted, Phase
 Calls = tuple[Counted, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message(Counted):
+    """A counted collective, with the name of the group that runs it (`tp`, `shard`, `expert shard`, …)."""
+
+    group: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class OverlappedCommunication:
     """Communication of one kind of group (tp, cp, ep, fsdp) that may run while `work` does.

@@ -46,6 +46,7 @@ __all__ = [
     "estimate_as_scheduled",
     "import_config",
     "launch_arguments",
+    "ledger",
     "likely_steps",
     "load",
     "memory_advice",
@@ -315,7 +316,11 @@ def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchm
 
 
 def __getattr__(name: str) -> Any:
-    """`predict.Prediction`, whose module is imported when it is asked for: `predict --help` needs none of it."""
+    """`predict.Prediction` and `predict.ledger`, whose modules are imported when they are asked for: `predict --help` needs neither."""
+    if name == "ledger":
+        from importlib import import_module
+
+        return import_module("predict.ledger")
     if name == "Prediction":
         from predict.step.prediction import Prediction
 

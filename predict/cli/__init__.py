@@ -12,11 +12,13 @@ from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
 from predict.cli.plan_search import search
+from predict.cli.quantities import ledger
 from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 
 COMMANDS = (
     one_batch,
+    ledger,
     search,
     schedule,
     memory,

@@ -12,8 +12,8 @@ from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.run_text import run_text
 from predict.report.units import duration
-from predict.step.breakdown import NOT_COMPUTE
 from predict.step.interval import Interval
+from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:

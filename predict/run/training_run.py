@@ -51,6 +51,11 @@ class TrainingRun:
         return registry.get(name)
 
     @property
+    def sequences(self) -> Mapping[int, int]:
+        """Length of a sequence → how many a step has."""
+        return {self.batch.seq_len: self.batch.global_}
+
+    @property
     def blocks_on_sends(self) -> bool:
         """Whether a stage waits until what it sends has arrived."""
         return not self.execution.overlap_p2p

@@ -20,9 +20,9 @@ from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
-from predict.step.breakdown import step_breakdown
 from predict.step.composition_error import composition_error, error_terms
 from predict.step.interval import Interval, calls_half_width, step_interval
+from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.stragglers import stragglers_factor
@@ -113,6 +113,11 @@ class Prediction:
     def breakdown_us(self) -> dict[str, float]:
         """The ledger: µs by heading, averaged over the pipeline ranks; adds up to `median_us`."""
         return step_breakdown(self.run, self.calls, self.prices, self.timeline.order, self.ranks, self.median_us)
+
+    @cached_property
+    def exposed_p2p_us(self) -> float:
+        """Time that sends between pipeline ranks add to the step."""
+        return exposed_p2p_us(self.run, self.timeline.order, self.ranks)
 
     @cached_property
     def sources(self) -> dict[str, float]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.run.model_flops import model_flops_per_step
-from predict.step.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
-from predict.step.items import GLUE, HOST, OTHER, TP
+from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
+from predict.step.itemised.items import GLUE, HOST, OTHER, TP
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun
 from predict.workload.layers.layer import RECOMPUTE

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from predict.cli import one_batch
-from predict.step import breakdown
+from predict.step.itemised import breakdown, items
 from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
 from predict.workload.rank.sharded_weights import FSDP
 from tests.docs.pages import ROOT
 
 ENTRIES = (
     *breakdown.NOT_COMPUTE,
-    breakdown.GLUE,
-    breakdown.HOST,
+    items.GLUE,
+    items.HOST,
     breakdown.STRAGGLERS,
     breakdown.OVERHEAD,
     RECOMPUTE,

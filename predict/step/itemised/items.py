@@ -56,7 +56,7 @@ def items_of_block(priced: PricedBlock, prices: Prices) -> tuple[Item, ...]:
     """The items of a block; their times add up to the block's median."""
     items = [item for one in priced.block.calls for item in items_of_call(one, prices)]
     if priced.glue_us > 0:
-        items.append(Item(heading=GLUE, time_us=priced.glue_us))
+        items.append(Item(heading=GLUE, time_us=priced.glue_us, source=_source_of_whole(priced, prices)))
     elif priced.glue_us:
         items = _scaled(items, 1 + priced.glue_us / sum(item.time_us for item in items))
     for each, messages in zip(priced.overlapped, priced.block.overlapped, strict=True):
@@ -73,7 +73,7 @@ def items_of_call(one: Counted, prices: Prices) -> tuple[Item, ...]:
     if not parts:
         group = one.group if isinstance(one, Message) else ""
         return tuple(item_of(unit, heading(one.call), unit.total_us, group=group) for unit in units)
-    return _explained(total_us(units), parts)
+    return _explained(total_us(units), parts, source=units[0].time.source)
 
 
 def item_of(unit: Priced, under: str, time_us: float, *, group: str = "", beside: bool = False) -> Item:
@@ -91,8 +91,8 @@ def item_of(unit: Priced, under: str, time_us: float, *, group: str = "", beside
     )
 
 
-def _explained(whole_us: float, parts: Sequence[Priced]) -> tuple[Item, ...]:
-    """Compute as predicted; communication, or glue where there is none, as what is left of the whole."""
+def _explained(whole_us: float, parts: Sequence[Priced], source: Source) -> tuple[Item, ...]:
+    """Compute as predicted; communication, or glue where there is none, as what is left of the whole, whose `source` they share."""
     messages = [part for part in parts if heading(part.call) == TP]
     compute = [item_of(part, heading(part.call), part.total_us) for part in parts if heading(part.call) != TP]
     compute_us, messages_us = sum(item.time_us for item in compute), total_us(messages)
@@ -100,11 +100,15 @@ def _explained(whole_us: float, parts: Sequence[Priced]) -> tuple[Item, ...]:
     if compute_us > whole_us:
         compute = _scaled(compute, whole_us / compute_us)
     if not messages:
-        return (*compute, Item(heading=OTHER, time_us=left_us, alone_us=left_us))
-    return (
-        *compute,
-        *(item_of(part, TP, left_us * part.total_us / messages_us, group=TP) for part in messages),
-    )
+        rest = [Item(heading=OTHER, time_us=left_us, alone_us=left_us)]
+    else:
+        rest = [item_of(part, TP, left_us * part.total_us / messages_us, group=TP) for part in messages]
+    return tuple(replace(item, source=source) for item in (*compute, *rest))
+
+
+def _source_of_whole(priced: PricedBlock, prices: Prices) -> Source | None:
+    """The source of the sampled layer beyond whose parts a block has glue."""
+    return prices.priced([priced.block.whole])[0].time.source if priced.block.whole else None
 
 
 def _scaled(items: Sequence[Item], factor: float) -> list[Item]:

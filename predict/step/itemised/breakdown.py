@@ -10,7 +10,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
-from predict.step.items import OTHER, TP, Item, items_of_block, items_of_call
+from predict.step.itemised.items import OTHER, TP, Item, items_of_block, items_of_call
 from predict.step.priced_block import Bucket, PricedBlock
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us, with_windows
 from predict.step.stragglers import stragglers_factor

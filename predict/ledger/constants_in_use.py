@@ -1,0 +1,143 @@
+"""Constants read off published runs that a step depends on: each with the condition under which the model looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from predict.ledger.work import StepItem
+from predict.prices.conditions import EAGER_PASSES, months_to_settle
+from predict.prices.kernels.attention import FLASH_2, TRITON_HEAD
+from predict.prices.published_constants import PublishedConstant, published_constants
+from predict.run.frameworks import framework_spread
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from predict.step.stragglers import stragglers_factor
+from sampling.arithmetic.operator import Operator
+from sampling.operators.attention import Attention
+
+CONSTANTS = published_constants()
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a step's items and its run look at."""
+
+    prediction: Prediction
+    items: tuple[StepItem, ...]
+
+    @property
+    def run(self) -> TrainingRun:
+        return self.prediction.run
+
+    @property
+    def architecture(self) -> str:
+        return self.run.cluster.gpu.architecture
+
+    @cached_property
+    def priors(self) -> tuple[tuple[Operator, str], ...]:
+        """Operators whose times no sample tells, each with its phase."""
+        found = {(each.item.call, each.item.phase): None for each in self.items if each.item.source == "analytic"}
+        return tuple((call, str(phase)) for call, phase in found if isinstance(call, Operator))
+
+    @cached_property
+    def products(self) -> tuple[Operator, ...]:
+        """Operators that slow down with the clocks, on a GPU."""
+        calls = (each.item.call for each in self.items if self.run.cluster.gpu.kind != "cpu")
+        return tuple(call for call in dict.fromkeys(calls) if isinstance(call, Operator) and call.POWER_LIMITED)
+
+    @cached_property
+    def has_prior_share(self) -> bool:
+        """Whether the spread of published runs is part of the interval."""
+        return self.prediction.prices.profile_error is None or self.prediction.sources["analytic"] > 0
+
+    def attention(self, kernel: str, *architectures: str, backward: bool = False, above_head: int = 0) -> bool:
+        """Whether attention of a kernel, on one of these architectures, has no sample."""
+        return self.architecture in architectures and any(
+            isinstance(call, Attention)
+            and (kernel in call.kernel if kernel != "fa2" else call.kernel in (*FLASH_2, "fa1", "fa2"))
+            and (phase != "forward" or not backward)
+            and call.head_dim > above_head
+            for call, phase in self.priors
+        )
+
+    def product_in(self, dtype: str) -> bool:
+        return any(call.KIND == "gemm" and call.dtype == dtype for call, _ in self.priors)
+
+    def eager_passes(self) -> bool:
+        """Whether an unfused pass has the general factor, not one of its own."""
+        return (
+            self.run.execution.elementwise == "eager"
+            and self.run.cluster.gpu.kind != "cpu"
+            and any(call.FUSIBLE and type(call) not in EAGER_PASSES for call, _ in self.priors)
+        )
+
+    def sustained(self, name: str, *architectures: str) -> bool:
+        """Whether the hardware file's ratio of a long run's products is this constant, and products of that kind run."""
+        stated = self.run.cluster.gpu.sustained
+        return (
+            self.run.execution.clocks == "sustained"
+            and self.architecture in architectures
+            and any(stated.get(call.dtype) == CONSTANTS[name].value for call in self.products)
+        )
+
+    def stated(self, setting: str, name: str) -> bool:
+        """Whether a setting of `execution` is this constant."""
+        return bool(getattr(self.run.execution, setting) == CONSTANTS[name].value)
+
+    def spread(self, name: str) -> bool:
+        return self.has_prior_share and framework_spread(self.run.execution.framework) == CONSTANTS[name].value
+
+
+USES: Mapping[str, Callable[[Used], bool]] = {
+    "TRITON_AMPERE": lambda used: used.attention("triton", "ampere"),
+    "TRITON_HOPPER": lambda used: used.attention("triton", "hopper", "blackwell"),
+    "TRITON_LARGE_HEAD_BACKWARD": lambda used: used.attention(
+        "triton", used.architecture, backward=True, above_head=TRITON_HEAD
+    ),
+    "YOUNG_SOFTWARE": lambda used: (
+        bool(months_to_settle(used.architecture, used.run.execution.stack)) and bool(used.priors)
+    ),
+    "DENSE_STEP": lambda used: used.has_prior_share,
+    "MIXTURE_STEP": lambda used: used.has_prior_share and used.run.model.experts is not None,
+    "UNSTATED_RECIPE": lambda used: False,  # a config states its recipe
+    "STRAGGLERS": lambda used: stragglers_factor(used.run) > 1,
+    "EAGER": lambda used: used.eager_passes(),
+    "FP8_SHARE": lambda used: used.product_in("fp8"),
+    "SUSTAINED_WIDTH": lambda used: used.run.execution.clocks == "sustained" and bool(used.products),
+    "ROWWISE_FP8": lambda used: (
+        used.run.execution.fp8_recipe == "rowwise" and any(call.dtype == "fp8" for call in used.products)
+    ),
+    "FA2_HOPPER": lambda used: used.attention("fa2", "hopper", "blackwell"),
+    "ATTENTION_BACKWARD_HOPPER": lambda used: used.attention("", "hopper", backward=True),
+    "LAUNCH_FLOOR_WIDTH": lambda used: any(
+        block.priced.floor_us
+        for rank in used.prediction.ranks
+        for chunk in rank.chunks
+        for block in (*chunk.forward.blocks, *chunk.backward.blocks)
+    ),
+    "PIPELINED_TP": lambda used: used.run.execution.overlap_tp == "pipelined" and used.run.plan.tp > 1,
+    "LAUNCH_FLOOR_2021": lambda used: used.stated("launch_floor_us", "LAUNCH_FLOOR_2021"),
+    "EXPERT_LAUNCH": lambda used: (
+        used.run.model.experts is not None
+        and used.run.execution.cuda_graphs != "full"
+        and used.stated("expert_launch_us", "EXPERT_LAUNCH")
+    ),
+    "BLACKWELL_PRODUCTS": lambda used: (
+        used.architecture == "blackwell"
+        and used.stated("gemm_efficiency", "BLACKWELL_PRODUCTS")
+        and any(call.KIND == "gemm" for call, _ in used.priors)
+    ),
+    "SUSTAINED_HOPPER": lambda used: used.sustained("SUSTAINED_HOPPER", "hopper"),
+    "SUSTAINED_BLACKWELL": lambda used: used.sustained("SUSTAINED_BLACKWELL", "blackwell"),
+    "SUSTAINED_500_W": lambda used: used.sustained("SUSTAINED_500_W", "hopper"),
+    "TORCHTITAN_SPREAD": lambda used: used.spread("TORCHTITAN_SPREAD"),
+    "MEGATRON_2021_SPREAD": lambda used: used.spread("MEGATRON_2021_SPREAD"),
+}
+"""Constant by name → whether a step depends on it."""
+
+
+def constants_in_use(prediction: Prediction, items: Iterable[StepItem]) -> dict[str, PublishedConstant]:
+    used = Used(prediction, tuple(items))
+    return {name: constant for name, constant in CONSTANTS.items() if USES[name](used)}

@@ -1,0 +1,102 @@
+"""The schedule book: how a step's batch is divided, and when each pipeline rank works and waits, by the timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from predict.step.prediction import Prediction
+from predict.step.stragglers import stragglers_factor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTime:
+    """The time of one pipeline rank, in µs, from the start of the step to the end of its slowest rank."""
+
+    rank: int
+    busy_us: float
+    """Its forwards and backwards."""
+    fill_us: float
+    """Until its first action."""
+    queue_us: float
+    """Between its actions: waiting for other ranks, or for its own sends."""
+    end_us: float
+    """Gradients that nothing hides, the optimizer, and updated weights."""
+    drain_us: float
+    """From its own end to that of the slowest rank."""
+
+    @property
+    def idle_us(self) -> float:
+        return self.fill_us + self.queue_us + self.drain_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleBook:
+    """Counts of the batch, and the waiting of the ranks."""
+
+    schedule: str
+    global_batch: int
+    """Sequences of a step as computed: padded or packed rows, where lengths are given."""
+    micro_batch: int
+    microbatches: int
+    """Microbatches of one replica."""
+    row_tokens: int
+    """Tokens of one row."""
+    ranks: tuple[RankTime, ...]
+    sends_us: float
+    """Waiting that sends between the ranks cause."""
+    stragglers_us: float
+    """Waiting for the slowest of many GPUs."""
+    overhead_us: float
+    """Time of a step beside its work, as the run states it."""
+
+    @property
+    def idle_us(self) -> float:
+        """Waiting of the mean rank."""
+        return fmean(rank.idle_us for rank in self.ranks)
+
+    @property
+    def bubble_us(self) -> float:
+        """Waiting of the mean rank that is not for sends."""
+        return self.idle_us - self.sends_us
+
+    @property
+    def queue_us(self) -> float:
+        """Waiting of the mean rank between its actions."""
+        return fmean(rank.queue_us for rank in self.ranks)
+
+
+def schedule_book(prediction: Prediction) -> ScheduleBook:
+    run = prediction.run
+    overhead_us = float(run.execution.step_overhead_us)
+    return ScheduleBook(
+        schedule=run.plan.schedule,
+        global_batch=run.batch.global_,
+        micro_batch=run.batch.micro,
+        microbatches=run.microbatches,
+        row_tokens=run.batch.seq_len,
+        ranks=_ranks(prediction),
+        sends_us=prediction.exposed_p2p_us,
+        stragglers_us=(prediction.median_us - overhead_us) * (1 - 1 / stragglers_factor(run)),
+        overhead_us=overhead_us,
+    )
+
+
+def _ranks(prediction: Prediction) -> tuple[RankTime, ...]:
+    """The waiting of each rank, gap by gap."""
+    timeline = prediction.timeline
+    ends_us = [float(end) + rank.after_us for end, rank in zip(timeline.rank_ends, prediction.ranks, strict=True)]
+    found = []
+    for place, (rank, end_us) in enumerate(zip(prediction.ranks, ends_us, strict=True)):
+        start, end = timeline.start[place], timeline.end[place]
+        found.append(
+            RankTime(
+                rank=place,
+                busy_us=float((end - start).sum()),
+                fill_us=float(start[0]),
+                queue_us=float((start[1:] - end[:-1]).sum()),
+                end_us=rank.after_us,
+                drain_us=max(ends_us) - end_us,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""The ledger of a step as text, JSON and a long table."""

@@ -1,0 +1,121 @@
+"""The JSON of `predict ledger --json`: times in µs of one GPU of the mean pipeline rank, sizes in bytes, FLOPs of all GPUs.
+
+`version` changes when the meaning of a key changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from predict.ledger.books import Ledger
+from predict.ledger.calibration import CalibrationBook
+from predict.ledger.communication import CommunicationBook, MessageTime
+from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
+from predict.ledger.memory import MemoryBook
+from predict.ledger.schedule import ScheduleBook
+from predict.report.memory.json import memory_json
+from predict.report.prediction_json import interval_json
+
+VERSION = 1
+
+
+def ledger_json(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "run": ledger.prediction.run.name,
+        "step_time_us": interval_json(ledger.prediction.step_time),
+        "account_us": ledger.account_us,
+        "compute": _compute(ledger.compute),
+        "memory": _memory(ledger.memory),
+        "communication": _communication(ledger.communication),
+        "schedule": _schedule(ledger.schedule),
+        "calibration": _calibration(ledger.calibration),
+        "mfu": {name: one.mfu for name, one in ledger.mfu.items()},
+        "mfu_flops": {name: one.flops for name, one in ledger.mfu.items()},
+        "mfu_peak_flops_per_us": {name: one.peak_flops_per_us for name, one in ledger.mfu.items()},
+        "mfu_refusals": {name: one.refusal for name, one in ledger.mfu.items() if one.refusal},
+        "parameters": ledger.parameters,
+    }
+
+
+def _compute(book: ComputeBook) -> dict[str, Any]:
+    return {
+        "tokens": book.tokens,
+        "required_flops": book.required_flops,
+        "required_flops_per_token": book.required_flops / book.tokens,
+        "required_flops_per_gpu": book.required_flops / book.gpus,
+        "recompute_flops": book.recompute_flops,
+        "optimizer_flops": book.optimizer_flops,
+        "parts": [_part(part, book) for part in book.parts],
+        "operators": [_operator(operator) for operator in book.operators],
+        "total_us": book.total_us,
+    }
+
+
+def _part(part: PartOfStep, book: ComputeBook) -> dict[str, Any]:
+    return {
+        **asdict(part),
+        "required_flops": part.required_flops,
+        "required_flops_per_token": part.required_flops / book.tokens,
+        "required_flops_per_gpu": part.required_flops / book.gpus,
+    }
+
+
+def _operator(operator: OperatorTime) -> dict[str, Any]:
+    return {
+        "heading": operator.heading,
+        "operator": operator.call.NAME if operator.call else None,
+        "fields": operator.call.fields() if operator.call else {},
+        "phase": operator.phase,
+        "recompute": operator.again,
+        "source": operator.source,
+        "count": operator.count,
+        "each_us": operator.each_us,
+        "total_us": operator.total_us,
+        "flops": operator.flops,
+        "bound_us": operator.bound_us,
+        "over_bound": operator.over_bound,
+    }
+
+
+def _memory(book: MemoryBook) -> dict[str, Any]:
+    content = memory_json(book.estimate)
+    for key in ("version", "run", "schedule", "advice"):  # the ledger's own, or not of its business
+        del content[key]
+    return {"terms": book.terms_bytes, **content}
+
+
+def _communication(book: CommunicationBook) -> dict[str, Any]:
+    return {
+        "messages": [_message(message) for message in book.messages],
+        "total_us": book.total_us,
+        "exposed_us": book.exposed_us,
+        "hidden_us": book.hidden_us,
+        "exposed_by_heading_us": book.exposed_by_heading_us(),
+    }
+
+
+def _message(message: MessageTime) -> dict[str, Any]:
+    return {**asdict(message), "each_us": message.each_us, "hidden_us": message.hidden_us}
+
+
+def _schedule(book: ScheduleBook) -> dict[str, Any]:
+    return {
+        **asdict(book),
+        "ranks": [{**asdict(rank), "idle_us": rank.idle_us} for rank in book.ranks],
+        "idle_us": book.idle_us,
+        "bubble_us": book.bubble_us,
+        "queue_us": book.queue_us,
+    }
+
+
+def _calibration(book: CalibrationBook) -> dict[str, Any]:
+    return {
+        "shares": book.shares,
+        "by_source_us": dict(book.by_source_us),
+        "unknowns_log": dict(book.unknowns),
+        "constants": [{"name": name, **asdict(constant)} for name, constant in book.constants.items()],
+        "samples": book.samples,
+        "calibrated": dict(book.calibrated),
+    }

@@ -1,0 +1,165 @@
+"""The ledger for a reader in a terminal: the account of the step, MFU by convention, then book by book."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from predict.ledger.books import Ledger
+from predict.ledger.calibration import CalibrationBook
+from predict.ledger.communication import CommunicationBook
+from predict.ledger.schedule import ScheduleBook
+from predict.memory.estimate import GIB
+from predict.report.ledger.compute_text import bar, operators_table, parts_table, percent, quantity
+from predict.report.memory.text import summary
+from predict.report.provenance_text import first_lines
+from predict.report.run_text import run_text
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+MOST_MESSAGES = 16
+NOTHING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
+
+
+def ledger_text(ledger: Ledger) -> RenderableType:
+    from rich.console import Group
+    from rich.markup import escape
+
+    prediction = ledger.prediction
+    step, run = prediction.step_time, prediction.run
+    return Group(
+        *first_lines(run, prediction.provenance, analytic=prediction.is_analytic),
+        f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
+        "",
+        f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
+        f"  parameters  {quantity(ledger.parameters['total'])}, of which a token meets {quantity(ledger.parameters['active'])}",
+        f"  tokens      {ledger.compute.tokens:,} a step, {prediction.tokens_per_second:,.0f} per second",
+        "",
+        _account(ledger),
+        "",
+        _mfu(ledger),
+        *_refusals(ledger),
+        "",
+        parts_table(ledger.compute),
+        "",
+        operators_table(ledger.compute, prediction.median_us),
+        "",
+        *_memory(ledger),
+        "",
+        *_communication(ledger.communication, prediction.median_us),
+        "",
+        *_schedule(ledger.schedule),
+        "",
+        *_calibration(ledger.calibration),
+    )
+
+
+def _account(ledger: Ledger) -> Table:
+    step_us = ledger.prediction.median_us
+    table = figures_table("  the step on the mean pipeline rank", ("",), ("time", "share"))
+    table.add_column("")
+    for name, time_us in ledger.account_us.items():
+        if abs(time_us) > NOTHING * step_us:
+            share = time_us / step_us
+            table.add_row(name.replace("_", " "), duration(time_us), percent(share), bar(share))
+    return table
+
+
+def _mfu(ledger: Ledger) -> Table:
+    table = figures_table("  MFU by convention", ("",), ("MFU", "FLOPs a step", "FLOPs per token", "peak per GPU"))
+    for name, one in ledger.mfu.items():
+        table.add_row(
+            name,
+            "refused" if one.mfu is None else f"{one.mfu:.1%}",
+            "" if one.flops is None else quantity(one.flops),
+            "" if one.flops is None else quantity(one.flops / ledger.compute.tokens),
+            ""
+            if one.peak_flops_per_us is None
+            else f"{one.peak_flops_per_us / ledger.compute.gpus / 1e6:,.4g} TFLOP/s",
+        )
+    return table
+
+
+def _refusals(ledger: Ledger) -> list[str]:
+    from rich.markup import escape
+
+    return [f"  {name}: {escape(one.refusal)}" for name, one in ledger.mfu.items() if one.refusal]
+
+
+def _memory(ledger: Ledger) -> list[RenderableType]:
+    estimate = ledger.memory.estimate
+    table = figures_table(f"  memory, pipeline rank {estimate.worst.rank}, at its peak", ("",), ("GiB", "share"))
+    table.add_column("")
+    for term, size in ledger.memory.terms_bytes.items():
+        share = size / estimate.point_bytes
+        table.add_row(term, f"{size / GIB:,.2f}", percent(share), bar(share))
+    return [table, f"  {summary(estimate)}"]
+
+
+def _communication(book: CommunicationBook, step_us: float) -> list[RenderableType]:
+    if not book.messages:
+        return ["[bold]  communication[/]: none"]
+    table = figures_table(
+        "  communication, per GPU and step",
+        ("", "message", "group", "carries", "algorithm"),
+        ("ranks", "MB", "count", "each", "alone", "hidden", "exposed", "of the step"),
+    )
+    for each in book.messages[:MOST_MESSAGES]:
+        table.add_row(
+            each.heading,
+            each.kind,
+            each.group,
+            each.carries,
+            each.algorithm,
+            str(each.ranks),
+            f"{each.size_bytes / 1e6:,.4g}",
+            f"{each.count:,.4g}",
+            *map(duration, (each.each_us, each.total_us, each.hidden_us, each.exposed_us)),
+            percent(each.exposed_us / step_us),
+        )
+    table.add_row(
+        "in all",
+        *[""] * 7,
+        "",
+        *map(duration, (book.total_us, book.hidden_us, book.exposed_us)),
+        percent(book.exposed_us / step_us),
+    )
+    more = len(book.messages) - MOST_MESSAGES
+    return [table, *([f"  and {counted(more, 'more kind')} of message: --json has them"] if more > 0 else [])]
+
+
+def _schedule(book: ScheduleBook) -> list[RenderableType]:
+    table = figures_table(
+        "",
+        (),
+        ("rank", "busy", "fill", "queue", "step end", "drain", "idle"),
+    )
+    for rank in book.ranks:
+        times = (rank.busy_us, rank.fill_us, rank.queue_us, rank.end_us, rank.drain_us, rank.idle_us)
+        table.add_row(str(rank.rank), *map(duration, times))
+    shape = (
+        f"{counted(book.microbatches, 'microbatch')} of {book.micro_batch} × {book.row_tokens:,} tokens on each replica"
+    )
+    return [f"[bold]  schedule {book.schedule}[/]: {counted(book.global_batch, 'sequence')} a step, {shape}", table]
+
+
+def _calibration(book: CalibrationBook) -> list[RenderableType]:
+    from rich.markup import escape
+
+    rests = " · ".join(f"{share:.1%} {source}" for source, share in book.shares.items() if share >= 0.0005)
+    lines: list[RenderableType] = [
+        "[bold]  calibration[/]",
+        f"  rests on   {rests}" + (f"; samples: {escape(book.samples)}" if book.samples else ""),
+        f"  unknown    {' · '.join(f'{escape(name)} ±{width:.1%}' for name, width in book.unknowns.items() if width >= 0.0005)}",
+    ]
+    if not book.constants:
+        return [*lines, "  constants  none read off published runs"]
+    table = figures_table("  constants read off published runs that moved it", ("",), ("value", "bounds"))
+    table.add_column("what it moves")
+    for name, one in book.constants.items():
+        table.add_row(name, f"{one.value:g}", f"{one.low:g} to {one.high:g}", escape(one.moves))
+    return [*lines, table]

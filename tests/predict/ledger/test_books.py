@@ -1,0 +1,130 @@
+"""The books of a step add up to its estimate by sums of their own, whatever the plan."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from predict import estimate, load
+from predict.ledger import conventions
+from predict.ledger.books import Ledger, ledger_of
+from predict.ledger.constants_in_use import USES
+from predict.prices.published_constants import published_constants
+from sampling.files.places import CONFIGS
+
+DENSE, MIXTURE = "llama3-70b-64xh100.yml", "deepseek-v3-1024xh100.yml"
+ONE_CHUNK = ("plan.vpp=1", "plan.schedule=1f1b")
+PLANS: dict[str, tuple[str, ...]] = {
+    "demo": ("demo.yml",),
+    "demo in tensor parallel, recomputed": ("demo.yml", "plan.pp=1", "plan.tp=2", "plan.recompute=full"),
+    "demo in two replicas": ("demo.yml", "plan.pp=1", "plan.dp=2", "plan.zero=1"),
+    "interleaved, cp, zero 1": (DENSE,),
+    "mixture of experts": (MIXTURE,),
+    "sharded weights": (DENSE, *ONE_CHUNK, "plan.pp=1", "plan.dp=8", "plan.zero=3"),
+    "sharded gradients, cp by all-to-all": (DENSE, *ONE_CHUNK, "plan.zero=2", "plan.cp_method=all_to_all"),
+    "sends that block": (DENSE, *ONE_CHUNK, "execution.overlap_p2p=false"),
+    "forwards first, all recomputed": (DENSE, "plan.vpp=1", "plan.schedule=afab", "plan.recompute=full"),
+    "attention recomputed": (DENSE, *ONE_CHUNK, "plan.recompute=selective"),
+    "operators recomputed": (DENSE, *ONE_CHUNK, "plan.recompute=ops"),
+    "split backward": (DENSE, "plan.vpp=1", "plan.schedule=zb-h1"),
+    "dualpipe": (DENSE, "plan.vpp=2", "plan.schedule=dualpipe"),
+    "v-half": (DENSE, "plan.vpp=2", "plan.schedule=v-half"),
+    "muon": (DENSE, "execution.optimizer=muon"),
+}
+REL = 1e-9
+
+
+def _ledger(config: str, *settings: str) -> Ledger:
+    return ledger_of(estimate(load(CONFIGS / "runs" / config, settings), require_fit=False))
+
+
+@pytest.fixture(scope="module", params=PLANS.values(), ids=PLANS.keys())
+def ledger(request: pytest.FixtureRequest) -> Ledger:
+    return _ledger(*request.param)
+
+
+def test_the_books_add_up_to_the_step(ledger: Ledger) -> None:
+    assert sum(ledger.account_us.values()) == pytest.approx(ledger.prediction.median_us, rel=REL)
+
+
+def test_operators_and_messages_add_up_to_the_timeline(ledger: Ledger) -> None:
+    """Call by call on one side, the schedule's actions and the ends of the ranks on the other."""
+    worked_us = fmean(rank.busy_us + rank.end_us for rank in ledger.schedule.ranks)
+    messages_us = ledger.communication.exposed_us - ledger.schedule.sends_us
+    assert ledger.compute.total_us + messages_us == pytest.approx(worked_us, rel=REL)
+
+
+def test_each_rank_works_or_waits_until_the_slowest_is_done(ledger: Ledger) -> None:
+    book, step_us = ledger.schedule, ledger.prediction.median_us
+    for rank in book.ranks:
+        whole_us = rank.busy_us + rank.end_us + rank.idle_us
+        assert whole_us == pytest.approx(step_us - book.stragglers_us - book.overhead_us, rel=REL)
+
+
+def test_the_bubble_of_the_gaps_is_what_the_breakdown_leaves(ledger: Ledger) -> None:
+    left_us = ledger.prediction.breakdown_us["pp_bubble"]
+    assert ledger.schedule.bubble_us == pytest.approx(left_us, abs=REL * ledger.prediction.median_us)
+
+
+def test_memory_terms_add_up_to_the_peak(ledger: Ledger) -> None:
+    assert sum(ledger.memory.terms_bytes.values()) == pytest.approx(ledger.prediction.memory.point_bytes, rel=REL)
+
+
+def test_times_by_source_are_all_but_the_waiting(ledger: Ledger) -> None:
+    account = ledger.account_us
+    assert sum(ledger.calibration.by_source_us.values()) == pytest.approx(
+        sum(account.values()) - account["bubble"], rel=REL
+    )
+    assert sum(ledger.calibration.shares.values()) == pytest.approx(1, rel=REL)
+
+
+def test_hidden_and_exposed_make_the_whole_message(ledger: Ledger) -> None:
+    measured_whole = ledger.prediction.run.execution.whole_layers  # where waiting for one another is part of a message
+    for message in ledger.communication.messages:
+        if message.heading != "p2p" and not measured_whole:
+            assert message.hidden_us + message.exposed_us == pytest.approx(message.total_us, rel=REL, abs=1e-6)
+            assert message.exposed_us <= message.total_us * (1 + REL)
+
+
+def test_parts_are_the_exact_count_and_recomputation_is_hfu() -> None:
+    ledger = _ledger(DENSE, *ONE_CHUNK, "plan.recompute=full")
+    run, lengths = ledger.prediction.run, [8192] * 128
+    assert ledger.compute.required_flops == conventions.exact(run.model_keys, lengths)
+    hardware = conventions.hfu(run.model_keys, lengths, recompute="full")
+    assert ledger.compute.required_flops + ledger.compute.recompute_flops == pytest.approx(hardware, rel=REL)
+    assert ledger.mfu["hfu"].flops == pytest.approx(hardware, rel=REL)
+
+
+def test_calls_of_the_forward_do_the_required_flops() -> None:
+    """The operators of all ranks, as they are priced, beside the parts that the model's shape gives."""
+    ledger = _ledger(DENSE)
+    gpus, flops = ledger.compute.gpus, 0.0
+    for line in ledger.compute.operators:
+        flops += line.flops * gpus * (line.phase == "forward")
+    assert flops == pytest.approx(sum(part.forward_flops for part in ledger.compute.parts), rel=1e-3)
+
+
+def test_expert_gradients_stand_apart() -> None:
+    carried = {message.carries: message.group for message in _ledger(MIXTURE).communication.messages}
+    assert carried["gradients"] == "shard"
+    assert carried["expert gradients"] == "expert shard"
+    assert carried["tokens"] == "ep"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (("execution.stragglers=false",), "STRAGGLERS"),
+        (("execution.overlap_tp=none",), "PIPELINED_TP"),
+        (("execution.clocks=burst",), "SUSTAINED_HOPPER"),
+        (("cluster.hardware=b200",), "ATTENTION_BACKWARD_HOPPER"),
+    ],
+)
+def test_a_constant_is_listed_where_the_step_depends_on_it(settings: tuple[str, ...], name: str) -> None:
+    assert name in _ledger(DENSE).calibration.constants
+    assert name not in _ledger(DENSE, *settings).calibration.constants
+
+
+def test_every_published_constant_has_its_condition() -> None:
+    assert USES.keys() == published_constants().keys()

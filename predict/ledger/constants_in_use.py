@@ -112,7 +112,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     "FA2_HOPPER": lambda used: used.attention("fa2", "hopper", "blackwell"),
     "ATTENTION_BACKWARD_HOPPER": lambda used: used.attention("", "hopper", backward=True),
     "LAUNCH_FLOOR_WIDTH": lambda used: any(
-        block.priced.floor_us
+        block.priced.floor is not None and block.priced.floor.source == "analytic"
         for rank in used.prediction.ranks
         for chunk in rank.chunks
         for block in (*chunk.forward.blocks, *chunk.backward.blocks)

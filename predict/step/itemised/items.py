@@ -61,8 +61,9 @@ def items_of_block(priced: PricedBlock, prices: Prices) -> tuple[Item, ...]:
         items = _scaled(items, 1 + priced.glue_us / sum(item.time_us for item in items))
     for each, messages in zip(priced.overlapped, priced.block.overlapped, strict=True):
         items += _exposed(each, messages)
-    if priced.median_us > priced.busy_us:
-        items.append(Item(heading=HOST, time_us=priced.median_us - priced.busy_us))
+    if priced.floor and priced.median_us > priced.busy_us:
+        sampled = priced.floor.source if priced.floor.source != "analytic" else None  # else a setting states it
+        items.append(Item(heading=HOST, time_us=priced.median_us - priced.busy_us, source=sampled))
     return tuple(items)
 
 

@@ -16,6 +16,9 @@ CONFIG  ?= configs/runs/demo.yml
 SYSTEM  ?= h100_sxm
 IMPORTED = $(subst _,-,$(SYSTEM))-aiconfigurator
 BIN     := .venv/bin
+# PYTHON where it has torch, as on a machine that trains; else that of .venv
+WITH_TORCH = $(shell for python in $(PYTHON) $(BIN)/python; do \
+	$$python -c 'import importlib.util as u; exit(not u.find_spec("torch"))' 2>/dev/null && echo $$python && exit; done; echo $(PYTHON))
 READY   := .venv/.ready
 
 .PHONY: help setup demo sample gpu-session import train-regressors predict measure validate bench bench-accuracy bench-published tables reference test check format clean
@@ -49,8 +52,8 @@ sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=fi
 	@$(BIN)/python -m regressors.active.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
 
 gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=folder RUNS="a.yml b.yml" STEPS=file DRY=1]
-	@$(if $(RUNS),PYTHONPATH=. $(PYTHON) -m predict calls $(RUNS) --output gpu-calls.json)
-	@$(PYTHON) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
+	@$(if $(RUNS),PYTHONPATH=. $(WITH_TORCH) -m predict calls $(RUNS) --output gpu-calls.json)
+	@$(WITH_TORCH) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
 	@$(BIN)/python -c 'import sys; from sampling.importers.aiconfigurator import SYSTEMS as known; "$(SYSTEM)" in {**known, **{each: 0 for each in known.values()}} or sys.exit("SYSTEM=$(SYSTEM): no such system; known: " + ", ".join(known))'

@@ -21,13 +21,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from sampling.command_line import exit_code_of
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
-from sampling.gpu_session.dry_run import dry_run
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.session import (
     LAST_CALL_S,
@@ -100,7 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def session() -> int:
         options = parser().parse_args(arguments)
         check_options(options)
+        require_torch()
         if options.dry_run:
+            from sampling.gpu_session.dry_run import dry_run
+
             print(dry_run(options))
         else:
             run(options)
@@ -117,6 +120,15 @@ def check_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--minutes: {options.minutes:g} is not a positive, finite number of minutes")
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
+
+
+def require_torch() -> None:
+    """UserError where this Python lacks what a session needs."""
+    if missing := [name for name in ("torch", "numpy") if find_spec(name) is None]:
+        raise UserError(
+            f"{sys.executable} has no {' and no '.join(missing)}; take a Python that has both, such as the one that trains on this "
+            "GPU: `PYTHON -m sampling.gpu_session`, or `make gpu-session PYTHON=…`"
+        )
 
 
 def run(options: argparse.Namespace) -> None:

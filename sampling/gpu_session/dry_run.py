@@ -154,12 +154,12 @@ def plan_table(
         run = {event["name"] for event in events if event["event"] == "step"}
         seconds_run = sum(step.seconds for step in steps if step.name in run)
         lines += [f"  {'real steps':<10}{len(steps):>7,}{len(run):>9,}{seconds_run:>9.0f}"]
+    last_s = (ended_s or [0.0])[-1]
     reached = [
         f"{sum(at <= limit for at in ended_s):,} in {limit:,.0f} s"
-        for limit in MILESTONES_S
-        if limit <= (ended_s or [0.0])[-1]
+        for limit in (*(limit for limit in MILESTONES_S if limit < last_s), last_s)
     ]
-    lines += [f"  calls timed, start-up included: {', '.join(reached)}"] if reached else []
+    lines += [f"  calls timed, start-up included: {', '.join(reached)}"]
     if plan.left_out:
         lines += [f"  {plan.left_out:,} calls left out: they need a compiler (--compile) or several GPUs"]
     return lines

@@ -18,11 +18,11 @@ CLONE = Path(__file__).resolve().parents[3]
 HANGS_S = 300.0
 """Time without the rows that a test waits for after which something hangs."""
 FORBIDDEN = ("pandas", "pyarrow", "yaml", "sklearn", "scipy", "xgboost", "rich", "joblib", "numba", "matplotlib")
-WITHOUT_THEM = f"""
+WITHOUT = """
 import importlib.machinery
 find = importlib.machinery.PathFinder.find_spec
 def find_spec(name, path=None, target=None):
-    return None if name.partition(".")[0] in {FORBIDDEN!r} else find(name, path, target)
+    return None if name.partition(".")[0] in FORBIDDEN else find(name, path, target)
 importlib.machinery.PathFinder.find_spec = staticmethod(find_spec)
 """
 
@@ -34,10 +34,23 @@ def command(*arguments: str) -> list[str]:
 @pytest.fixture
 def bare(tmp_path: Path) -> dict[str, str]:
     """The environment of a Python, and of its children, that has none of the forbidden libraries."""
+    return without(tmp_path, FORBIDDEN)
+
+
+def without(tmp_path: Path, libraries: tuple[str, ...]) -> dict[str, str]:
     folder = tmp_path / "site"
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(WITHOUT_THEM)
+    (folder / "sitecustomize.py").write_text(WITHOUT.replace("FORBIDDEN", repr(libraries)))
     return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
+def test_a_python_without_torch_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    env = without(tmp_path, ("torch",))
+    done = subprocess.run(command(*arguments), cwd=CLONE, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "has no torch; take a Python that has both" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_libraries_are_gone(bare: dict[str, str]) -> None:

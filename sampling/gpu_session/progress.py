@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,17 +60,18 @@ class Progress:
         elif kind == "step":
             self.steps[event["name"]] = event["result"]
 
-    def lacking(self, request: Request) -> Request | None:
-        """The phases of a request that are still to be timed; None if there are none, or the call is left out."""
+    def lacking(self, request: Request, timings: float = math.inf) -> Request | None:
+        """The phases of a request that are still to be timed, of those with fewer `timings`; None if there are none, or the call is
+        left out."""
         if self.why_left_out(request.call):
             return None
-        phases = tuple(phase for phase in request.phases if not self._is_timed(request.call, phase))
+        phases = tuple(phase for phase in request.phases if not self._is_timed(request.call, phase, timings))
         return Request(call=request.call, phases=phases) if phases else None
 
-    def _is_timed(self, call: Call, phase: Phase) -> bool:
-        """Whether the phase has rows, and those of each state are good or would not get better."""
+    def _is_timed(self, call: Call, phase: Phase, timings: float) -> bool:
+        """Whether the phase has rows, and those of each state are good, or so many, or would not get better."""
         by_state = self._reasons.get((call, phase), {})
-        return bool(by_state) and all(map(_is_settled, by_state.values()))
+        return bool(by_state) and all(_is_settled(each) or len(each) >= timings for each in by_state.values())
 
     def why_left_out(self, call: Call) -> str:
         """Why a call is not timed (again); '' if it may be."""

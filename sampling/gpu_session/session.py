@@ -6,10 +6,11 @@ out, and the next worker goes on behind it.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, repeat
+from itertools import product
 from typing import Any, Protocol
 
 from sampling.call import Call, Request
@@ -37,8 +38,9 @@ END_SHARE = 0.4
 """Largest share of the budget that is kept for real steps."""
 
 
-PASSES = 2
-"""Times that a worker goes through the plan: rows that are quarantined in the first are taken again in the second."""
+PASSES = (2.0, math.inf)
+"""Passes of a worker through the plan, by the timings of a phase, good or quarantined, after which it is passed over: on a machine that
+disturbs every timing, new calls come before third timings of old ones."""
 
 
 class Bench(Protocol):
@@ -74,8 +76,8 @@ def time_plan(
     reasons: dict[Call, str] = {}
 
     def requests() -> Iterator[Request]:
-        for done, each in chain.from_iterable(repeat(list(enumerate(planned)), PASSES)):
-            lacking = log.progress.lacking(each.request)
+        for timings, (done, each) in product(PASSES, list(enumerate(planned))):
+            lacking = log.progress.lacking(each.request, timings)
             if lacking is None:
                 continue
             if now_s() >= until_s:

@@ -172,6 +172,23 @@ def test_a_quarantined_row_is_taken_again_unless_it_is_impossible_twice(
     assert timed == {probe.request.call: times_timed, product.request.call: 1}
 
 
+def test_new_calls_come_before_third_timings(tmp_path: Path) -> None:
+    planned = plan_of(models=2).planned[:4]
+    timed: list[Call] = []
+
+    def busy(requests: Iterable[Request], *, keep: Callable[[Sample], None], **_: object) -> None:
+        for _number, request in zip(range(3), requests, strict=False):  # the session's time is over then
+            timed.append(request.call)
+            for phase in request.phases:
+                keep(row_of(request, phase, "other processes took …"))
+
+    for _ in range(4):
+        time_plan(SessionLog(tmp_path, lambda: 0.0), planned, busy, now_s=lambda: 0.0, until_s=1.0)
+    planned_calls = [each.request.call for each in planned]
+    first, second, _, fourth = planned_calls
+    assert timed == [*planned_calls[:3], *planned_calls[:3], fourth, first, second, fourth, first, second]
+
+
 def test_a_call_that_the_time_was_too_short_for_is_not_left_out(tmp_path: Path) -> None:
     planned, log = plan_of(models=0).planned, SessionLog(tmp_path, lambda: 0.0)
     time_plan(log, planned, lambda requests, **_: list(requests), now_s=lambda: 0.0, until_s=1.0)

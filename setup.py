@@ -23,6 +23,9 @@ setup(
         *(f"sampling.shipped.{folder}" for folder in SHIPPED),
     ],
     package_dir={f"sampling.shipped.{folder}": folder for folder in SHIPPED},
-    package_data={f"sampling.shipped.{folder}": files for folder, files in SHIPPED.items()},
+    package_data={
+        **{f"sampling.shipped.{folder}": files for folder, files in SHIPPED.items()},
+        "predict.report.page": ["assets/*"],
+    },
     include_package_data=False,
 )

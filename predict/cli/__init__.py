@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, report, schedule, schema, validate
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
@@ -26,6 +26,7 @@ COMMANDS = (
     compare,
     sensitivity,
     days,
+    report,
     export,
     import_config,
     calls,

@@ -69,12 +69,13 @@ def _rates(prediction: Prediction) -> tuple[float, float]:
 
 
 def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, Any]]:
-    """The keys on which two runs differ, the model and the cluster by their names."""
-    flat = [_flat(run) for run in (first, other)]
+    """The keys on which two runs differ."""
+    flat = [settings_of(run) for run in (first, other)]
     return {path: (flat[0][path], flat[1][path]) for path in flat[0] if flat[0][path] != flat[1][path]}
 
 
-def _flat(run: TrainingRun) -> dict[str, Any]:
+def settings_of(run: TrainingRun) -> dict[str, Any]:
+    """Key path → value of a run's settings, the model and the cluster by their names."""
     keys = {
         f"{section}.{name.rstrip('_')}": value
         for section in SECTIONS

@@ -10,23 +10,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from predict.ledger.waterfall.classes import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.run.model_flops import model_flops_per_step
-from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
-from predict.step.itemised.items import GLUE, HOST, OTHER, TP
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun
-from predict.workload.layers.layer import RECOMPUTE
-from sampling.arithmetic.operator import Operator
-from sampling.catalogue import registry
 from sampling.files.disk import replacing, write_atomically
 
 GB, SECOND = 1e9, 1e6
-COMM = frozenset({TP, P2P, DP, "cp", "ep"})
-IDLE = frozenset({BUBBLE, STRAGGLERS, HOST, OVERHEAD, OTHER, GLUE})
 SHARED = """
 model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb optim_gb activation_gb kv_gb
 buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
@@ -134,18 +127,12 @@ def _classes(ledger: Mapping[str, float]) -> dict[str, float]:
 
 
 def _class_of(heading: str) -> str:
-    if heading in COMM:
+    found = class_of(heading)
+    if found in COMMUNICATION:
         return "t_comm"
-    if heading in IDLE:
+    if found in IDLE:
         return "t_idle"
-    return "t_compute" if heading in _computing() else "t_memory"
-
-
-@cache
-def _computing() -> frozenset[str]:
-    """Headings of operators that are bound by arithmetic, and of whole layers."""
-    operators = [each for each in registry().values() if issubclass(each, Operator)]
-    return frozenset({RECOMPUTE, *(each.NAME for each in operators if each.KIND in ("gemm", "attention"))})
+    return "t_compute" if found == COMPUTE else "t_memory"
 
 
 def _note(prediction: Prediction) -> str:

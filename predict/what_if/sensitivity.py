@@ -53,10 +53,10 @@ Change = tuple[str, str, TrainingRun]
 
 
 def sensitivity(
-    run: TrainingRun, predict: Callable[[TrainingRun], Prediction], with_setting: Callable[[str], TrainingRun]
+    run: TrainingRun, predict: Callable[[TrainingRun], Prediction], with_setting: Callable[[str], TrainingRun] | None
 ) -> Sensitivities:
     """The effect of each single change on a run. `with_setting` loads the same run with a setting such as
-    `execution.overlap_tp="none"` over it."""
+    `execution.overlap_tp="none"` over it; without it, the figures alone are judged."""
     base = predict(run)
     run = base.run  # the schedule `best` is now a named one
     effects = partial(_effects, predict=predict, base_us=base.median_us)
@@ -66,7 +66,7 @@ def sensitivity(
     return Sensitivities(
         prediction=base,
         figures=_ranked([*of_hardware, *effects(_of_execution(run), beside_us=base.median_us)]),
-        settings=_ranked(effects(_switched(run, with_setting), beside_us=base.median_us)),
+        settings=_ranked(effects(_switched(run, with_setting), beside_us=base.median_us)) if with_setting else (),
         carried_over_us=carried_over_us,
     )
 

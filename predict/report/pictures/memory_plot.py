@@ -49,7 +49,7 @@ def save_memory_plot(
     save_figure(lambda: _figure(courses, memory, title, bubble_fraction), path, title=title)
 
 
-def _shown(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
+def shown_ranks(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
     """All ranks, or up to MOST_PANELS of them, evenly spread, with the first, the last and the worst."""
     if len(courses) <= MOST_PANELS:
         return list(courses)
@@ -60,7 +60,7 @@ def _shown(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
 def _figure(courses: Sequence[RankTimeline], memory: MemoryEstimate, title: str, bubble_fraction: float) -> Figure:
     from matplotlib.figure import Figure
 
-    shown = _shown(courses, memory.worst.rank)
+    shown = shown_ranks(courses, memory.worst.rank)
     verdict = f"{memory.verdict}: {memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f} GiB"
     of_run = f"{run_text(memory.run)}; bubble {bubble_fraction:.1%}"
     inches = WIDTH - LEFT - RIGHT

@@ -1,0 +1,30 @@
+// The page: a section for each question, its runs beside each other.
+function sectioned(title, note, runs, build) {
+  const made = runs.map((run) => build(run));
+  if (made.every((each) => !each)) return null;
+  return el("section", {}, el("h2", {}, title), note && el("p", { class: "note" }, note),
+    el("div", { class: "runs" }, made.map((each, at) => each && el("div", {}, runs.length > 1 && el("h3", {}, runs[at].name), each))));
+}
+function assumptions(run) {
+  return table([["kind", (r) => r.kind, null, "text"], ["what", (r) => r.name, null, "text"], ["value", (r) => r.value, null, "text"], ["source", (r) => r.source, null, "text wide"]], run.assumptions, { caption: "Assumptions and their sources" });
+}
+function settings(run) {
+  const rows = Object.entries(run.settings).map(([path, value]) => ({ path, value: typeof value === "object" && value !== null ? JSON.stringify(value) : String(value) }));
+  return behind(table([["key", (r) => r.path, null, "text"], ["value", (r) => r.value, null, "text wide"]], rows));
+}
+const SECTIONS = {
+  headline: (page) => sectioned("Answer", null, page.runs, headline),
+  differences: (page) => page.runs.length > 1 && el("section", {}, el("h2", {}, "Side by side"), comparison(page.runs)),
+  waterfall: (page) => sectioned("Where the step goes", "Mean over the pipeline ranks, with 90 % intervals by the bounds of the calls; the step's own interval also holds what no single call's bounds cover.", page.runs, waterfall),
+  memory: (page) => sectioned("Memory", "Each pipeline rank at its peak.", page.runs, memory),
+  timeline: (page) => sectioned("Pipeline", null, page.runs, timeline),
+  heatmap: (page) => sectioned("Throughput by sequence and batch", null, page.runs, heatMap),
+  plans: (page) => page.plans.length > 1 && el("section", {}, el("h2", {}, page.search ? "Plans found" : page.runs.length > 1 ? "Plans" : "Neighbours of this plan"),
+    el("p", { class: "note" }, page.search ? "" : page.runs.length > 1 ? "" : "One setting changed at a time; dp takes the ranks that are left."),
+    plans(page.plans, page.runs[0].memory.capacity_bytes, page.search)),
+  sensitivity: (page) => sectioned("Sensitivity", "Change of the step; blue is faster, orange slower.", page.runs, tornado),
+  ledgers: (page) => typeof ledgers === "function" && sectioned("Ledgers", null, page.runs, ledgers),
+  sources: (page) => sectioned("Assumptions and sources", null, page.runs, (run) => el("div", {}, el("h3", {}, "Settings"), settings(run), el("details", {}, el("summary", {}, `${run.assumptions.length} assumptions, each with its source`), assumptions(run)))),
+};
+function show(page, into, names) { into.replaceChildren(...(names || Object.keys(SECTIONS)).map((name) => SECTIONS[name](page)).filter(Boolean)); }
+function title(page) { return page.runs.map((run) => el("p", {}, page.runs.length > 1 && el("strong", {}, run.name + "  "), run.about)); }

@@ -1,0 +1,76 @@
+"""The content of a page, which its charts and tables show: runs beside each other, or the answer of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from predict import estimate, load
+from predict.config.document import Document
+from predict.ledger.training_cost import TrainingCost
+from predict.plan_search.answer.ranking import Answer
+from predict.report.page.heat_map import heat_map_sweep, heat_map_view
+from predict.report.page.plans_view import plans_of_answer, plans_of_neighbours, plans_of_runs
+from predict.report.page.run_view import run_view
+from predict.report.search.json import space_json
+from predict.report.what_if.compare import compare_json
+from predict.report.what_if.sensitivity import sensitivity_json
+from predict.step.prediction import Prediction
+from predict.what_if.compare import compare
+from predict.what_if.neighbours import neighbours
+from predict.what_if.sensitivity import sensitivity
+
+VERSION = 1
+Config = Path | str | Document
+
+
+def report_content(
+    configs: Sequence[Config],
+    overrides: Sequence[str],
+    predictions: Sequence[Prediction],
+    costs: Sequence[TrainingCost | None],
+) -> dict[str, Any]:
+    """The page of one or more configs, whose predictions are given; with the neighbours of the plan where it is one alone."""
+    views = [
+        run_view(prediction, cost=cost) | studies(config, overrides, prediction)
+        for config, prediction, cost in zip(configs, predictions, costs, strict=True)
+    ]
+    if len(predictions) > 1:
+        plans = plans_of_runs(predictions)
+    else:
+        own = predictions[0]
+        fit_or_not = partial(estimate, require_fit=False)
+        plans = plans_of_neighbours(own, neighbours(configs[0], overrides, own.run, fit_or_not))
+    return page_content(views, plans) | _differences(predictions)
+
+
+def search_content(answer: Answer) -> dict[str, Any]:
+    """The page of a search: its best plan in full, and all ranked plans beside it."""
+    best = answer.plans[0]
+    ranked = answer.found.best[0]
+    config = answer.found.surveys[ranked.survey].space.question.config(best.settings)
+    view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
+    space = {**space_json(answer.found), "objective": answer.found.objective.name, "complete": answer.found.complete}
+    left_out = {reason: left.count for reason, left in answer.found.left_out.items()}
+    return page_content([view], plans_of_answer(answer)) | {"search": space | {"left_out": left_out}}
+
+
+def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Views of runs and rows of plans as the content of a page."""
+    return {"version": VERSION, "runs": list(runs), "plans": list(plans)}
+
+
+def studies(config: Config, overrides: Sequence[str], prediction: Prediction) -> dict[str, Any]:
+    """The heat map and the sensitivity of a run: what other runs than this one tell of it."""
+    run, fit_or_not = prediction.run, partial(estimate, require_fit=False)
+    found = heat_map_sweep(config, overrides, run, fit_or_not)
+    figures = sensitivity(load(config, overrides), fit_or_not, None)
+    return {"heat_map": heat_map_view(found, run), "sensitivity": sensitivity_json(figures)}
+
+
+def _differences(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    if len(predictions) < 2:
+        return {}
+    return {"comparison": compare_json(compare(predictions[0], predictions[1:]))}

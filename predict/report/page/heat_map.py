@@ -1,0 +1,59 @@
+"""The throughput of a run by sequence length and microbatch: a sweep about its own values, and the cells of its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from predict.config.document import Document
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from predict.what_if.sweep import Sweep, SweptRun, sweep
+
+SEQUENCE, MICROBATCH = "batch.seq_len", "batch.micro"
+LEAST_SEQUENCE = 128
+
+
+def heat_map_sweep(
+    config: Path | str | Document,
+    overrides: Sequence[str],
+    run: TrainingRun,
+    predict: Callable[[TrainingRun], Prediction],
+) -> Sweep:
+    """The run with sequences from a quarter to four times as long, and microbatches up to eight times as large or to 8."""
+    sequences = [
+        length for factor in (0.25, 0.5, 1, 2, 4) if (length := int(run.batch.seq_len * factor)) >= LEAST_SEQUENCE
+    ]
+    micros = sorted({1, 2, 4, run.batch.micro, run.batch.micro * 2})
+    vary = [
+        f"{MICROBATCH}={','.join(map(str, micros))}",
+        f"{SEQUENCE}={','.join(map(str, sequences or [run.batch.seq_len]))}",
+    ]
+    return sweep(config, vary, overrides, predict)
+
+
+def heat_map_view(found: Sweep, run: TrainingRun) -> dict[str, Any]:
+    """Columns are sequence lengths, rows microbatches; a cell has tokens per second and GPU, and its verdict or why it cannot run."""
+    values = {each.path: list(each.values) for each in found.varied}
+    return {
+        "sequences": values[SEQUENCE],
+        "microbatches": values[MICROBATCH],
+        "own": [run.batch.seq_len, run.batch.micro],
+        "global_batch": run.batch.global_,
+        "cells": [_cell(row) for row in found.rows],
+    }
+
+
+def _cell(row: SweptRun) -> dict[str, Any]:
+    cell: dict[str, Any] = {"sequence": row.values[SEQUENCE], "microbatch": row.values[MICROBATCH]}
+    if row.prediction is None:
+        return cell | {"reason": row.reason}
+    memory = row.prediction.memory
+    return cell | {
+        "tokens_per_second_per_gpu": row.prediction.tokens_per_second_per_gpu,
+        "mfu": row.prediction.mfu,
+        "step_us": row.prediction.median_us,
+        "memory_bytes": memory.point_bytes,
+        "verdict": memory.verdict,
+    }

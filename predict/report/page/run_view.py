@@ -1,0 +1,81 @@
+"""Everything a page shows of one predicted run, in plain values: times in µs, sizes in bytes, shares as fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from predict.ledger.training_cost import TrainingCost
+from predict.ledger.waterfall.bars import waterfall
+from predict.ledger.waterfall.classes import COMMUNICATION
+from predict.report.feasibility import misfit
+from predict.report.memory.text import summary
+from predict.report.page.assumptions import assumptions
+from predict.report.page.memory_view import memory_view
+from predict.report.page.palette import CLASS_COLOURS
+from predict.report.page.timeline_view import timeline_view
+from predict.report.prediction_json import prediction_json
+from predict.report.run_text import run_text
+from predict.step.interval import kind_shifts
+from predict.step.prediction import Prediction
+from predict.what_if.compare import settings_of
+
+MOST_KINDS = 12
+"""Kinds of call in the tornado of what the step's interval rests on."""
+
+
+def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dict[str, Any]:
+    """The view of a run; `cost` is that of a whole training."""
+    return {
+        "name": prediction.run.name,
+        "about": run_text(prediction.run),
+        "prediction": prediction_json(prediction),
+        "misfit": misfit(prediction.memory),
+        "memory_summary": summary(prediction.memory),
+        "settings": {path: _plain(value) for path, value in settings_of(prediction.run).items()},
+        "gpus": prediction.run.cluster.world_size,
+        "waterfall": waterfall_view(prediction),
+        "memory": memory_view(prediction),
+        "timeline": timeline_view(prediction),
+        "unknowns": _unknowns(prediction),
+        "assumptions": [asdict(each) for each in assumptions(prediction)],
+        "cost": cost and asdict(cost),
+    }
+
+
+def waterfall_view(prediction: Prediction) -> list[dict[str, Any]]:
+    """The bars of the step in their order; together they are the step."""
+    return [
+        {
+            "name": bar.name,
+            "us": bar.time_us,
+            "low": bar.low_us,
+            "high": bar.high_us,
+            "headings": dict(sorted(bar.headings.items(), key=lambda item: -item[1])),
+            "colour": CLASS_COLOURS[bar.name],
+        }
+        for bar in waterfall(prediction)
+    ]
+
+
+def communication_share(prediction: Prediction) -> float:
+    """Share of the step in which communication is exposed."""
+    return sum(bar.time_us for bar in waterfall(prediction) if bar.name in COMMUNICATION) / prediction.median_us
+
+
+def _unknowns(prediction: Prediction) -> list[dict[str, Any]]:
+    """The changes of the step, in µs, when one kind of call at a time is at its bounds; the widest first."""
+    shifts = kind_shifts(prediction.timeline.order, prediction.ranks, blocking=prediction.run.blocks_on_sends)
+    widest = sorted(shifts.items(), key=lambda item: item[1][0] - item[1][1])
+    return [
+        {"name": f"{name} {phase}".replace("_", " "), "below": below, "above": above}
+        for (name, phase), (below, above) in widest[:MOST_KINDS]
+        if above > below
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, tuple) else value

@@ -98,13 +98,26 @@ class PriceList:
         self._known: Known = {}
 
     def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
-        wanted = list(counted)
-        known = self._knowing(wanted)
-        return tuple(
-            Priced(call=unit.call, phase=unit.phase, count=unit.count * one.count, time=unit.time)
-            for one in wanted
-            for unit in known[one.call, one.phase]
-        )
+        wanted = tuple(counted)
+        try:
+            found = self._units(wanted, self._known)
+        except KeyError:
+            found = self._units(wanted, self._knowing(wanted))
+        return tuple(found)
+
+    @staticmethod
+    def _units(wanted: Sequence[Counted], known: Known) -> list[Priced]:
+        """The priced units of known calls; of a call that counts once, the known ones themselves. KeyError for an unknown call."""
+        found: list[Priced] = []
+        for one in wanted:
+            units, count = known[one.call, one.phase], one.count
+            if count == 1:
+                found += units
+            else:
+                found += [
+                    Priced(call=unit.call, phase=unit.phase, count=unit.count * count, time=unit.time) for unit in units
+                ]
+        return found
 
     def glue_us(self, whole: Counted) -> float | None:
         (priced, *more) = self.priced([whole])

@@ -78,11 +78,19 @@ def _times(run: TrainingRun, kinds: Sequence[LayerKind], phases: Sequence[str]) 
 
 def _of_block(blocks: LayerBlocks, prices: BlockPrices, phases: Sequence[str]) -> list[float]:
     """The block's time in each of PHASES; 0 in those that are not among `phases`."""
+    found: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+    for phase in phases:
+        if phase == "again" and _runs_as_forward(blocks):
+            found[phase] = found["forward"]
+        else:
+            found[phase] = prices.bucket((Repeated(block=getattr(blocks, phase), count=1.0),)).median_us
+    return list(found.values())
 
-    def time_us(phase: str) -> float:
-        return prices.bucket((Repeated(block=getattr(blocks, phase), count=1.0),)).median_us
 
-    return [time_us(phase) if phase in phases else 0.0 for phase in PHASES]
+def _runs_as_forward(blocks: LayerBlocks) -> bool:
+    """Whether the repeated forward does all that the forward does, as it does unless the forward gathers weights."""
+    again, forward = blocks.again, blocks.forward
+    return again.calls is forward.calls and again.overlapped == forward.overlapped
 
 
 def _added_to(run: TrainingRun) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import heads_on_rank
@@ -41,9 +42,17 @@ class LayerBlocks:
     forward: Block
     again: Block
     backward: Block
-    backward_input: Block
-    backward_weight: Block
+    halves: Callable[[], tuple[Block, Block]]
+    """Those of the backward, by input and by weights; made when they are first asked for, since few schedules run them."""
     accumulation: Block
+
+    @property
+    def backward_input(self) -> Block:
+        return self.halves()[0]
+
+    @property
+    def backward_weight(self) -> Block:
+        return self.halves()[1]
 
 
 def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
@@ -93,7 +102,6 @@ def blocks_of(
     """Blocks of modules with these weights, and with the launching of their phases. `sums` are those of the gradients of
     activations; `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), sums)
-    halves = [with_calls(work_of(modules, "backward_input"), sums), work_of(modules, "backward_weight")]
     again = work_of(_recomputed_parts(rank, modules), "forward")
 
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
@@ -106,13 +114,19 @@ def blocks_of(
             whole=Counted(call=whole, phase=phase) if whole and phase in ("forward", "backward") else None,
         )
 
+    def halves() -> tuple[Block, Block]:
+        by_input = with_calls(work_of(modules, "backward_input"), sums)
+        return (
+            block(by_input, sharded_forward, phase="backward_input"),
+            block(work_of(modules, "backward_weight"), sharded_gradients, phase="backward_weight"),
+        )
+
     repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
     return LayerBlocks(
         forward=block(forward, sharded_forward, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),
         backward=block(repeated, sharded_backward, phase="backward"),
-        backward_input=block(halves[0], sharded_forward, phase="backward_input"),
-        backward_weight=block(halves[1], sharded_gradients, phase="backward_weight"),
+        halves=cache(halves),
         accumulation=accumulation_block(rank, weights),
     )
 

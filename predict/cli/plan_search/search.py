@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from predict.plan_search.wishes import Wishes
 
 TABLES = (".csv", ".json")
+PAGES = (".html",)
 ROUNDS = 3
 """Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
 EXAMPLES = """\
@@ -35,6 +36,7 @@ examples:
   predict search configs/searches/llama3-70b-64xh100.yml
   predict search configs/runs/llama3-70b-64xh100.yml --set plan=auto --set batch.micro=auto --tokens 2T --price 2.5/gpu-h
   predict search --model llama3-8b --gpus 16xh100 --top 5 --json
+  predict search --model llama3-8b --gpus 16xh100 --report plans.html
   predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
   predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
 """
@@ -127,6 +129,9 @@ def _add_results(group: argparse._ActionsContainer) -> None:
         help="write each winner as a run config, and as launch arguments of Megatron-LM, Megatron-Bridge, torchtitan and DeepSpeed",
     )
     group.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the plans as a page, with the best one in full: .html"
+    )
+    group.add_argument(
         "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
     )
     group.add_argument("--why", action="store_true", help="with each reason that leaves plans out, an example")
@@ -166,9 +171,10 @@ def _wishes(options: argparse.Namespace) -> Wishes:
     require_positive(options, "batch", "measure")
     if options.write is not None and options.write.is_file():
         raise UserError(f"--write: {options.write} is a file; give a directory")
-    for option, path in (("--pareto", options.pareto), ("--save", options.save)):
+    for option, path in (("--pareto", options.pareto), ("--report", options.report), ("--save", options.save)):
         require_writable(option, path)
     require_suffix("--pareto", options.pareto, TABLES)
+    require_suffix("--report", options.report, PAGES)
     return Wishes(
         objective=options.objective,
         top=options.top,
@@ -218,6 +224,12 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
         from predict.report.search.front import front_file
 
         write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
+    if options.report:
+        from predict.report.page.content import search_content
+        from predict.report.page.document import report_page
+
+        title = f"{answer.plans[0].prediction.run.name}: plans found"
+        write_file("--report", options.report, report_page(search_content(answer), title=title))
     if options.json:
         from predict.report.search.json import answer_json
 

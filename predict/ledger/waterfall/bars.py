@@ -24,6 +24,8 @@ from predict.step.spread import COMMON_SHARE, FLOOR, Kind
 from sampling.call import Counted
 from sampling.collectives.kinds import SendRecv
 
+ROUNDING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
 Change = tuple[float, float]
 """µs that a step changes at a kind's lower and upper bound."""
 
@@ -43,7 +45,7 @@ def waterfall(prediction: Prediction) -> tuple[Bar, ...]:
     """The bars in the order of CLASSES, without empty ones; they add up to the step."""
     headings: dict[str, dict[str, float]] = defaultdict(dict)
     for heading, time_us in prediction.breakdown_us.items():
-        if time_us:
+        if abs(time_us) > ROUNDING * prediction.median_us:
             headings[class_of(heading)][heading] = time_us
     changes = _changes(prediction)
     return tuple(_bar(name, headings[name], changes.get(name, {})) for name in CLASSES if headings.get(name))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from predict.prices.published_constants import published_constants
+from predict.ledger.books import Ledger
 from predict.report.memory.text import size
 from predict.step.prediction import Prediction
 
@@ -21,9 +21,9 @@ class Assumption:
     source: str
 
 
-def assumptions(prediction: Prediction) -> tuple[Assumption, ...]:
-    """Those of one run; the constants from published runs are all of them, since which of them moved a step is its ledger's to tell."""
-    return (*_of_prediction(prediction), *_of_memory(prediction), *_of_constants())
+def assumptions(prediction: Prediction, ledger: Ledger | None) -> tuple[Assumption, ...]:
+    """The assumptions of one run; with its ledger, the constants of published runs that moved it."""
+    return (*_of_prediction(prediction), *_of_memory(prediction), *(_of_constants(ledger) if ledger else ()))
 
 
 def _of_prediction(prediction: Prediction) -> Iterator[Assumption]:
@@ -63,8 +63,8 @@ def _of_memory(prediction: Prediction) -> Iterator[Assumption]:
         yield Assumption(kind="memory", name=buffer.name, value=told, source=buffer.source)
 
 
-def _of_constants() -> Iterator[Assumption]:
-    for name, constant in published_constants().items():
+def _of_constants(ledger: Ledger) -> Iterator[Assumption]:
+    for name, constant in ledger.calibration.constants.items():
         yield Assumption(
             kind="published runs",
             name=name,

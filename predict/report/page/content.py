@@ -49,8 +49,7 @@ def report_content(
 def search_content(answer: Answer) -> dict[str, Any]:
     """The page of a search: its best plan in full, and all ranked plans beside it."""
     best = answer.plans[0]
-    ranked = answer.found.best[0]
-    config = answer.found.surveys[ranked.survey].space.question.config(best.settings)
+    config = best.question.config(best.settings)
     view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
     space = {**space_json(answer.found), "objective": answer.found.objective.name, "complete": answer.found.complete}
     left_out = {reason: left.count for reason, left in answer.found.left_out.items()}

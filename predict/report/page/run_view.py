@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall.bars import waterfall
 from predict.ledger.waterfall.classes import COMMUNICATION
 from predict.report.feasibility import misfit
 from predict.report.memory.text import summary
 from predict.report.page.assumptions import assumptions
+from predict.report.page.ledger_view import ledgers_view
 from predict.report.page.memory_view import memory_view
 from predict.report.page.palette import CLASS_COLOURS
 from predict.report.page.timeline_view import timeline_view
@@ -20,6 +22,7 @@ from predict.report.run_text import run_text
 from predict.step.interval import kind_shifts
 from predict.step.prediction import Prediction
 from predict.what_if.compare import settings_of
+from sampling.errors import ConfigError
 
 MOST_KINDS = 12
 """Kinds of call in the tornado of what the step's interval rests on."""
@@ -27,6 +30,7 @@ MOST_KINDS = 12
 
 def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dict[str, Any]:
     """The view of a run; `cost` is that of a whole training."""
+    ledger = _ledger(prediction)
     return {
         "name": prediction.run.name,
         "about": run_text(prediction.run),
@@ -39,9 +43,19 @@ def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dic
         "memory": memory_view(prediction),
         "timeline": timeline_view(prediction),
         "unknowns": _unknowns(prediction),
-        "assumptions": [asdict(each) for each in assumptions(prediction)],
+        "assumptions": [asdict(each) for each in assumptions(prediction, ledger)],
+        "mfu": ledger and {name: one.mfu for name, one in ledger.mfu.items()},
+        "ledgers": ledger and ledgers_view(ledger),
         "cost": cost and asdict(cost),
     }
+
+
+def _ledger(prediction: Prediction) -> Ledger | None:
+    """The books of a run; None for a model with layers whose FLOPs no convention counts."""
+    try:
+        return ledger_of(prediction)
+    except ConfigError:
+        return None
 
 
 def waterfall_view(prediction: Prediction) -> list[dict[str, Any]]:

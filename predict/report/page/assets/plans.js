@@ -6,9 +6,10 @@ function plans(rows, capacity, search) {
     const left = 58, height = 230, inner = width - left - 20;
     const mostX = Math.max(...run.map((r) => r.memory_bytes), ...(capacity <= 1.6 * Math.max(...run.map((r) => r.memory_bytes)) ? [capacity] : [])) * 1.08;
     const values = run.map((r) => r.tokens_per_second_per_gpu), top = Math.max(...values) * 1.06, low = Math.max(0, Math.min(...values) * 0.94 - 0.04 * top);
-    const x = (bytes) => left + (inner * bytes) / mostX, y = (value) => 8 + (height * (top - value)) / (top - low || 1);
+    const leastX = 0.9 * Math.min(...run.map((r) => r.memory_bytes)), fromX = leastX > 0.4 * mostX ? leastX : 0;
+    const x = (bytes) => left + (inner * (bytes - fromX)) / (mostX - fromX), y = (value) => 8 + (height * (top - value)) / (top - low || 1);
     for (const tick of ticks(top, 5, low)) svg.append(draw("line", { class: "axis", x1: left, x2: width - 20, y1: y(tick), y2: y(tick) }), label(left - 8, y(tick) + 4, rate(tick), { class: "soft", "text-anchor": "end" }));
-    for (const tick of ticks(mostX / GIB, width / 110)) svg.append(label(x(tick * GIB), height + 24, significant(tick), { class: "soft", "text-anchor": "middle" }));
+    for (const tick of ticks(mostX / GIB, width / 110, fromX / GIB)) svg.append(label(x(tick * GIB), height + 24, significant(tick), { class: "soft", "text-anchor": "middle" }));
     svg.append(label(width - 20, height + 40, "memory per GPU, GiB", { class: "soft", "text-anchor": "end" }), label(0, height + 40, "tokens/s/GPU ↑", { class: "soft" }));
     if (capacity < mostX) svg.append(draw("line", { class: "limit", x1: x(capacity), x2: x(capacity), y1: 8, y2: height + 8 }));
     const front = run.filter((r) => r.front).sort((a, b) => a.memory_bytes - b.memory_bytes);

@@ -29,7 +29,11 @@ def test_the_waterfall_is_the_step_and_its_bars_lie_within_their_bounds(name: st
     bars = waterfall(prediction)
     assert sum(bar.time_us for bar in bars) == pytest.approx(prediction.median_us, rel=1e-9)
     headings = {heading: time_us for bar in bars for heading, time_us in bar.headings.items()}
-    assert headings == {heading: time_us for heading, time_us in prediction.breakdown_us.items() if time_us}
+    assert headings == {
+        heading: time_us
+        for heading, time_us in prediction.breakdown_us.items()
+        if abs(time_us) > 1e-9 * prediction.median_us
+    }
     assert all(bar.low_us <= bar.time_us <= bar.high_us for bar in bars)
     widest = max(bars, key=lambda bar: bar.time_us)
     assert widest.high_us > widest.low_us

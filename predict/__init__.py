@@ -16,6 +16,8 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
+    from predict.bounds.analysis import Analysis
+    from predict.bounds.step import StepBounds
     from predict.config.document import Document
     from predict.config.foreign.imported import ImportedConfig
     from predict.config.foreign.statement import LaunchArguments
@@ -55,6 +57,8 @@ __all__ = [
     "one_batch_predict",
     "search",
     "sensitivity",
+    "speed_of_light",
+    "step_speed_of_light",
     "sweep",
 ]
 
@@ -230,6 +234,28 @@ def days(
         goodput=require_share(GOODPUT if goodput is None else goodput),
         price=None if price is None else parse_price(price),
     )
+
+
+def speed_of_light(file: Path | str, *, arch: str = "h100-sxm", precision: str = "bf16") -> Analysis:
+    """The least time that a device leaves the torch module in a Python file, which is run: its `Model` on its `get_inputs()`.
+
+    `arch` is an entry of configs/hardware, or a YAML file of ours or of SOLAR's. UserError, with the operation and the line, for
+    what cannot be exported; ConfigError for a device that is unknown or lacks the precision.
+    """
+    from predict.bounds.analysis import analyse
+    from predict.bounds.device import device_of
+    from predict.bounds.exported.read import read_module
+
+    device = device_of(arch)
+    device.macs_in(precision)
+    return analyse(read_module(Path(file), precision), device)
+
+
+def step_speed_of_light(config: Path | str | Document, overrides: Sequence[str] = ()) -> StepBounds:
+    """The operators of a step beside the least time that the device's peaks leave them, worst ratio first."""
+    from predict.bounds.step import step_bounds
+
+    return step_bounds(one_batch(config, overrides))
 
 
 def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:

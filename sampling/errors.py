@@ -57,6 +57,6 @@ UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErro
 """Errors of reading a line, or an event, that no session wrote whole."""
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """The class of an error and the first line of its message: torch adds pages of advice below."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

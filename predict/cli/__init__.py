@@ -12,7 +12,7 @@ from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
 from predict.cli.plan_search import search
-from predict.cli.quantities import ledger
+from predict.cli.quantities import ledger, speed_of_light
 from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 
@@ -27,6 +27,7 @@ COMMANDS = (
     sensitivity,
     days,
     report,
+    speed_of_light,
     export,
     import_config,
     calls,

@@ -99,7 +99,7 @@ def compute_book(run: TrainingRun, calls: Sequence[RankCalls], items: Iterable[S
     return ComputeBook(
         parts=tuple(_part_of_step(part, again) for part in parts),
         optimizer_flops=_optimizer_flops(run, calls),
-        operators=_operators(run, (each for each in items if not each.is_message)),
+        operators=operators_of(run, (each for each in items if not each.is_message)),
         tokens=sum(length * count for length, count in run.sequences.items()),
         gpus=run.cluster.world_size,
     )
@@ -126,7 +126,8 @@ def _part_of_step(part: PartFlops, again: Shares) -> PartOfStep:
     )
 
 
-def _operators(run: TrainingRun, items: Iterable[StepItem]) -> tuple[OperatorTime, ...]:
+def operators_of(run: TrainingRun, items: Iterable[StepItem]) -> tuple[OperatorTime, ...]:
+    """The items of a step with equal calls together, the longest first."""
     alike: dict[tuple[object, ...], list[StepItem]] = {}
     for each in items:
         item = each.item

@@ -6,10 +6,13 @@ import pytest
 
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce, Collective
+from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
 from sampling.speed_of_light import physical_bound_us
+from sampling.store.profiles import SHIPPED
+from sampling.store.tables import iterate_samples, read_samples
 
 GIB = 2**30
 
@@ -80,3 +83,24 @@ def test_the_fastest_of_a_kind_changes_no_prediction() -> None:
     cluster = core()
     assert cluster.gpu.peak_tflops["bf16"] == 0.512
     assert cluster.gpu.at_its_fastest().peak_tflops == {"fp32": 0.256, "bf16": 4.096, "fp16": 4.096}
+
+
+def test_no_shipped_row_is_below_its_bound() -> None:
+    """All rows, quarantined ones too, each on the threads and beside the ranks that it was taken with."""
+    machines: dict[tuple[int, int], Cluster] = {}
+    rows = list(iterate_samples(read_samples(SHIPPED_DATA / "samples" / SHIPPED)))
+    assert len(rows) > 3000
+    below = []
+    for row in rows:
+        taken = (row.threads, row.busy_ranks)
+        if taken not in machines:
+            machines[taken] = load_cluster(
+                hardware="cpu",
+                nodes=1,
+                gpus_per_node=row.busy_ranks,
+                profile="none",
+                cores=row.threads * row.busy_ranks,
+            )
+        if row.time_us < physical_bound_us(row.call, row.phase, machines[taken]):
+            below.append(row)
+    assert below == []

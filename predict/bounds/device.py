@@ -1,0 +1,93 @@
+"""The peaks of a device that a bound is made of, from a hardware file or from SOLAR's architecture file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from predict.bounds.architecture_file import KEYS, Architecture, read_architecture
+from sampling.errors import ConfigError
+from sampling.files.documents import read_yaml
+from sampling.hardware.cluster import hardware_entry, hardware_facts
+from sampling.hardware.hardware_file import Hardware
+
+CLOCK_GHZ = 1.0
+"""Clock by which cycles are counted where the file states none, as hardware files do: a cycle is a nanosecond."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """A device's peaks per cycle of its clock. `macs_per_cycle` are multiply-accumulates of its matrix units by precision."""
+
+    entry: str
+    """The name of its file without the ending, which result files have in theirs."""
+    name: str
+    clock_ghz: float
+    bytes_per_cycle: float
+    macs_per_cycle: Mapping[str, float]
+    vector_macs_per_cycle: float
+    """Multiply-accumulates of fp32 outside the matrix units; 0 where the file states none."""
+    on_chip_bytes: float
+    """Memory on the chip that all of it shares: the last-level cache."""
+    memory_bytes: float
+
+    def macs_in(self, precision: str) -> float:
+        """Multiply-accumulates per cycle; ConfigError for a precision that the device lacks."""
+        if precision not in self.macs_per_cycle:
+            known = ", ".join(self.macs_per_cycle)
+            raise ConfigError(
+                f"--precision {precision}: {self.name} has no such peak (it has {known}); use one of those"
+            )
+        return self.macs_per_cycle[precision]
+
+    def cycles_of(self, macs: float, precision: str) -> float:
+        return macs / self.macs_in(precision)
+
+    def cycles_to_move(self, size_bytes: float) -> float:
+        return size_bytes / self.bytes_per_cycle
+
+    def time_us(self, cycles: float) -> float:
+        return cycles / (self.clock_ghz * 1e3)
+
+    def ridge(self, precision: str) -> float:
+        """Multiply-accumulates per byte from which on products limit."""
+        return self.macs_in(precision) / self.bytes_per_cycle
+
+
+def device_of(name: str) -> Device:
+    """The device of an entry of configs/hardware, or of a YAML file of ours or of SOLAR's; ConfigError for what is neither."""
+    path = Path(name)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        content, _ = read_yaml(path)
+        if content is not None and len([key for key in KEYS if key in content]) > 1:
+            return _of_architecture(read_architecture(path), path.stem)
+    return _of_hardware(hardware_facts(name), Path(hardware_entry(name)).stem)
+
+
+def _of_hardware(facts: Hardware, entry: str) -> Device:
+    per_cycle = CLOCK_GHZ * 1e9
+    macs: dict[str, float] = {dtype: tflops * 1e12 / 2 / per_cycle for dtype, tflops in facts.peak_tflops.items()}
+    return Device(
+        entry=entry,
+        name=facts.name,
+        clock_ghz=CLOCK_GHZ,
+        bytes_per_cycle=facts.memory_gb_per_s * 1e9 / per_cycle,
+        macs_per_cycle=macs,
+        vector_macs_per_cycle=macs.get("fp32", 0.0),
+        on_chip_bytes=facts.cache_mib * 2**20,
+        memory_bytes=facts.memory_gib * 2**30,
+    )
+
+
+def _of_architecture(facts: Architecture, entry: str) -> Device:
+    return Device(
+        entry=entry,
+        name=facts.name,
+        clock_ghz=facts.freq_GHz,
+        bytes_per_cycle=facts.DRAM_byte_per_cycle,
+        macs_per_cycle=facts.macs_per_cycle,
+        vector_macs_per_cycle=facts.MAC_per_cycle_fp32_sm or 0.0,
+        on_chip_bytes=facts.SRAM_capacity,
+        memory_bytes=facts.DRAM_capacity,
+    )

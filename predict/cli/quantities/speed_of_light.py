@@ -1,0 +1,115 @@
+"""`predict speed-of-light`: the least time that a device's peaks leave a step, or any torch module."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, given, log, print_json, write_file
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.bounds.analysis import Analysis
+
+DESCRIPTION = """\
+The least time that the peaks of a device leave the operators of a step, and any torch module, in three models.
+
+unfused: every operator reads and writes memory; fused: tensors between operators stay on the chip; fused + prefetched: besides,
+memory and products overlap all along. Each by the rules documented (one maximum of sums) and intended (a maximum for each operator);
+a module also in the kernels that compilers would make of it. docs/how-to/speed-of-light.md says more.
+
+FILE.py is run as Python, by you and with your rights: run no file that you do not trust. Its tensors lie on torch's meta device,
+so that no weight takes memory.
+"""
+EXAMPLES = """\
+examples:
+  predict speed-of-light configs/runs/llama3-70b-64xh100.yml
+  predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm
+  predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --output results
+"""
+FILE_ONLY = ("arch", "precision", "output")
+ARCH, PRECISION = "h100-sxm", "bf16"
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8")
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "speed-of-light",
+        "the least time that a device leaves a step or a module",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    command.add_argument(
+        "target",
+        metavar="CONFIG|FILE.py",
+        help="run config (YAML), or a Python file with a torch module `Model`, `get_inputs()` and, where Model takes arguments, "
+        "`get_init_inputs()`",
+    )
+    module = command.add_argument_group("of FILE.py")
+    module.add_argument(
+        "--arch",
+        metavar="NAME|FILE.yaml",
+        help=f"a device of configs/hardware, or a file of one, also in SOLAR's format (default: {ARCH})",
+    )
+    module.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help=f"precision of its floating-point tensors and products (default: {PRECISION})",
+    )
+    module.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write analysis.yaml and perf_<arch>.yaml there; DIR is made if missing",
+    )
+    add_json(command)
+    add_overrides(command)
+    add_data(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.report.console import show
+
+    if not options.target.endswith(".py"):
+        _refuse(options, FILE_ONLY, "goes with FILE.py; a run config names its device: --set cluster.hardware=NAME")
+        from predict import step_speed_of_light
+        from predict.report.speed_of_light.step_report import step_json, step_text
+
+        bounds = step_speed_of_light(options.target, options.overrides)
+        if options.json:
+            print_json(step_json(bounds))
+        else:
+            show(step_text(bounds))
+        return
+    _refuse(options, ("overrides",), "goes with a run config; omit it")
+    from predict import speed_of_light
+    from predict.report.speed_of_light.module_report import module_json, module_text
+
+    analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
+    if options.output is not None:
+        _write(options.output, analysis)
+    if options.json:
+        print_json(module_json(analysis))
+    else:
+        show(module_text(analysis))
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    if wrong := given(options, *names):
+        raise UserError(f"{', '.join(wrong)}: {why}")
+
+
+def _write(folder: Path, analysis: Analysis) -> None:
+    from predict.report.speed_of_light.files import analysis_content, as_yaml, perf_content
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output: {folder} cannot be made ({error.strerror or error}); give another folder") from None
+    files = {"analysis.yaml": analysis_content(analysis), f"perf_{analysis.device.entry}.yaml": perf_content(analysis)}
+    for name, content in files.items():
+        write_file("--output", folder / name, as_yaml(content))
+        log(f"wrote {folder / name}")

@@ -1,0 +1,1 @@
+"""Reports of the speed of light: of a module and of a step."""

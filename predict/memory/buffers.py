@@ -30,9 +30,9 @@ CONTEXT_BYTES, CONTEXT_WIDTH = 0.6e9, 0.3e9
 here, hence the width."""
 PROCESS_BYTES, PROCESS_WIDTH = 0.25e9, 0.1e9
 """Resident memory of a CPU process after `import torch`: 0.22 GB measured with torch 2.13, and libraries that it loads later."""
-CHANNELS, CHANNEL_BYTES = 16, 2 * (4 + 0.6) * MIB
-"""Buffers of one NCCL communicator: 16 channels of up to 32, two directions; NCCL_BUFFSIZE is 4 MiB (NCCL 2.2x's manual), and
-the low-latency protocols add 0.6 (src/include/device.h)."""
+COMMUNICATOR_BYTES, COMMUNICATOR_WIDTH = 0.6e9, 0.2e9
+"""Memory of one NCCL communicator: 544 MB of two A100 and 688 MB of more, linked by NVLink (NVIDIA/nccl, issue 964, August 2023);
+410 MB of one rank alone (sgl-project/sglang, pull request 35538)."""
 BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
 """cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, otherwise :4096:2:16:8)."""
@@ -91,9 +91,8 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
         return (Buffer(name="process", size_bytes=PROCESS_BYTES, width_bytes=PROCESS_WIDTH, source=source),)
     if profile.device_overhead:
         return (profile.device_overhead,)
-    communicators = communicators_of(run)
+    communicators = communicators_of(run, profile)
     exchange = exchange_buffer(run)
-    channels = communicators * CHANNELS * CHANNEL_BYTES
     return (
         Buffer(
             name="context",
@@ -103,9 +102,9 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
         ),
         Buffer(
             name="communication",
-            size_bytes=channels,
-            width_bytes=channels,
-            source=f"{communicators} communicators of {CHANNELS} channels with NCCL's default buffers",
+            size_bytes=communicators * COMMUNICATOR_BYTES,
+            width_bytes=communicators * COMMUNICATOR_WIDTH,
+            source=f"{communicators} communicators, each as measured on A100 with NCCL of 2023",
         ),
         *((exchange,) if exchange.size_bytes else ()),
     )
@@ -132,22 +131,29 @@ def exchange_buffer(run: TrainingRun) -> Buffer:
 
 
 def slack_of(run: TrainingRun, profile: MemoryProfile) -> tuple[float, float]:
-    """The allocator's slack over the bytes that it falls on, and its half-width; 0 on a CPU and where `device_overhead` includes it."""
+    """The allocator's slack over the bytes that it falls on, and its half-width; 0 on a CPU and where `device_overhead` includes it.
+
+    A framework's own `fragmentation` is that of tensor parallelism: NCCL's stream holds on to the tensors of its collectives for as long as
+    the host runs ahead (`record_stream`), and without such collectives there was none to see (discuss.pytorch.org/t/191573).
+    """
     if run.cluster.gpu.kind == "cpu" or profile.device_overhead:
         return 0.0, 0.0
-    if profile.fragmentation is not None:
+    if profile.fragmentation is not None and run.plan.tp > 1:
         return profile.fragmentation, profile.fragmentation
     return RESERVED_OVER_ALLOCATED - 1, RESERVED_WIDTH
 
 
-def communicators_of(run: TrainingRun) -> int:
-    """Process groups of more than one rank to which a rank belongs."""
+def communicators_of(run: TrainingRun, profile: MemoryProfile) -> int:
+    """Process groups of more than one rank to which a rank belongs. Where stages send in pairs, each pair of neighbours is one and that
+    of all ranks another, instead of one of the pipeline's ranks."""
     plan = run.plan
     replicas = plan.dp * plan.cp
     experts = plan.ep * plan.etp
     expert_replicas = plan.tp * replicas // experts if experts > 1 else 1
-    groups = (plan.tp, plan.pp, plan.cp, replicas, plan.ep, plan.etp, expert_replicas)
-    return sum(ranks > 1 for ranks in groups)
+    groups = (plan.tp, plan.cp, replicas, plan.ep, plan.etp, expert_replicas)
+    if profile.sends_in_pairs:
+        return sum(ranks > 1 for ranks in (plan.tp * plan.pp * replicas, *groups)) + min(2, plan.pp - 1)
+    return sum(ranks > 1 for ranks in (plan.pp, *groups))
 
 
 def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape]) -> Buffer:

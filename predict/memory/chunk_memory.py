@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from predict.memory.activations import Activations, unit_activations
+from predict.memory.components.norms import keeps_its_input
+from predict.memory.components.sizes import Sizes
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.state import StateBytes, gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.units import ChunkUnits, Unit, linear_shapes
@@ -98,7 +100,20 @@ class ChunkCounter:
             if each.role == "layer" and layers > 1:
                 memory = replace(memory, kept=memory.activations.kept_without_rotary_bytes)
             found.append(memory)
+        if self._profile.holds_stage_outputs:
+            found[0] = replace(found[0], kept=found[0].kept + self._held_input(chunk.units[0]))
+            found[-1] = replace(found[-1], kept=found[-1].kept + self._held_output(chunk.units[-1]))
         return found
+
+    def _held_input(self, first: Unit) -> float:
+        """Bytes of a stage's input that its first layer does not keep itself."""
+        sizes = Sizes(rank=self._rank, profile=self._profile)
+        is_kept = first.recompute in ("full", "ops") or keeps_its_input(sizes)
+        return 0.0 if first.role != "layer" or is_kept else sizes.stream
+
+    def _held_output(self, last: Unit) -> float:
+        """Bytes of a stage's output, unless they are the logits, which `held_logits` counts."""
+        return 0.0 if last.role != "layer" else Sizes(rank=self._rank, profile=self._profile).stream
 
     def _count(self, unit: Unit) -> UnitMemory:
         run, profile, groups = self._run, self._profile, self._groups

@@ -4,8 +4,8 @@ t = α_start + α_hop·hops + max over tiers of (W + 2κ·√(α·W)),  W = byte
 
 Hops and bytes are the textbook's (Thakur, Rabenseifner and Gropp 2005) and NCCL's own model's (src/graph/tuning.cc). The
 square root is what chunks cost: k of them take (k + p) · (α/p + W/k) through p hops of latency α together, (√α + √W)² with the
-best k. It makes bandwidth grow with size over decades, as the tables show. The efficiency is `efficiency.wire` of the hardware
-file, times FILLED. Of the algorithms that NCCL has for a collective, the fastest counts:
+best k, and κ, the link's `chunk_latency`, is how much of that is left. It makes bandwidth grow with size over decades, as the
+tables show. The efficiency is `efficiency.wire` of the hardware file, times FILLED. Of the algorithms that NCCL has for a collective, the fastest counts:
 
 - ring: all ranks in one ring, which enters and leaves a node once, through one network card;
 - hierarchical: the ranks of a node work together, between nodes over one card each, and the tiers overlap. For a
@@ -28,8 +28,8 @@ from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collectiv
 from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link
 
-# Five numbers for all three GPUs, fitted to AIConfigurator 0.11's NCCL tables inside a node (A100 NCCL 2.27.3, H100 and
-# H200 2.29.2; 2-8 ranks, 512 B-512 MiB), with latencies of 10 µs on the A100 and 6.5 µs on the other two.
+# Four numbers for all three GPUs, and κ of their links, fitted to AIConfigurator 0.11's NCCL tables inside a node (A100 NCCL 2.27.3,
+# H100 and H200 2.29.2; 2-8 ranks, 512 B-512 MiB), with latencies of 10 µs on the A100 and 6.5 µs on the other two.
 HOP_IN_NODE = 0.09
 """Share of a link's latency that each hop costs; the rest, once, starts the kernels. So one message takes the latency."""
 MESSAGE = 0.05
@@ -39,9 +39,6 @@ OWN_SHARD = 0.3
 FILLED = 1.2
 """Bandwidth of a link in the limit, over `efficiency.wire`, which is that of an all-reduce of 128 MiB: 0.80 of the peak in
 these tables, and 0.8 on InfiniBand in published training runs."""
-CHUNKING = 0.65
-"""κ: how much of the latency of chunks is left."""
-
 HOP_BETWEEN_NODES = 0.2
 """The same between nodes, by NCCL's own figures: 2.7–5 µs per hop of a network, 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
 TREE_FILLED = 0.9
@@ -149,7 +146,7 @@ def _message(call: Collective, cluster: Cluster) -> Algorithms:
 def _filling_us(sent_bytes: float, link: Link, cluster: Cluster) -> float:
     """Time of bytes on a link, with that while it fills."""
     wire_us = sent_bytes / (link.bytes_per_us() * min(1.0, FILLED * cluster.gpu.efficiency["wire"]))
-    return wire_us + 2 * CHUNKING * sqrt(link.latency_us * wire_us)
+    return wire_us + 2 * link.chunk_latency * sqrt(link.latency_us * wire_us)
 
 
 def _start_us(link: Link) -> float:

@@ -17,6 +17,7 @@ from sampling.call import Call
 from sampling.hardware.cluster import Gpu
 from sampling.operators.elementwise import RoPE, SwiGLU
 from sampling.operators.norm import RMSNorm
+from sampling.operators.vocabulary import CrossEntropy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +35,20 @@ EAGER_FACTOR = Factor(value=EAGER.value, half_width=0.25)
 EAGER_PASSES: Mapping[type[Operator], Factor] = {
     SwiGLU: Factor(value=1.75, half_width=0.15),
     RoPE: Factor(value=1.7, half_width=0.3),
+    CrossEntropy: Factor(value=1.36, half_width=0.25),
 }
 """Eager over fused by the tensors that torch's operators read and write. SwiGLU is a nonlinearity and a product: 5 tensors forward and 9
 backward, of 3 and 5. RoPE negates a half, joins it with the other, and adds two products: 10 and 15, of the 7 and 8 that its share of the
-bandwidth stands for (`rotate_half`, github.com/EleutherAI/gpt-neox, megatron/model/positional_embeddings.py)."""
-EAGER_RMS_NORM = Factor(value=8.0, half_width=0.4)
-"""An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element: forward 36 of 4 (cast to fp32,
-square, mean, product, cast, weight: Llama's `RMSNorm`, github.com/meta-llama/llama, model.py), backward about 70 of 10. The
-samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
+bandwidth stands for (`rotate_half`, github.com/EleutherAI/gpt-neox, megatron/model/positional_embeddings.py). A cross-entropy of `.float()` logits
+moves 48 bytes per 16-bit logit at 0.89 of the bandwidth, where its shares of it stand for 40: a cast (6), a log-softmax that reads rows too
+long for a cache three times (16), and backward zeros for the target's gradient (4), two reads of it and one of the result (16) and the
+cast back (6) (torch, aten/src/ATen/native/cuda/SoftMax.cu and Loss.cu)."""
+EAGER_RMS_NORM = Factor(value=9.9, half_width=0.4)
+"""An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element at 0.89 of the bandwidth, over the 14.5
+that its shares of it stand for: forward 36 (cast to fp32, square, mean, product, cast, weight: Llama's `RMSNorm`,
+github.com/meta-llama/llama, model.py); backward 92 (weight 4 and its gradient 8, casts 12, product 8 and its row's factor 16, mean 4, square
+28, as pow_backward raises to the first power and multiplies twice, and the sum of two gradients 12: torch, tools/autograd/derivatives.yaml).
+The samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
 RECIPES: Mapping[str, Factor] = {
     "rowwise": Factor(value=ROWWISE_FP8.value, half_width=0.1),
     "blockwise": Factor(value=1.15, half_width=0.15),
@@ -66,6 +73,7 @@ class Conditions:
     gemm_efficiency: float
     elementwise: str
     fuse_rms_norm: bool
+    fuse_loss: bool
     fp8_recipe: str
     product_time: float
     memory_time: float
@@ -96,7 +104,7 @@ class Conditions:
                 factor *= RECIPES.get(self.fp8_recipe, Factor())
         elif isinstance(call, RMSNorm):
             factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
-        elif call.FUSIBLE and self.elementwise == "eager":
+        elif call.FUSIBLE and self.elementwise == "eager" and not (self.fuse_loss and isinstance(call, CrossEntropy)):
             factor *= EAGER_PASSES.get(type(call), EAGER_FACTOR) if time.source == "analytic" else Factor()
         return factor
 
@@ -112,6 +120,7 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
         gemm_efficiency=execution.gemm_efficiency,
         elementwise=execution.elementwise,
         fuse_rms_norm=execution.fuse_rms_norm,
+        fuse_loss=execution.fuse_loss,
         fp8_recipe=execution.fp8_recipe,
         product_time=execution.product_time,
         memory_time=execution.memory_time,

@@ -66,8 +66,8 @@ class Execution:
     reduction_dtype: Annotated[str, one_of("", "fp32", "bf16", "fp16")] = ""
     """Dtype in which gradients are reduced over replicas; empty for gradient_dtype."""
     fuse_loss: bool = False
-    """The loss is compiled: Megatron's cross_entropy_loss_fusion (native), which takes more memory while it runs, or
-    torchtitan's compiled loss, which takes less."""
+    """The loss is one kernel or few: Megatron's cross_entropy_loss_fusion (native), which takes more memory while it runs, torchtitan's
+    compiled loss or llm-foundry's fused one, which take less."""
     blas_workspace_mib: Annotated[float, Key(maximum=1024)] = 0.0
     """MiB of each of cuBLAS's workspaces, as CUBLAS_WORKSPACE_CONFIG sets them; 0 for torch's default on the device."""
     optimizer: Annotated[str, one_of("adamw", "muon")] = "adamw"

@@ -52,6 +52,8 @@ class Link:
     """Latency of a message, in µs."""
     gb_per_s: GbPerS
     """Bandwidth in one direction, in GB/s."""
+    chunk_latency: Annotated[float, Key(maximum=2)] = 0.65
+    """Share of the latency that the chunks of a large collective are left with: the larger, the larger the message that fills the link."""
 
     def bytes_per_us(self) -> float:
         return self.gb_per_s * 1e3

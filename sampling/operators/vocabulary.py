@@ -75,6 +75,7 @@ class CrossEntropy(Operator):
 
     NAME: ClassVar[str] = "cross_entropy"
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+    FUSIBLE: ClassVar[bool] = True
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.2, backward=0.62, width=ONE_STACK, kernels=4)
     """A100 127 and 421 GB/s of fp16 logits, GH200 216 and 619: unfused passes in fp32; geometric means."""
 

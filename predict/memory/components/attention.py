@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from predict.memory.components.core_attention import Heads, core_attention, projection, rotary_bytes
+from predict.memory.components.core_attention import (
+    Heads,
+    core_attention,
+    looked_up_rotary_bytes,
+    projection,
+    rotary_bytes,
+)
 from predict.memory.components.norms import keeps_its_input, norm_bytes, normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import Sizes
@@ -25,6 +31,7 @@ def saved_tensors(sizes: Sizes, attention: Attention) -> Saved:
             kept=_normed_heads(sizes, heads, kv_heads) + (queries + keys if sizes.profile.keeps_joint_qkv else 0.0),
             in_forward=queries + keys,
         ),
+        SavedTensors(component="positions", kept=looked_up_rotary_bytes(sizes)),
         SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
         *core_attention(sizes, shape),
         projection(sizes, queries, gate=gate, partial_rotary=0 < model.rotary_dim < model.head_dim),

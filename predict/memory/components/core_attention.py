@@ -25,11 +25,22 @@ class Heads:
 
 def rotary_bytes(sizes: Sizes) -> float:
     """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward."""
-    model, rank = sizes.model, sizes.rank
-    if not model.rope or sizes.profile.static_rotary:
+    rank = sizes.rank
+    if not sizes.model.rope or sizes.profile.static_rotary:
         return 0.0
-    width = model.latent.rope_dim if model.latent else model.rotary_dim or model.head_dim
-    return 2.0 * sizes.item * (rank.run.batch.seq_len // rank.plan.cp) * width
+    return 2.0 * sizes.item * (rank.run.batch.seq_len // rank.plan.cp) * _rotary_width(sizes)
+
+
+def looked_up_rotary_bytes(sizes: Sizes) -> float:
+    """Cosines and sines of each token's position, for queries and for keys, 4·T·d·e bytes a layer."""
+    if not sizes.model.rope or not sizes.profile.gathers_rotary:
+        return 0.0
+    return 4.0 * sizes.item * sizes.tokens * _rotary_width(sizes)
+
+
+def _rotary_width(sizes: Sizes) -> int:
+    model = sizes.model
+    return model.latent.rope_dim if model.latent else model.rotary_dim or model.head_dim
 
 
 def core_attention(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import PARALLEL_LOSS, MemoryProfile
+from predict.memory.profiles.memory_profile import COMPILED_LOSS, PARALLEL_LOSS, MemoryProfile
 from predict.run.training_run import TrainingRun
 
 
@@ -17,6 +17,7 @@ PROFILE = MemoryProfile(
     flash_linear=True,
     gradient_bytes=fp32_gradient_bytes,
     parallel_loss=PARALLEL_LOSS,
+    fused_loss=COMPILED_LOSS,
     fp32_shards=True,
     fp8_gather=True,  # torchtitan: enable_fsdp_float8_all_gather
 )

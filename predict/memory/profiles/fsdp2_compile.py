@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from predict.memory.profiles import fsdp2
-from predict.memory.profiles.memory_profile import COMPILED_LOSS
 
 PROFILE = replace(
     fsdp2.PROFILE,
@@ -14,5 +13,4 @@ PROFILE = replace(
     fused_activation=True,
     fused_softmax=True,
     compiled=True,
-    fused_loss=COMPILED_LOSS,
 )

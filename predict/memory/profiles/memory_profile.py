@@ -112,12 +112,18 @@ class MemoryProfile:
     fp8_inputs: bool = False
     """fp8 products keep their inputs in fp8 (Transformer Engine's Linear saves the quantised tensor for the gradient of its
     weight; torchao's keeps the 16-bit one)."""
+    gathers_rotary: bool = False
+    """Each layer looks up the cosines and sines of its tokens' positions, for queries and for keys."""
     keeps_joint_qkv: bool = False
     """The values stay a view of the joint product of query, key and value, beside the rotated queries and keys."""
     loss: Mapping[int, LossBytes] = field(default_factory=lambda: UPCAST_LOSS)
     """Bytes of the loss, for each size of a logit's element in bytes."""
     held_logits: int = 0
     """Microbatches whose logits the pipeline's buffers hold on the last stage, whatever it computes."""
+    holds_stage_outputs: bool = False
+    """The pipeline's buffers hold a stage's input and output from its forward to its backward."""
+    sends_in_pairs: bool = False
+    """Stages send by torch.distributed.send in the group of all ranks, whose every pair is a communicator of its own."""
     parallel_loss: Mapping[int, LossBytes] | None = None
     """The same where tp divides the logits, if that differs."""
     fused_loss: Mapping[int, LossBytes] | None = None
@@ -140,6 +146,7 @@ class MemoryProfile:
     fp32_update_copies: bool = False
     """The optimizer's step makes an fp32 copy of its share of the gradients in fp16 runs."""
     fragmentation: float | None = None
-    """Slack of the allocator over activations, working sets and buffers; None for its mean over all tensors (`buffers.slack_of`)."""
+    """Slack of the allocator over activations, working sets and buffers under tensor parallelism; None for its mean over all tensors
+    (`buffers.slack_of`)."""
     device_overhead: Buffer | None = None
     """All memory outside tensors, where it was measured as one figure; otherwise context, communication and slack add up to it."""

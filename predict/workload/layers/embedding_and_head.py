@@ -14,6 +14,9 @@ from sampling.operators.vocabulary import CrossEntropy, Embedding
 LOSS_REDUCTIONS = 3
 """The vocabulary-parallel loss reduces three fp32 numbers a token: the largest logit, the sum of exponentials, the
 target's logit (Megatron-LM's `vocab_parallel_cross_entropy`)."""
+GATHERED_COPIES = 2
+"""Copies of all logits after a gathering to each rank: NCCL's buffer to one tensor per rank (torch, ProcessGroupNCCL::allgather), and
+those joined along the vocabulary (torch.cat)."""
 
 
 def embedding_blocks(rank: RankShare) -> LayerBlocks:
@@ -57,9 +60,9 @@ def _head(rank: RankShare) -> tuple[Module, ...]:
     reductions = group.all_reduce(4 * rank.tokens) * LOSS_REDUCTIONS
     gathered = group.all_gather(rank.item_bytes * rank.tokens * vocabulary)
     loss = Exchange(heading=TP, forward=reductions if rank.execution.split_loss else gathered, backward=())
-    capped: tuple[tuple[Stream, float], ...] = ()
-    if model.logit_cap:
-        capped = ((Stream(dtype=rank.dtype, size_bytes=2 * rank.item_bytes * rank.tokens * of_loss), 1),)
+    whole = rank.item_bytes * rank.tokens * of_loss
+    passes = bool(model.logit_cap) + (GATHERED_COPIES if of_loss > width else 0)
+    between = ((Stream(dtype=rank.dtype, size_bytes=2 * whole), passes),) if passes else ()
     # the head stays in the wider precision where only the layers' products are in fp8
     logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
     return (
@@ -67,7 +70,7 @@ def _head(rank: RankShare) -> tuple[Module, ...]:
         Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
         Module(
             name="loss",
-            works=(*capped, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss), 1)),
+            works=(*between, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss), 1)),
             exchanges=(loss,),
         ),
     )

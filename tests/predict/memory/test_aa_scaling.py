@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict import estimate
-from predict.memory.estimate import MemoryEstimate
+from predict.memory.estimate import MemoryEstimate, MemoryModel
 from predict.memory.profiles.aa_scaling import PROFILE
 from tests.predict.workload.parallel_runs import made, spec
 
@@ -41,8 +41,22 @@ def test_the_last_stage_holds_the_logits_of_two_microbatches() -> None:
     assert ("held logits" in names) == (first.worst.rank == 1)
 
 
-def test_the_joint_product_of_query_key_and_value_stays_beside_the_rotated_ones() -> None:
-    assert kept(memory(), "layer")["qkv"] - kept(memory("torch-eager"), "layer")["qkv"] == 2 * 2 * TOKENS * MODEL.hidden
+def test_the_joint_product_and_the_tables_looked_up_stay_beside_the_rotated_queries_and_keys() -> None:
+    own, eager = kept(memory(), "layer"), kept(memory("torch-eager"), "layer")
+    assert own["qkv"] - eager["qkv"] == 2 * 2 * TOKENS * MODEL.hidden
+    assert own["positions"] == 4 * 2 * TOKENS * MODEL.head_dim
+    assert "positions" not in eager
+
+
+def test_stages_hold_their_outputs_and_the_inputs_that_no_layer_keeps() -> None:
+    def held(**settings: bool) -> list[float]:
+        model = MemoryModel(made(MODEL, execution__framework="aa-scaling", plan__pp=2, **settings))
+        own = [sum(model.counter.unit(unit).kept for unit in chunk.units) for (chunk,) in model.units]
+        return [chunk.kept - units for (chunk,), units in zip(model.chunks, own, strict=True)]
+
+    stream = 2 * TOKENS * MODEL.hidden
+    assert held() == [stream, 0]
+    assert held(execution__fuse_rms_norm=False) == [stream, stream]
 
 
 def test_sequence_parallelism_keeps_the_gathered_inputs() -> None:
@@ -54,9 +68,10 @@ def test_sequence_parallelism_keeps_the_gathered_inputs() -> None:
     assert layers["aa-scaling"] - layers["megatron-core"] == pytest.approx(gathered + silu)
 
 
-def test_fragments_do_not_fall_on_the_state() -> None:
-    rank = memory().worst
+def test_fragments_are_of_tensor_parallelism_and_do_not_fall_on_the_state() -> None:
+    rank, alone = (memory(plan__tp=tp).worst for tp in (2, 1))
     assert PROFILE.fragmentation is not None
     assert rank.slack == pytest.approx(PROFILE.fragmentation * (rank.activations + rank.working + rank.buffers))
+    assert alone.slack == pytest.approx(0.048 * (alone.activations + alone.working + alone.buffers))
     megatron = memory("megatron-core").worst
     assert megatron.slack == pytest.approx(0.048 * megatron.allocated, rel=0.01)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from predict.memory.buffers import communicators_of, device_buffers
 from predict.memory.estimate import GIB, MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
 from predict.memory.peak import peak_of_order
-from predict.memory.profiles import memory_profile_of
+from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import ConfigError
@@ -214,8 +214,11 @@ def test_recompute_of_some_layers_lies_between() -> None:
 
 
 def test_communicators_are_the_groups_of_more_than_one_rank() -> None:
-    assert communicators_of(made("llama3-8b")) == 0
-    assert communicators_of(made("llama3-8b", plan__tp=2, plan__sp=True, plan__pp=2, plan__dp=2)) == 3
+    alone, in_groups = made("llama3-8b"), made("llama3-8b", plan__tp=2, plan__sp=True, plan__pp=2, plan__dp=2)
+    counted = [communicators_of(run, memory_profile_of(run)) for run in (alone, in_groups)]
+    assert counted == [0, 3]
+    # instead of the pipeline's group, that of all ranks and one of a pair
+    assert communicators_of(in_groups, memory_profiles()["aa-scaling"]) == 4
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "gpt-neox", "torch"])

@@ -36,9 +36,15 @@ def time_us(kind: type[Collective], size_bytes: int, ranks: int, ranks_per_node:
     return collective_us(kind(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks_per_node), cluster)
 
 
-def with_link(cluster: Cluster, tier: str, *, latency: float = 1.0, bandwidth: float = 1.0) -> Cluster:
+def with_link(
+    cluster: Cluster, tier: str, *, latency: float = 1.0, bandwidth: float = 1.0, chunks: float = 1.0
+) -> Cluster:
     link: Link = getattr(cluster, tier)
-    changed = Link(latency_us=link.latency_us * latency, gb_per_s=link.gb_per_s * bandwidth)
+    changed = Link(
+        latency_us=link.latency_us * latency,
+        gb_per_s=link.gb_per_s * bandwidth,
+        chunk_latency=link.chunk_latency * chunks,
+    )
     return replace(cluster, intra_node=changed) if tier == "intra_node" else replace(cluster, inter_node=changed)
 
 
@@ -111,8 +117,13 @@ def test_every_figure_of_the_tiers_that_a_group_crosses_counts(
         # a tenth, because the tiers overlap: the faster of them may lose some of its speed for nothing
         slower = time_us(kind, 64 * MIB, ranks, in_node, with_link(cluster, tier, bandwidth=0.1))
         later = time_us(kind, 64 * MIB, ranks, in_node, with_link(cluster, tier, latency=2.0))
+        chunked, unchunked = (
+            time_us(kind, 64 * MIB, ranks, in_node, with_link(cluster, tier, bandwidth=0.01, chunks=chunks))
+            for chunks in (2.0, 1.0)
+        )
         assert (slower > now) is (tier in tiers)
         assert (later > now) is (tier in tiers)
+        assert (chunked > unchunked) is (tier in tiers)
 
 
 def test_send_recv_is_of_the_link_between_its_pair() -> None:

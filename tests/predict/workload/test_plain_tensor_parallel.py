@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.embedding_and_head import head_blocks
+from predict.workload.layers.embedding_and_head import GATHERED_COPIES, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.blocks import Block, single
 from predict.workload.rank.share import RankShare
@@ -68,7 +68,11 @@ def test_a_loss_over_all_logits_gathers_them_and_is_taken_on_every_rank() -> Non
     )
     assert every.vocab == TP * part.vocab
     assert _often(split) == {"all_reduce": 3}
-    assert collectives(single(whole), "tp") == [("all_gather", 2 * RankShare(run=runs[1]).tokens * every.vocab, 1.0)]
+    logits_bytes = 2 * RankShare(run=runs[1]).tokens * every.vocab
+    assert collectives(single(whole), "tp") == [("all_gather", logits_bytes, 1.0)]
+    copied = [(one.call.size_bytes, one.count) for one in whole.calls if isinstance(one.call, Stream)]
+    assert copied == [(2 * logits_bytes, GATHERED_COPIES)]
+    assert not any(isinstance(one.call, Stream) for one in split.calls)
 
 
 def test_full_recomputation_of_the_ends_repeats_their_forward() -> None:

@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from sampling.gpu_session.session import (
     time_plan,
 )
 from sampling.gpu_session.steps import RealStep, read_steps
-from sampling.gpu_session.worker import join_session
+from sampling.gpu_session.worker import join_session, session_facts
 from sampling.hardware.cluster import device_names, hardware_entry, hardware_facts, load_cluster
 from sampling.store.profiles import default_profile
 from sampling.timing.timer import PRESETS
@@ -70,7 +70,7 @@ class Rehearsal:
             self.directory,
             hardware=self.hardware,
             device=fake_device(self.hardware),
-            session={"token": token, "date": "", "timer": asdict(settings)},
+            session=session_facts(token, self.timer),
             rehearsal=True,
         )
         cluster = load_cluster(hardware=self.hardware, nodes=1, gpus_per_node=1, profile=default_profile(self.hardware))

@@ -15,7 +15,7 @@ from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.gpu_session.archive import ArchiveFacts, read_events, read_facts
 from sampling.gpu_session.progress import Progress, progress_of
 from sampling.hardware.cluster import hardware_facts
-from sampling.hardware.this_device import same_device
+from sampling.hardware.this_device import one_of, same_device
 from sampling.session.profile import profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.manifest import FILE, Manifest, read_manifest, write_manifest
@@ -101,7 +101,7 @@ def _manifest(archive: Path, directory: Path, facts: ArchiveFacts) -> Manifest:
     if not (directory / FILE).is_file():
         return Manifest(profile=directory.name, hardware=facts.hardware, device=facts.device)
     manifest = read_manifest(directory)
-    if manifest.hardware != facts.hardware or not same_device(manifest.device, facts.device):
+    if manifest.hardware != facts.hardware or not same_device(one_of(manifest.device), one_of(facts.device)):
         raise SamplesError(
             f"{archive}: its rows are from {facts.hardware}, {facts.device}, and those of {directory} from "
             f"{manifest.hardware}, {manifest.device}; give another --profile"

@@ -58,7 +58,7 @@ def join_session(
 
     SamplesError where the archive is of another device, or of a rehearsal.
     """
-    from sampling.hardware.this_device import same_device
+    from sampling.hardware.this_device import one_of, same_device
 
     if (directory / FACTS).is_file():
         facts = read_facts(directory)
@@ -66,7 +66,7 @@ def join_session(
             raise SamplesError(
                 f"{directory}: holds {'a rehearsal' if facts.rehearsal else 'rows of a real device'}; give another --out"
             )
-        if facts.hardware != hardware or not same_device(facts.device, device):
+        if facts.hardware != hardware or not same_device(one_of(facts.device), one_of(device)):
             raise SamplesError(
                 f"{directory}: its rows are from {facts.hardware}, {facts.device}; this session is on {hardware}, {device}; "
                 "give another --out"
@@ -80,8 +80,21 @@ def join_session(
     return len(tokens) if session["token"] not in tokens else tokens.index(session["token"])
 
 
+def session_facts(token: str, timer: str) -> dict[str, Any]:
+    """The facts of a session that begins now: its date, code and software, and how it times calls."""
+    from sampling.hardware.this_device import provenance
+
+    return {
+        "token": token,
+        "date": time.strftime("%Y-%m-%d"),
+        **provenance(),
+        "timer": asdict(PRESETS[timer]),
+        "communication": {},
+    }
+
+
 def main() -> int:
-    from sampling.hardware.this_device import detect_hardware, identify, most_ranks, provenance
+    from sampling.hardware.this_device import detect_hardware, identify, most_ranks
 
     die_with_launcher()
     settings = WorkerSettings(**json.loads(sys.argv[1]))
@@ -93,14 +106,7 @@ def main() -> int:
             "--dry-run, or time this machine's CPU with --hardware cpu"
         )
     most_ranks(hardware)
-    timer = PRESETS[settings.timer]
-    session = {
-        "token": settings.token,
-        "date": time.strftime("%Y-%m-%d"),
-        **provenance(),
-        "timer": asdict(timer),
-        "communication": {},
-    }
+    session = session_facts(settings.token, settings.timer)
     number = join_session(directory, hardware=hardware, device=identify(hardware), session=session)
     log = SessionLog(directory, time.monotonic)
     plan = settings.plan(hardware)

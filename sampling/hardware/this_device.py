@@ -79,6 +79,11 @@ def same_device(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return alike and {**one, "memory_gib": gib} == {**other, "memory_gib": gib}
 
 
+def one_of(device: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of one device, whatever number of them its machine has."""
+    return {name: value for name, value in device.items() if name != "count"}
+
+
 def provenance() -> dict[str, Any]:
     """Versions of software and of this code in a sampling session."""
     import torch

@@ -13,6 +13,7 @@ import pytest
 from sampling.__main__ import main
 from sampling.gpu_session.archive import FACTS, parts, read_facts, write_facts
 from sampling.gpu_session.steps import RealStep
+from sampling.gpu_session.worker import join_session
 from sampling.store.manifest import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -51,6 +52,7 @@ def test_rows_and_real_steps_come_once_with_the_device_and_the_session_they_are_
     assert f"{len(rows)} new rows of NVIDIA H200" in capsys.readouterr().out
     manifest = read_manifest(tmp_path / "samples" / "h200")
     assert (manifest.profile, manifest.hardware, manifest.device["name"]) == ("h200", "h200", "NVIDIA H200")
+    assert manifest.sessions[0].keys() >= {"id", "date", "versions", "commit", "timer", "communication"}
     assert [session["archive"] for session in manifest.sessions] == [read_facts(archive).id]
     assert run(archive, tmp_path) == 0
     assert "0 new rows" in capsys.readouterr().out
@@ -68,6 +70,16 @@ def test_a_second_archive_of_the_same_device_adds_a_session(archive: Path, tmp_p
     assert run(archive, tmp_path) == 0
     assert sorted({row.session for row in stored(tmp_path)}) == [0, 1]
     assert len(stored(tmp_path)) == 2 * before
+
+
+def test_a_machine_with_more_such_devices_takes_part(archive: Path, tmp_path: Path) -> None:
+    run(archive, tmp_path)
+    facts = read_facts(archive)
+    eight = {**facts.device, "count": 8}
+    session = {"token": "on another machine"}
+    assert join_session(archive, hardware=facts.hardware, device=eight, session=session) == 1
+    write_facts(archive, replace(facts, id="another", device=eight))
+    assert run(archive, tmp_path) == 0
 
 
 def damage(path: Path) -> None:

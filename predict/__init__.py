@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from predict.anchor.benchmark_file import Benchmark
     from predict.bounds.analysis import Analysis
     from predict.bounds.step import StepBounds
@@ -55,6 +57,7 @@ __all__ = [
     "one_batch",
     "one_batch_memory",
     "one_batch_predict",
+    "plot",
     "search",
     "sensitivity",
     "speed_of_light",
@@ -103,6 +106,22 @@ def one_batch_memory(config: Path | str | Document, overrides: Sequence[str] = (
     For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
     """
     return estimate(load(config, overrides), require_fit=False).memory
+
+
+def plot(kind: str, config: Path | str | Document, overrides: Sequence[str] = ()) -> Figure:
+    """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it.
+
+    UserError for another kind, and where matplotlib is not installed; ConfigError lists every fault of the config.
+    """
+    from predict.report.pictures.figures import figure_of
+    from predict.report.pictures.kinds import KINDS
+    from sampling.extras import require_library
+    from sampling.files.faults import did_you_mean
+
+    if kind not in KINDS:
+        raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    require_library("matplotlib")
+    return figure_of(kind, config, overrides)
 
 
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:

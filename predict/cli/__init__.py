@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, report, schedule, schema, validate
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema, validate
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
+from predict.cli.pictures import plot, report
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
 from predict.cli.what_if import compare, days, sensitivity, sweep
@@ -28,6 +29,7 @@ COMMANDS = (
     days,
     report,
     speed_of_light,
+    plot,
     export,
     import_config,
     calls,

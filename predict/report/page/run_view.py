@@ -15,8 +15,8 @@ from predict.report.memory.text import summary
 from predict.report.page.assumptions import assumptions
 from predict.report.page.ledger_view import ledgers_view
 from predict.report.page.memory_view import memory_view
-from predict.report.page.palette import CLASS_COLOURS
 from predict.report.page.timeline_view import timeline_view
+from predict.report.pictures.palette import CLASS_COLOURS
 from predict.report.prediction_json import prediction_json
 from predict.report.run_text import run_text
 from predict.step.interval import kind_shifts

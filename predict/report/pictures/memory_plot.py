@@ -46,7 +46,7 @@ def save_memory_plot(
 ) -> None:
     """Draw to a .svg or .png file; UserError for another suffix. `bubble_fraction` is that of the schedule."""
     title = f"memory of {memory.run.name} over a step"
-    save_figure(lambda: _figure(courses, memory, title, bubble_fraction), path, title=title)
+    save_figure(lambda: memory_figure(courses, memory, title=title, bubble_fraction=bubble_fraction), path, title=title)
 
 
 def shown_ranks(courses: Sequence[RankTimeline], worst: int) -> list[RankTimeline]:
@@ -57,7 +57,10 @@ def shown_ranks(courses: Sequence[RankTimeline], worst: int) -> list[RankTimelin
     return [courses[rank] for rank in sorted(chosen)]
 
 
-def _figure(courses: Sequence[RankTimeline], memory: MemoryEstimate, title: str, bubble_fraction: float) -> Figure:
+def memory_figure(
+    courses: Sequence[RankTimeline], memory: MemoryEstimate, *, title: str, bubble_fraction: float
+) -> Figure:
+    """A panel for each rank; `bubble_fraction` is that of the schedule."""
     from matplotlib.figure import Figure
 
     shown = shown_ranks(courses, memory.worst.rank)

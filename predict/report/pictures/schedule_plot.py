@@ -60,7 +60,7 @@ def save_plot(timeline: Timeline, path: Path, *, title: str, about: str = "", sh
     rows stand the title, `about` (what is scheduled), makespan and bubble. A step that is too long for a box per action shows
     one period of its steady state, and how many more like it there are.
     """
-    save_figure(lambda: _figure(timeline, title, about, show), path, title=title)
+    save_figure(lambda: timeline_figure(timeline, title, about, show), path, title=title)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +120,8 @@ def _picture(timeline: Timeline, show: Show) -> _Picture:
     )
 
 
-def _figure(timeline: Timeline, title: str, about: str, show: Show) -> Figure:
+def timeline_figure(timeline: Timeline, title: str, about: str, show: Show) -> Figure:
+    """The figure that `save_plot` writes."""
     from matplotlib.figure import Figure
 
     picture = _picture(timeline, show)

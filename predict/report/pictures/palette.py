@@ -1,4 +1,4 @@
-"""Colours of a page beyond those of memory and schedules: apart for the colour-blind, and on light and dark paper alike.
+"""Colours of pictures and pages beyond those of memory and schedules: apart for the colour-blind, and on light and dark paper alike.
 
 Hues follow Okabe and Ito ("Color Universal Design", 2008): what computes is blue, what communicates warm, what waits grey.
 """
@@ -19,3 +19,5 @@ CLASS_COLOURS = {
     classes.BUBBLES: "#a9b0ba",
 }
 """Class of the waterfall → its colour."""
+INK, SOFT, LINE, LIMIT, ACCENT = "#1b1f24", "#57606a", "#d0d7de", "#b3261e", "#0b57b0"
+"""Text, lesser text, lines, a limit that must hold, and what is to be seen first."""

@@ -1,0 +1,1 @@
+"""The commands that show: a page of plans, and one picture."""

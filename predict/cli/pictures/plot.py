@@ -1,0 +1,63 @@
+"""`predict plot`: one picture of a plan, as a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_overrides,
+    cannot_write,
+    log,
+    require_suffix,
+    require_writable,
+    write_file,
+)
+from predict.report.pictures.kinds import KINDS
+from sampling.extras import require_library
+
+PAGE = ".html"
+SUFFIXES = (".svg", ".png", PAGE)
+EXAMPLES = """\
+examples:
+  predict plot waterfall configs/runs/llama3-70b-64xh100.yml -o waterfall.svg
+  predict plot memory configs/runs/demo.yml --set plan.recompute=full -o memory.png
+  predict plot timeline configs/runs/demo.yml -o timeline.html
+"""
+DESCRIPTION = """\
+One picture of a plan.
+
+waterfall: where the step goes, with intervals; memory: of each pipeline rank over the step; heatmap: throughput by sequence and
+microbatch; pareto: the plans one setting away, by throughput and memory; timeline: the pipeline. A .html file is a page of its own.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(subcommands, "plot", "one picture of a plan, as a file", EXAMPLES, description=DESCRIPTION)
+    command.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
+    command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
+    add_overrides(command)
+    add_data(command)
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help=".svg, .png or .html")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    require_suffix("--output", options.output, SUFFIXES)
+    require_writable("--output", options.output)
+    from predict.report.pictures.figure_file import save_figure
+    from predict.report.pictures.figures import figure_of, figure_page
+
+    if options.output.suffix.lower() == PAGE:
+        write_file("--output", options.output, figure_page(options.kind, options.config, options.overrides))
+    else:
+        require_library("matplotlib")
+        title = f"{options.kind} of {Path(options.config).stem}"
+        try:
+            save_figure(lambda: figure_of(options.kind, options.config, options.overrides), options.output, title=title)
+        except OSError as error:
+            raise cannot_write("--output", options.output, error) from None
+    log(f"wrote {options.output}")

@@ -1,0 +1,84 @@
+"""The figures of one config by their kinds, for `predict plot` and for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predict import estimate, load
+from predict.config.document import Document
+from predict.report.pictures.kinds import SECTIONS
+from predict.step.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Config = Path | str | Document
+
+
+def figure_of(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
+    """A figure of one of the kinds as a matplotlib Figure. The plans of `pareto` are the neighbours of the config's."""
+    return _DRAWN[kind](config, overrides, estimate(load(config, overrides), require_fit=False))
+
+
+def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str:
+    """The page that has the figure of this kind alone, as HTML."""
+    from predict.report.page.content import report_content
+    from predict.report.page.document import report_page
+
+    prediction = estimate(load(config, overrides), require_fit=False)
+    content = report_content([config], overrides, [prediction], [None])
+    return report_page(content, title=f"{prediction.run.name}: {kind}", sections=SECTIONS[kind])
+
+
+def _waterfall(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.report.pictures.waterfall_plot import waterfall_figure
+
+    return waterfall_figure(prediction)
+
+
+def _memory(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.report.pictures.memory_plot import memory_figure
+
+    title = f"memory of {prediction.run.name} over a step"
+    bubble_fraction = prediction.bubble_fraction
+    return memory_figure(prediction.memory_timeline, prediction.memory, title=title, bubble_fraction=bubble_fraction)
+
+
+def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.report.page.heat_map import heat_map_sweep, heat_map_view
+    from predict.report.pictures.heat_map_plot import heat_map_figure
+
+    found = heat_map_sweep(config, overrides, prediction.run, partial(estimate, require_fit=False))
+    return heat_map_figure(heat_map_view(found, prediction.run), title=f"throughput of {prediction.run.name}")
+
+
+def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.report.page.plans_view import plans_of_neighbours
+    from predict.report.pictures.pareto_plot import pareto_figure
+    from predict.what_if.neighbours import neighbours
+
+    found = neighbours(config, overrides, prediction.run, partial(estimate, require_fit=False))
+    title = f"plans near {prediction.run.name}"
+    rows = plans_of_neighbours(prediction, found)
+    return pareto_figure(rows, capacity_bytes=prediction.memory.capacity_bytes, title=title)
+
+
+def _timeline(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.report.pictures.schedule_plot import timeline_figure
+    from predict.report.run_text import run_text
+    from predict.report.units import duration
+
+    title = f"pipeline of {prediction.run.name}"
+    return timeline_figure(prediction.timeline, title, run_text(prediction.run), duration)
+
+
+_DRAWN: dict[str, Callable[[Config, Sequence[str], Prediction], Figure]] = {
+    "waterfall": _waterfall,
+    "memory": _memory,
+    "heatmap": _heat_map,
+    "pareto": _pareto,
+    "timeline": _timeline,
+}

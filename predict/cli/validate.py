@@ -34,7 +34,7 @@ WORDS = (OWN, GPU, "samples", "published", "memory", "ranking")
 APART = WORDS[2:]
 OWN_OPTIONS = {
     "samples": ("measurements",),
-    "published": ("truth", "profile", "calibrate_on", "calibration", "widths"),
+    "published": ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out"),
     "memory": ("truth",),
     "ranking": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
@@ -81,6 +81,12 @@ def add(subcommands: Any) -> None:
         action="store_true",
         default=None,
         help="published: learn from these runs how wide each unknown makes an interval, and judge it on sources left out",
+    )
+    command.add_argument(
+        "--leave-out",
+        action="store_true",
+        default=None,
+        help="published: learn each constant that was read off published runs again without each source, and judge it there",
     )
     command.add_argument(
         "--measurements",
@@ -209,8 +215,8 @@ def _published(options: argparse.Namespace) -> None:
         calibration=options.calibration,
         tell=log,
     )
-    if options.widths:
-        _widths(verdicts, as_json=options.json)
+    if options.widths or options.leave_out:
+        (_widths if options.widths else _left_out)(verdicts, as_json=options.json)
         return
     if options.json:
         from predict.validate.published.summary import as_json
@@ -226,13 +232,27 @@ def _published(options: argparse.Namespace) -> None:
 def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
     from predict.report.console import show
     from predict.report.published.widths import widths_text
-    from predict.validate.published_widths import learn_widths, widths_json
+    from predict.validate.learning.widths import learn_widths, widths_json
 
     learnt = learn_widths(verdicts)
     if as_json:
         print_json(widths_json(learnt))
     else:
         show(widths_text(learnt))
+
+
+def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
+    from predict.report.console import show
+    from predict.report.published.left_out import left_out_text
+    from predict.validate.learning.left_out import constants_json, judge_constants
+    from sampling.progress import progress_display
+
+    with progress_display("judging") as progress:
+        found = judge_constants(verdicts, progress)
+    if as_json:
+        print_json(constants_json(found))
+    else:
+        show(left_out_text(found))
 
 
 def _memory(options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from predict.step.prediction import Prediction
 from predict.step.stragglers import stragglers_factor
 from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
+from sampling.operators.experts import PER_EXPERT, GroupedGemm
 
 CONSTANTS = published_constants()
 
@@ -98,6 +99,12 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     ),
     "YOUNG_SOFTWARE": lambda used: (
         bool(months_to_settle(used.architecture, used.run.execution.stack)) and bool(used.priors)
+    ),
+    "SETTLED_MONTHS": lambda used: (
+        bool(months_to_settle(used.architecture, used.run.execution.stack)) and bool(used.priors)
+    ),
+    "FP8_EXPERT_KERNELS": lambda used: any(
+        isinstance(call, GroupedGemm) and call.dtype == "fp8" and call.kernel == PER_EXPERT for call, _ in used.priors
     ),
     "DENSE_STEP": lambda used: used.has_prior_share,
     "MIXTURE_STEP": lambda used: used.has_prior_share and used.run.model.experts is not None,

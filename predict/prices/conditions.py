@@ -9,7 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from predict.prices.published_constants import EAGER, ROWWISE_FP8, SUSTAINED_WIDTH, YOUNG_SOFTWARE
+from predict.prices.published_constants import (
+    EAGER,
+    ROWWISE_FP8,
+    SETTLED_MONTHS,
+    SUSTAINED_WIDTH,
+    YOUNG_SOFTWARE,
+)
 from predict.run.execution import Execution
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
@@ -31,7 +37,7 @@ class Factor:
         return Factor(value=self.value * other.value, half_width=math.hypot(self.half_width, other.half_width))
 
 
-EAGER_FACTOR = Factor(value=EAGER.value, half_width=0.25)
+EAGER_WIDTH = 0.25
 EAGER_PASSES: Mapping[type[Operator], Factor] = {
     SwiGLU: Factor(value=1.75, half_width=0.15),
     RoPE: Factor(value=1.7, half_width=0.3),
@@ -50,18 +56,16 @@ github.com/meta-llama/llama, model.py); backward 92 (weight 4 and its gradient 8
 28, as pow_backward raises to the first power and multiplies twice, and the sum of two gradients 12: torch, tools/autograd/derivatives.yaml).
 The samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
 RECIPES: Mapping[str, Factor] = {
-    "rowwise": Factor(value=ROWWISE_FP8.value, half_width=0.1),
     "blockwise": Factor(value=1.15, half_width=0.15),
     "mxfp8": Factor(value=1.05, half_width=0.1),
 }
-"""Factors over tensorwise fp8 products. The others than rowwise are interpolated by their
-amount of scaling."""
+"""Factors over tensorwise fp8 products, interpolated by their amount of scaling between it and rowwise, whose factor is read off
+published runs."""
+ROWWISE_WIDTH = 0.1
 
 SHIPPED: Mapping[str, tuple[int, int]] = {"blackwell": (2025, 2)}
 """Year and month in which GPUs of an architecture reached clouds, where published runs follow its software from then on; NVIDIA's first
 GB200 NVL72 instances (CoreWeave, 4 February 2025)."""
-SETTLED_MONTHS = 16
-"""Months after which it is settled: to container 26.06, the newest compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,11 +105,13 @@ class Conditions:
                 value = ratio.value if self.clocks == "sustained" else 1 / ratio.value
                 factor *= Factor(value=value, half_width=ratio.half_width)
             if call.dtype == "fp8":
-                factor *= RECIPES.get(self.fp8_recipe, Factor())
+                rowwise = Factor(value=ROWWISE_FP8.value, half_width=ROWWISE_WIDTH)
+                factor *= rowwise if self.fp8_recipe == "rowwise" else RECIPES.get(self.fp8_recipe, Factor())
         elif isinstance(call, RMSNorm):
             factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
         elif call.FUSIBLE and self.elementwise == "eager" and not (self.fuse_loss and isinstance(call, CrossEntropy)):
-            factor *= EAGER_PASSES.get(type(call), EAGER_FACTOR) if time.source == "analytic" else Factor()
+            eager = Factor(value=EAGER.value, half_width=EAGER_WIDTH)
+            factor *= EAGER_PASSES.get(type(call), eager) if time.source == "analytic" else Factor()
         return factor
 
     def _sustained(self, dtype: str) -> Factor:
@@ -128,10 +134,10 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
     )
 
 
-def months_to_settle(architecture: str, stack: str) -> int:
+def months_to_settle(architecture: str, stack: str) -> float:
     """Months from a stack such as 2025-09 until its architecture's software is settled; 0 for a settled or unknown one."""
     if not stack or architecture not in SHIPPED:
-        return 0
+        return 0.0
     year, month = SHIPPED[architecture]
     age = 12 * (int(stack[:4]) - year) + int(stack[5:]) - month
-    return max(0, SETTLED_MONTHS - max(0, age))
+    return max(0.0, SETTLED_MONTHS.value - max(0, age))

@@ -97,6 +97,11 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     return prices
 
 
+def forget_prices() -> None:
+    """Drop the price lists that are kept, after a constant that they rest on was given another value."""
+    _opened.clear()
+
+
 def _open(opening: _Opening, directory: Path) -> PriceList:
     cluster = opening.cluster
     models: list[CostModel] = [SpeedOfLight()]

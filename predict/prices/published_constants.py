@@ -58,6 +58,21 @@ YOUNG_SOFTWARE = PublishedConstant(
     moves="all kernels of a young architecture, in log time for each month until its software is settled",
     scope="global",
 )
+SETTLED_MONTHS = PublishedConstant(
+    value=16,
+    low=10,
+    high=22,
+    source="the newest container compared, 26.06, is of that age, so that no older software tells; bounds assumed",
+    moves="months from an architecture's first GPUs in clouds until its software is settled",
+)
+FP8_EXPERT_KERNELS = PublishedConstant(
+    value=6,
+    low=2,
+    high=8,
+    source="quantising by rows and by columns, arranging the scales of both operands, padding of rows, and the product (Transformer "
+    "Engine, module/grouped_linear.py, csrc/extensions/gemm.cpp); that none hides behind another, from H100 runs; bounds assumed",
+    moves="kernels per expert of an fp8 product outside of a whole step's graph, in which one kernel quantises the rows of all",
+)
 LEARNT = "`predict validate published --widths`"
 DENSE_STEP = PublishedConstant(
     value=0.125,

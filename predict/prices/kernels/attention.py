@@ -7,7 +7,7 @@ fixed time. The longest block of a causal mask, twice the mean, is a lower bound
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
@@ -39,20 +39,14 @@ START_US = 10.0
 STATED_HEAD = 128
 """Head size for which `efficiency.attention` states the share of peak on long sequences."""
 
-BACKWARD = {"ampere": 2.87, "hopper": ATTENTION_BACKWARD_HOPPER.value, "blackwell": 2.9}
-"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more)."""
+BACKWARD = {"ampere": 2.87, "blackwell": 2.9}
+"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more). Hopper's is a published constant."""
 BACKWARD_ELSEWHERE = 3.0
 BACKWARD_SHORT = 215.0
 """Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
 BACKWARD_PRODUCTS = 2.5
 """FLOPs of backward over forward if key and value heads have the same size."""
 
-SLOWDOWN = {
-    "ampere": {"triton": TRITON_AMPERE.value},
-    "hopper": {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value},
-    "blackwell": {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value},
-}
-"""Time of a kernel family over that of the best one, FlashAttention-3 on Hopper: fitted to published H100, B200 and A100 runs."""
 SLOWDOWN_ELSEWHERE = {"triton": 1.5}
 TRITON_HEAD = 64
 """Largest head whose backward in Triton keeps to its registers (github.com/Dao-AILab/flash-attention, flash_attn_triton.py)."""
@@ -117,13 +111,13 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
     scores, values = call.head_dim, call.value_head_dim
     products = (3 * scores + 2 * values) / (scores + values) / BACKWARD_PRODUCTS
     keys = min(call.window or call.seq_len, call.seq_len)
-    return BACKWARD.get(architecture, BACKWARD_ELSEWHERE) * products * (1 + BACKWARD_SHORT / keys)
+    hopper = ATTENTION_BACKWARD_HOPPER.value if architecture == "hopper" else BACKWARD_ELSEWHERE
+    return BACKWARD.get(architecture, hopper) * products * (1 + BACKWARD_SHORT / keys)
 
 
-@cache
 def slowdown_of(kernel: str, architecture: str) -> float:
-    """Time of a kernel, by name, over that of the architecture's best one."""
-    slower = SLOWDOWN.get(architecture, SLOWDOWN_ELSEWHERE)
+    """Time of a kernel, by name, over that of the architecture's best one, FlashAttention-3 on Hopper."""
+    slower = _slower_families(architecture)
     if kernel == "math":
         return MATH_SLOWDOWN
     if kernel == "fa1":
@@ -131,6 +125,15 @@ def slowdown_of(kernel: str, architecture: str) -> float:
     if kernel in FLASH_2:
         return slower.get("fa2", 1.0)
     return slower["triton"] if "triton" in kernel else 1.0
+
+
+def _slower_families(architecture: str) -> Mapping[str, float]:
+    """The slower families of kernels, as published H100, B200 and A100 runs show them."""
+    if architecture == "ampere":
+        return {"triton": TRITON_AMPERE.value}
+    if architecture in ("hopper", "blackwell"):
+        return {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value}
+    return SLOWDOWN_ELSEWHERE
 
 
 @formula_of(GatedDelta)

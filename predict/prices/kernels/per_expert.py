@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.prices.kernels.products import BACKWARD_SHARE, MEMORY_SHARE, best_flops_per_us, overlapped_us, waves_us
+from predict.prices.published_constants import FP8_EXPERT_KERNELS
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
@@ -15,10 +16,6 @@ EXPERT_US = 4.0
 (A100 PCIe and B200, bf16, 128 to 9,832 rows per expert): mean error 9 %, without bias."""
 WIDTH = 0.25
 """Log half-width at 90 % on those products."""
-FP8_KERNELS = 6
-"""Kernels per expert of an fp8 product outside of a whole step's graph, each of which costs EXPERT_US: quantising by rows and by
-columns, arranging the scales of both operands, padding of rows, and the product (Transformer Engine, module/grouped_linear.py and
-csrc/extensions/gemm.cpp). In a graph of the whole step one kernel quantises the rows of all experts."""
 QUANTISED_BYTES = 4
 """Bytes that quantising one 16-bit element moves: it is read, and written in fp8 by rows and, for the weight gradient, by columns
 (Transformer Engine, GroupedLinear: the inputs in forward, the outputs' gradients in backward)."""
@@ -53,7 +50,7 @@ def _weight_gradient_us(call: GroupedGemm, gpu: Gpu) -> float:
 
 
 def _starts_us(call: GroupedGemm, busy: int) -> float:
-    kernels = FP8_KERNELS if call.dtype == "fp8" and call.kernel != IN_GRAPH else 1
+    kernels = FP8_EXPERT_KERNELS.value if call.dtype == "fp8" and call.kernel != IN_GRAPH else 1
     return EXPERT_US * kernels * busy
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.validate.published_widths import LearntWidths
+from predict.validate.learning.widths import LearntWidths
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

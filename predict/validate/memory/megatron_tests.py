@@ -43,15 +43,16 @@ def run_of(row: PublishedRow) -> TrainingRun:
         raise NotExpressibleError("kind: hybrid: Mamba layers are not modelled")
     precision, recipe = precision_of(row)
     execution = _execution(row) | ({"fp8_recipe": row.text("fp8_recipe") or recipe} if precision == "fp8" else {})
+    model = _model(row)
     sections: dict[str, Any] = {
         "cluster": _cluster(row),
-        "plan": _plan(row),
+        "plan": _plan(row, model),
         "batch": {"global": row.integer("gbs"), "micro": row.integer("mbs"), "seq_len": row.integer("seq_len")},
         "execution": execution,
         "precision": precision,
     }
     try:
-        return build(row.row_id, _model(row), sections)
+        return build(row.row_id, model, sections)
     except ConfigError as error:
         raise NotExpressibleError(str(error).replace(f"{row.row_id}: ", "")) from None
 
@@ -59,7 +60,8 @@ def run_of(row: PublishedRow) -> TrainingRun:
 def _model(row: PublishedRow) -> ModelSpec:
     layers, heads = row.integer("layers", most=MOST_LAYERS), row.integer("heads")
     bias, latent = bool(row.integer("linear_bias", least=0)), latent_of(row.text("mla"))
-    sparse = sparse_layers(row.text("moe_layer_freq"), layers) if row.number("experts") else []
+    experts = _experts(row)
+    sparse = sparse_layers(row.text("moe_layer_freq"), layers) if experts else []
     return ModelSpec(
         name=row.text("test_case") or "model",
         layers=layers,
@@ -80,7 +82,7 @@ def _model(row: PublishedRow) -> ModelSpec:
         mtp_layers=row.integer("mtp_layers", 0, least=0),
         layer_kinds=tuple(LayerKind(sparse=each) for each in sparse) if any(sparse) else (),
         latent=latent,
-        experts=_experts(row),
+        experts=experts,
     )
 
 
@@ -101,11 +103,11 @@ def _cluster(row: PublishedRow) -> dict[str, Any]:
     return {"hardware": hardware_of(row), "nodes": 1, "gpus_per_node": row.integer("n_gpus")}
 
 
-def _plan(row: PublishedRow) -> dict[str, Any]:
+def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     degrees = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "dp", "vpp")}
     plan: dict[str, Any] = degrees | {
         # without the flag, experts are divided as the other weights are (Megatron-LM, arguments.py)
-        "etp": row.integer("etp", degrees["tp"]) if row.number("experts") else 1,
+        "etp": row.integer("etp", degrees["tp"]) if model.experts else 1,
         "sp": degrees["tp"] > 1 and row.integer("seq_parallel", 0, least=0) == 1,
         "schedule": "interleaved-1f1b" if degrees["vpp"] > 1 else "1f1b",
         "zero": _zero(row) if degrees["dp"] * degrees["cp"] > 1 else 0,

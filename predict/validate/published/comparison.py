@@ -22,6 +22,8 @@ from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError
 from sampling.progress import Progress
 
+MIXTURE = "MoE"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
@@ -58,7 +60,7 @@ class Comparison:
     @property
     def judged_as(self) -> str:
         """The class that the row is judged in: its kind, and how much of the run it states."""
-        return f"{self.kind}, {completeness(self.row)}"
+        return f"{self.kind}, {completeness(self.row, sparse=self.kind == MIXTURE)}"
 
 
 def compare(
@@ -89,7 +91,7 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | Non
         row=row,
         measured_us=row.measured_us or math.nan,
         why="; ".join(found.assumed),
-        kind="MoE" if runs[0].model.experts else "dense",
+        kind=MIXTURE if runs[0].model.experts else "dense",
         predicted=likely.step_time,
         sources=_mean_sources(likely.predictions),
         at_peak_us=mfu(runs[0], 1.0),

@@ -20,11 +20,11 @@ NEVER_INTERLEAVED = ("gpt-neox", "megatron-deepspeed")
 """Frameworks on DeepSpeed's pipeline, which has one chunk per rank, so that a blank `vpp` leaves nothing open."""
 
 
-def completeness(row: PublishedRow) -> str:
-    """The first that holds: INCOMPLETE if a setting is open that shapes the schedule or what a rank holds,
+def completeness(row: PublishedRow, *, sparse: bool) -> str:
+    """The class of a row whose model is `sparse` or dense: the first that holds: INCOMPLETE if a setting is open that shapes the schedule or what a rank holds,
     RECOMPUTE_UNPUBLISHED, VOCABULARY_UNPUBLISHED (GPT-2's is taken), COMPLETE.
     """
-    if any(structural_gaps(row)):
+    if any(structural_gaps(row, sparse=sparse)):
         return INCOMPLETE
     if not row.text("recompute"):
         return RECOMPUTE_UNPUBLISHED
@@ -32,12 +32,12 @@ def completeness(row: PublishedRow) -> str:
     return COMPLETE if sized else VOCABULARY_UNPUBLISHED
 
 
-def structural_gaps(row: PublishedRow) -> Iterator[str]:
-    """The columns left blank without which the plan or the batch is a guess."""
+def structural_gaps(row: PublishedRow, *, sparse: bool) -> Iterator[str]:
+    """The columns left blank without which the plan or the batch is a guess; `sparse` for a mixture, be it so by its model's name."""
     yield from (column for column in ("tp", "pp") if not row.text(column))
     if (row.number("pp") or 1) > 1 and not row.text("vpp") and framework_of(row) not in NEVER_INTERLEAVED:
         yield "vpp"
-    if row.number("experts") and not row.text("ep"):
+    if sparse and not row.text("ep"):
         yield "ep"
     if not row.text("grad_accum"):
         yield from (column for column in ("mbs", "gbs") if not row.text(column))

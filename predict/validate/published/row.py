@@ -62,6 +62,15 @@ class PublishedRow:
         seconds = seconds or self.number("derived_step_time_s") or self._from_throughput() or self._from_flops()
         return seconds * 1e6 if seconds and seconds > 0 else None
 
+    @property
+    def why_not_timed(self) -> str:
+        """What is missing of a time, for a row without one: the batch, where there is a throughput."""
+        throughputs = ("tokens_per_s_per_gpu", "tokens_per_s_total")
+        missing = [column for column in ("gbs", "seq_len") if not self.number(column)]
+        if any(map(self.number, throughputs)) and missing:
+            return f"{' and '.join(missing)}: not published, so that its throughput tells no time of a step"
+        return "step_time_s: neither a time nor a throughput was published"
+
     def _from_throughput(self) -> float | None:
         of_gpu, gpus = self.number("tokens_per_s_per_gpu"), self.number("n_gpus")
         batch, seq_len = self.number("gbs"), self.number("seq_len")

@@ -89,7 +89,7 @@ def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
             f"status: {row.text('status')}, so there is no time; `validate ranking` judges such rows"
         )
     if timed and row.measured_us is None:
-        raise NotExpressibleError("step_time_s: neither a time nor a throughput was published")
+        raise NotExpressibleError(row.why_not_timed)
 
 
 def hardware_of(row: PublishedRow) -> str:

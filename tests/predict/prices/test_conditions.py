@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from predict.prices.conditions import EAGER_FACTOR, EAGER_PASSES, conditions_of
+from predict.prices.conditions import EAGER_PASSES, conditions_of
+from predict.prices.published_constants import EAGER
 from predict.run.execution import Execution
 from regressors.bank.times import Source, Times
 from sampling.arithmetic.operator import Operator
@@ -23,7 +24,7 @@ LOSS = CrossEntropy(dtype="bf16", tokens=512, vocab=1024)
     [
         (ROPE, "analytic", EAGER_PASSES[RoPE].value),
         (SWIGLU, "analytic", EAGER_PASSES[SwiGLU].value),
-        (GELU, "analytic", EAGER_FACTOR.value),
+        (GELU, "analytic", EAGER.value),
         (LOSS, "analytic", EAGER_PASSES[CrossEntropy].value),
         (SWIGLU, "measured", 1.0),
         (SWIGLU, "transferred", 1.0),

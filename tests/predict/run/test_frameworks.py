@@ -8,6 +8,7 @@ import pytest
 
 from predict.run import frameworks
 from sampling.errors import ConfigError
+from sampling.hardware.cluster import hardware_facts, known_hardware
 
 
 @pytest.fixture
@@ -52,3 +53,13 @@ def test_a_fault_of_a_framework_s_file_is_reported(folder: Path, content: str, f
     with pytest.raises(ConfigError, match=r"mine\.yml: ") as error:
         frameworks.framework_settings("mine")
     assert fault in str(error.value)
+
+
+@pytest.mark.parametrize("hardware", known_hardware())
+def test_no_framework_asks_a_gpu_for_products_that_it_does_not_have(hardware: str) -> None:
+    gpu = hardware_facts(hardware)
+    products = {
+        frameworks.framework_settings(name, gpu.architecture).get("router_product", "fp32")
+        for name in frameworks.framework_names()
+    }
+    assert gpu.kind == "cpu" or products <= set(gpu.peak_tflops)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from predict.step.interval import Interval
-from predict.validate.published_widths import EVERY, MIXTURE, Known, learnt_widths
+from predict.validate.learning.widths import EVERY, MIXTURE, Known, learnt_widths
 
 
 def _known(source: str, error: float, *unknowns: str, framework: str = "nemo") -> Known:

@@ -1,0 +1,1 @@
+"""What published runs teach: widths of intervals and constants, each judged on sources left out."""

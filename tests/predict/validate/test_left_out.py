@@ -29,7 +29,7 @@ def test_a_constant_is_learnt_from_the_others_and_judged_on_the_source_left_out(
     assert (found.least, found.greatest) == pytest.approx((0.75, 1.25), abs=0.08)
     assert found.error_left_out > found.error_stated
     alike = judged("one", CONSTANT, [_moved("a", 1.25), _moved("b", 1.25)])
-    assert alike.learnt == alike.least == alike.greatest == pytest.approx(1.25, abs=0.05)
+    assert alike.learnt == alike.least == alike.greatest == pytest.approx(1.25, abs=0.08)  # errors are interpolated
     assert alike.error_left_out < alike.error_stated
 
 

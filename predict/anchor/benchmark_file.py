@@ -130,6 +130,7 @@ class Benchmark:
             "precision": (self.precision, run.precision),
             "batch.micro": (self.batch.micro, run.batch.micro),
             "batch.seq_len": (self.batch.seq_len, run.batch.seq_len),
+            "batch.lengths": ("", run.batch.lengths),
             "device.name": (self.device.name, run.cluster.gpu.name),
             "device.threads": (self.device.threads, run.cluster.threads),
         }

@@ -11,6 +11,7 @@ from predict.model.layer_kinds import DENSE
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS
+from predict.run.lengths import require_one_length
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.whole_layers import module_kind
@@ -36,7 +37,8 @@ def reduced_for_memory(run: TrainingRun, gpus: int) -> TrainingRun:
 
 def reduced(run: TrainingRun, gpus: int) -> TrainingRun:
     """The run on at most `gpus` GPUs; its plan is unchanged where it fits. Where `cp` is reduced, a context-parallel rank's
-    share of the sequence becomes the whole of a shorter one."""
+    share of the sequence becomes the whole of a shorter one. UserError for sequences of several lengths."""
+    require_one_length(run.real, "a benchmark")
     return with_plan(run, _fitting(run.plan, gpus))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from predict.config.document import Document
 from predict.config.draft import Draft, Values, read_draft
+from predict.config.real_batch import batch_in_rows, require_packable, with_real_lengths
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
@@ -26,7 +27,7 @@ from predict.model.huggingface import ModelReading
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
-from predict.run.plan import Batch, Plan
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules.files.order_files import is_order_file, read_order
 from sampling.files.faults import Fault, config_error
@@ -98,6 +99,7 @@ def read_sections(draft: Draft) -> Sections:
     values["cluster"] = _with_profile(draft.with_known_hardware(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
     values["precision"] = draft.precision()
+    values["batch"] = with_real_lengths(values["batch"], draft.path.parent, draft.faults)
     schedule = values["plan"].get("schedule")
     if schedule and is_order_file(schedule) and not draft.is_set("plan.schedule"):
         values["plan"]["schedule"] = str(draft.path.parent / schedule)
@@ -111,6 +113,7 @@ def made_run(draft: Draft, sections: Sections) -> TrainingRun:
     if crowded := list(broken_rules(cluster)):
         raise config_error(crowded, draft.sources)
     run = _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
+    require_packable(run, draft.sources)
     return replace(run, model_keys=sections.model.keys)
 
 
@@ -127,6 +130,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
         values[section], wrong = check(given.get(section, {}), keys, section="" if section == "precision" else section)
         faults += wrong
     values["cluster"] = _with_profile(values["cluster"])
+    values["batch"] = with_real_lengths(values["batch"], Path(), faults)
     of_model = {field.name: getattr(model, field.name) for field in fields(model)}
     faults += broken_rules({**of_model, "model": model, **_flat(values)})
     if faults:
@@ -139,13 +143,15 @@ def _flat(values: Mapping[str, Values]) -> Values:
 
 
 def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingRun:
-    batch, schedule = values["batch"], values["plan"]["schedule"]
+    plan, schedule = Plan(**values["plan"]), values["plan"]["schedule"]
+    batch, real = batch_in_rows(values["batch"], plan)
     return TrainingRun(
         name=name,
         model=model,
         cluster=load_cluster(**values["cluster"]),
-        plan=Plan(**values["plan"]),
-        batch=Batch(global_=batch["global"], micro=batch["micro"], seq_len=batch["seq_len"]),
+        plan=plan,
+        batch=batch,
+        real=real,
         precision=values["precision"]["precision"],
         execution=Execution(**values["execution"]),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,

@@ -50,7 +50,7 @@ def ledger_of(prediction: Prediction) -> Ledger:
     run = prediction.run
     items = step_items(prediction)
     compute = compute_book(run, prediction.calls, items)
-    schedule = schedule_book(prediction)
+    schedule = schedule_book(prediction, items)
     return Ledger(
         prediction=prediction,
         compute=compute,

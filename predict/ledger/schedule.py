@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
+from predict.ledger.padding import PaddingBook, padding_book
+from predict.ledger.work import StepItem
 from predict.step.prediction import Prediction
 from predict.step.stragglers import stragglers_factor
 
@@ -45,6 +48,8 @@ class ScheduleBook:
     ranks: tuple[RankTime, ...]
     sends_us: float
     """Waiting that sends between the ranks cause."""
+    padding: PaddingBook | None
+    """Padding and packing; None where every sequence is a row."""
     stragglers_us: float
     """Waiting for the slowest of many GPUs."""
     overhead_us: float
@@ -66,7 +71,7 @@ class ScheduleBook:
         return fmean(rank.queue_us for rank in self.ranks)
 
 
-def schedule_book(prediction: Prediction) -> ScheduleBook:
+def schedule_book(prediction: Prediction, items: Iterable[StepItem]) -> ScheduleBook:
     run = prediction.run
     overhead_us = float(run.execution.step_overhead_us)
     return ScheduleBook(
@@ -77,6 +82,7 @@ def schedule_book(prediction: Prediction) -> ScheduleBook:
         row_tokens=run.batch.seq_len,
         ranks=_ranks(prediction),
         sends_us=prediction.exposed_p2p_us,
+        padding=padding_book(prediction, items),
         stragglers_us=(prediction.median_us - overhead_us) * (1 - 1 / stragglers_factor(run)),
         overhead_us=overhead_us,
     )

@@ -26,6 +26,8 @@ class StepItem:
     runs: float
     again: bool = False
     """Whether recomputation repeats it."""
+    at_end: bool = False
+    """Whether it runs once after the last microbatch."""
 
     @property
     def time_us(self) -> float:
@@ -91,9 +93,9 @@ def _end_of_step(rank: PricedRank, calls: RankCalls, share: float, prices: Price
         *_by_exposed(rank.parameter_all_gather, rank.exposed_all_gather_us, prices),
     ]
     for item in found:
-        yield StepItem(item=replace(item, heading=DP, beside=True), runs=share)
+        yield StepItem(item=replace(item, heading=DP, beside=True), runs=share, at_end=True)
     for item in _items(calls.end.optimizer, prices):
-        yield StepItem(item=item, runs=share)
+        yield StepItem(item=item, runs=share, at_end=True)
 
 
 def _items(calls: Iterable[Counted], prices: Prices) -> Iterator[Item]:

@@ -28,6 +28,8 @@ def require_measurable(run: TrainingRun, implementation: Implementation) -> None
         faults = list(gpu_faults(run))
         if implementation == "transformers":
             faults.append("implementation: transformers is measured on a CPU; use torch, or hardware: cpu")
+    if run.real is not None:
+        faults.append(f"batch.lengths: {run.batch.lengths}; a real step has sequences of one length, remove it")
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise UserError(f"{run.name} cannot be measured as a real step:\n{listed}")

@@ -116,7 +116,8 @@ class MemoryModel:
     """The units, chunks and buffers of a run's pipeline ranks, from which an order of actions makes peaks."""
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run = run
+        self._asked = run
+        self.run = run = run.with_longest_row
         self.profile = memory_profile_of(run)
         self.units = chunks_of_ranks(run)
         self.counter = ChunkCounter(run, self.profile)
@@ -133,7 +134,7 @@ class MemoryModel:
         worst = max(ranks, key=lambda rank: rank.peak)
         counts = Counter(unit for rank in self.units for chunk in rank for unit in chunk.units)
         return MemoryEstimate(
-            run=self.run,
+            run=self._asked,
             memory_profile=self.profile,
             ranks=ranks,
             buffers=(*baselines[worst.rank].tensors, *self._outside_allocator),

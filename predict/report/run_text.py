@@ -8,7 +8,8 @@ from predict.run.training_run import TrainingRun
 
 def run_text(run: TrainingRun) -> str:
     """`llama3-8b, tp 2 · pp 4 · dp 8, 1f1b, 16 × 1 sequences of 8192, bf16, as megatron-core runs it`."""
-    batch = f"{run.microbatches} × {run.batch.micro} sequences of {run.batch.seq_len}"
+    what = "sequences" if run.real is None else f"rows ({run.batch.padding} of {run.batch.lengths})"
+    batch = f"{run.microbatches} × {run.batch.micro} {what} of {run.batch.seq_len}"
     return (
         f"{run.model.name}, {_plan(run.plan)}, {run.plan.schedule}, {batch}, {run.precision}, "
         f"as {run.execution.framework} runs it"

@@ -28,5 +28,6 @@ def plain(value: float) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    """`1 run`, `2 runs`, `3 microbatches`."""
+    plural = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number} {what}{plural}"

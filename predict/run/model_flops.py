@@ -40,11 +40,12 @@ def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
 
 
 def model_flops_per_step(run: TrainingRun) -> float:
-    return model_flops_per_token(run.model, run.batch.seq_len) * tokens_per_step(run)
+    return sum(count * length * model_flops_per_token(run.model, length) for length, count in run.sequences.items())
 
 
 def tokens_per_step(run: TrainingRun) -> int:
-    return run.batch.global_ * run.batch.seq_len
+    """Tokens of the step's sequences, without padding."""
+    return sum(length * count for length, count in run.sequences.items())
 
 
 def mfu(run: TrainingRun, step_time_us: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from predict.run.lengths import FORMS, PACKED, PADDED, PATTERN, SORTED
 from predict.schedules.building.schedule import MOST_CHUNKS, MOST_RANKS
 from sampling.files.keys import Key, one_of
 
@@ -91,14 +92,20 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """The sequences of one step."""
+    """The sequences of one step; of a run that was read, the rows that hold them (`predict.run.lengths`)."""
 
     global_: int
     """Sequences per step, over all replicas."""
     micro: int
     """Sequences of one microbatch on one replica; `unknown` for the powers of two that fill the pipeline and fit in memory."""
     seq_len: Annotated[int, Key(maximum=MOST_TOKENS)]
-    """Tokens per sequence."""
+    """Tokens per sequence; with `lengths`, of the longest."""
+    lengths: Annotated[str, Key(pattern=PATTERN, meaning=FORMS)] = ""
+    """Lengths of the real sequences: `constant:N`, `uniform:LOW..HIGH`, `lognormal:MEDIAN,SIGMA` (of the logarithm), read at their
+    quantiles, or `file:PATH` with one length per line; empty where all are `seq_len` long. Longer ones are cut to `seq_len`."""
+    padding: Annotated[str, one_of(PADDED, PACKED, SORTED)] = PADDED
+    """How sequences shorter than `seq_len` become rows: `max` pads each to `seq_len`, `sorted` to the longest of a microbatch of like
+    lengths, `packed` puts several into a row of `seq_len`, each attending to itself alone."""
 
     def microbatches(self, dp: int) -> int:
         return self.global_ // (self.micro * dp)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from predict.model.spec import ModelSpec
 from predict.run.calibration import Calibration
 from predict.run.execution import Execution
+from predict.run.lengths import RealSequences
 from predict.run.plan import Batch, Plan
 from predict.schedules import registry
 from predict.schedules.building.schedule import Schedule
@@ -39,6 +40,8 @@ class TrainingRun:
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
     calibration: Calibration | None = field(default=None, repr=False)
     """The terms that its links and settings were multiplied by; None for stated priors alone."""
+    real: RealSequences | None = field(default=None, repr=False)
+    """The sequences whose rows `batch` has; None where all are as long as a row."""
     model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
 
@@ -53,7 +56,14 @@ class TrainingRun:
     @property
     def sequences(self) -> Mapping[int, int]:
         """Length of a sequence → how many a step has."""
-        return {self.batch.seq_len: self.batch.global_}
+        return dict(self.real.counts) if self.real else {self.batch.seq_len: self.batch.global_}
+
+    @property
+    def with_longest_row(self) -> TrainingRun:
+        """The run with every row as long as the longest, which the memory must hold."""
+        if self.real is None or self.real.longest_row == self.batch.seq_len:
+            return self
+        return replace(self, batch=replace(self.batch, seq_len=self.real.longest_row))
 
     @property
     def blocks_on_sends(self) -> bool:

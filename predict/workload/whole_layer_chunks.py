@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import ChunkCalls
+from predict.workload.layers.core_attention import attended
 from predict.workload.layers.whole_layers import common_fields, embedding_call, head_call, layer_call
 from predict.workload.rank.blocks import Calls, plain
 from predict.workload.sends import activation_bytes
-from sampling.call import Call, Counted
+from sampling.call import Call, Counted, Phase
+from sampling.cells.layer import DenseLayer
 from sampling.cells.pipeline_action import PipelineAction
+from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 
@@ -22,8 +25,11 @@ def chunk_of_whole_layers(
     """A chunk of plain layers, each priced as one piece; with `halves`, those of the parted backward too."""
     layers = len(stage.kinds)
     layer = layer_call(run)
-    forward: Calls = (Counted(call=layer, phase="forward", count=layers),)
-    backward = _backward(layer, layers, microbatches)
+    forward: Calls = (
+        Counted(call=layer, phase="forward", count=layers),
+        *_real_attention(run, layer, layers, "forward"),
+    )
+    backward = _backward(layer, layers, microbatches).with_inputs(_real_attention(run, layer, layers, "backward"))
     if run.plan.recompute == "full":
         backward = backward.with_whole(forward)
     if stage.first:
@@ -55,6 +61,10 @@ class _Backward:
     def and_(self, other: _Backward) -> _Backward:
         return _Backward(self.whole + other.whole, self.of_input + other.of_input, self.of_weight + other.of_weight)
 
+    def with_inputs(self, calls: Calls) -> _Backward:
+        """Backward blocks with calls that have no weights."""
+        return _Backward(self.whole + calls, self.of_input + calls, self.of_weight)
+
     def with_whole(self, calls: Calls) -> _Backward:
         return _Backward(self.whole + calls, self.of_input, self.of_weight)
 
@@ -81,6 +91,17 @@ def _over_microbatches(call: Call, count: float, microbatches: int) -> Calls:
     if microbatches == 1:
         return (fresh,)
     return (fresh, Counted(call=call, phase="backward_accumulate", count=count * (microbatches - 1) / microbatches))
+
+
+def _real_attention(run: TrainingRun, layer: DenseLayer, layers: int, phase: Phase) -> Calls:
+    """Attention of the real sequences in place of that of whole rows, which is a part of the layers; () where rows are whole."""
+    if run.real is None or not run.real.attended:
+        return ()
+    whole = next(call for call, _ in layer.attention_calls() if isinstance(call, Attention))
+    return (
+        Counted(call=whole, phase=phase, count=-layers),
+        *(Counted(call=call, phase=phase, count=layers * share) for call, share in attended(run, whole)),
+    )
 
 
 def _embedding_forward(run: TrainingRun) -> Calls:

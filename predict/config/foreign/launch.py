@@ -11,6 +11,7 @@ from predict.config.foreign.megatron.model import write_model
 from predict.config.foreign.megatron.plan import write_plan
 from predict.config.foreign.statement import LaunchArguments, Statement
 from predict.run.frameworks import ON_GPUS
+from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -29,6 +30,7 @@ def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
         raise UserError(f"--to: {shown(tool)} is not a tool that arguments are written for{near}")
     if run.plan.schedule == BEST:
         raise UserError("plan.schedule: best is chosen by time; name the schedule, as in --set plan.schedule=1f1b")
+    require_one_length(run.real, "another tool")
     return TOOLS[tool](run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
+from predict.run.lengths import PADDED
 from sampling.files.faults import near_multiples
 
 
@@ -12,6 +13,12 @@ def replicas_divide_the_batch(global_: int, micro: int, dp: int) -> Problems:
     if global_ % at_once:
         multiples = near_multiples(global_, at_once)
         yield f"{global_} is not a multiple of batch.micro · plan.dp = {micro} · {dp} = {at_once}; set {multiples}"
+
+
+@rule("batch.padding")
+def padding_needs_lengths(padding: str, lengths: str) -> Problems:
+    if padding != PADDED and not lengths:
+        yield f"{padding} without batch.lengths changes nothing, since every sequence is as long as a row; give them, or omit it"
 
 
 @rule("batch.seq_len")

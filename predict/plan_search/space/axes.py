@@ -16,6 +16,7 @@ from predict.config.load import made_run, read_sections
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.shipped import shipped_file
 from predict.plan_search.space.automatic import LEFT_OUT, Surroundings, automatic_values
+from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules.registry import names as schedule_names
@@ -155,6 +156,7 @@ def _question(draft: Draft, chosen: Mapping[str, Any], choices: Mapping[str, Any
     if own.faults or sections.model.spec is None:
         raise config_error(own.faults, own.sources)
     base = made_run(own, sections)
+    require_one_length(base.real, "a search")
     axes = tuple(_axes(base, choices))
     return Question(
         base=base,

@@ -141,10 +141,23 @@ def _schedule(book: ScheduleBook) -> list[RenderableType]:
     for rank in book.ranks:
         times = (rank.busy_us, rank.fill_us, rank.queue_us, rank.end_us, rank.drain_us, rank.idle_us)
         table.add_row(str(rank.rank), *map(duration, times))
-    shape = (
-        f"{counted(book.microbatches, 'microbatch')} of {book.micro_batch} × {book.row_tokens:,} tokens on each replica"
-    )
-    return [f"[bold]  schedule {book.schedule}[/]: {counted(book.global_batch, 'sequence')} a step, {shape}", table]
+    rows = counted(book.global_batch, "sequence" if book.padding is None else "row")
+    microbatches = f"{counted(book.microbatches, 'microbatch')} of {book.micro_batch} × {book.row_tokens:,} tokens"
+    title = f"[bold]  schedule {book.schedule}[/]: {rows} a step, {microbatches} on each replica"
+    return [title, *_padding(book), table]
+
+
+def _padding(book: ScheduleBook) -> list[RenderableType]:
+    waste = book.padding
+    if waste is None:
+        return []
+    cut = f" ({waste.truncated:,} cut to the longest row)" if waste.truncated else ""
+    return [
+        f"  padding    {waste.padding}: {waste.sequences:,} sequences of {waste.lengths}{cut}, {waste.tokens:,} tokens in rows of "
+        f"{waste.computed_tokens:,}",
+        f"  wasted     {percent(waste.token_waste)} of the tokens, {percent(waste.attention_waste)} of attention's squares, "
+        f"{duration(waste.wasted_us)} of the step, {waste.wasted_bytes / GIB:.2f} GiB of activations",
+    ]
 
 
 def _calibration(book: CalibrationBook) -> list[RenderableType]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from predict.run.training_run import TrainingRun
 from predict.workload.rank.module import Works
 from predict.workload.rank.share import RankShare
 from sampling.operators.attention import Attention
@@ -33,11 +36,29 @@ def core_attention(
         kv_heads=kv_heads,
         head_dim=head_dim,
         causal=True,
-        window=window if window < batch.seq_len else 0,
+        window=_window(window, batch.seq_len),
         value_dim=value_dim,
         kernel="" if execution.attention == "best" else execution.attention,
     )
-    return ((attention, 1 / rank.plan.cp),)
+    return tuple((call, share / rank.plan.cp) for call, share in attended(rank.run, attention, window=window))
+
+
+def attended(run: TrainingRun, whole: Attention, *, window: int = 0) -> tuple[tuple[Attention, float], ...]:
+    """Attention of a microbatch's rows as that of its real sequences: for each group of like lengths a call with as many tokens as
+    the microbatch, by the share in which it has the group's squares."""
+    if run.real is None or not run.real.attended:
+        return ((whole, 1.0),)
+    tokens, found = whole.batch * whole.seq_len, []
+    for like in run.real.attended:
+        batch = max(1, round(tokens / like.length))
+        call = replace(whole, batch=batch, seq_len=like.length, window=_window(window, like.length))
+        found.append((call, whole.batch * like.squares / (batch * like.length**2)))
+    return tuple(found)
+
+
+def _window(window: int, seq_len: int) -> int:
+    """The window where it bounds what a query sees; 0 where it does not."""
+    return window if window < seq_len else 0
 
 
 def _unfused(rank: RankShare, heads: int, head_dim: int, value_dim: int) -> Works:

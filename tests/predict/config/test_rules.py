@@ -23,6 +23,7 @@ IN_TEST_FAULTS = {
     "every_rank_has_a_layer",
     "every_stage_has_a_layer",
     "hardware_has_the_precision",
+    "padding_needs_lengths",
     "positions_suffice",
     "profile_is_a_name",
     "replicas_divide_the_batch",
@@ -37,7 +38,7 @@ IN_TEST_FAULTS = {
     "vpp_needs_pp",
     "zero_needs_replicas",
 }
-"""Rules that test_faults.py and test_hardware.py break."""
+"""Rules that test_faults.py, test_hardware.py and test_lengths.py break."""
 
 
 @pytest.mark.parametrize("broken", ROWS, ids=lambda row: row.rule)
@@ -65,6 +66,8 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         "global",
         "micro",
         "seq_len",
+        "lengths",
+        "padding",
         "precision",
         "model",
         "hardware",

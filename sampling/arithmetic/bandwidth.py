@@ -32,7 +32,7 @@ class BandwidthShare:
     """Half-width of the 90 % interval of the time's logarithm."""
     kernels: int = 1
     by_architecture: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Forward and backward on an architecture whose samples are of an older kernel."""
+    """Forward and backward on an architecture whose own samples differ from the rest: another GPU's, or an older kernel's."""
 
     def share(self, phase: str, architecture: str) -> float:
         forward, backward = self.by_architecture.get(architecture, (self.forward, self.backward))

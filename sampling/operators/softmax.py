@@ -42,8 +42,10 @@ class Softmax(_OverScores):
 
     NAME: ClassVar[str] = "softmax"
     TENSORS: ClassVar[tuple[float, float]] = (2, 3)
-    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.45, backward=0.46, width=ONE_STACK)
-    """A100 450 and 278 GB/s, GH200 700 and 516; geometric means."""
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(
+        forward=0.45, backward=0.46, width=ONE_STACK, by_architecture={"ampere": (0.52, 0.49)}
+    )
+    """A100 450 and 278 GB/s, GH200 700 and 516; geometric means, and the A100's own on its architecture."""
 
 
 @register
@@ -53,8 +55,10 @@ class CausalSoftmax(_OverScores):
 
     NAME: ClassVar[str] = "causal_softmax"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 2)
-    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.69, backward=0.59, width=MEASURED)
-    """A100 838 and 569 GB/s, GH200 1490 and 904; geometric means."""
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(
+        forward=0.69, backward=0.59, width=MEASURED, by_architecture={"ampere": (0.74, 0.67)}
+    )
+    """A100 838 and 569 GB/s, GH200 1490 and 904; geometric means, and the A100's own on its architecture."""
 
 
 @register

@@ -7,6 +7,7 @@ few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.norm import joined_us
@@ -43,6 +44,9 @@ SMALL_WIDTH = 0.25
 """Addition times the start's share of the time (half-widths are 0.35–0.5 for sides below 512)."""
 FP8_WIDTH = 0.35
 """Addition for fp8: half-widths are 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5×."""
+BATCHED_SLOWDOWN: Mapping[str, tuple[float, float]] = {"ampere": (1.25, 1.07)}
+"""Compute time of a batch of products over that of one product's tiles: where the result is larger than either factor, as scores and
+their gradients are, and elsewhere. Estimating training time on the A100: 1.22 to 1.30, and 1.06 to 1.08; on the GH200 1.0."""
 BATCHED_WIDTH = 0.15
 """Addition for batches of products: half-widths are 0.3–0.5 on Estimating training time, whose two GPUs differ by as much."""
 BLACKWELL_WIDTH = 0.2
@@ -70,11 +74,16 @@ def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
 def batched_us(call: BatchedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """`batch` products [m, k]·[k, n] in one kernel; backward has the gradients of the left and of the right factor."""
     m, n, k, many, dtype, size = call.m, call.n, call.k, call.batch, call.dtype, call.item_bytes
-    if phase == "forward":
-        us = product_us(m, n, k, many, dtype, size, gpu)
-    else:
-        us = product_us(m, k, n, many, dtype, size, gpu) + product_us(k, n, m, many, dtype, size, gpu)
+    sides = ((m, n, k),) if phase == "forward" else ((m, k, n), (k, n, m))
+    us = sum(
+        product_us(*of_one, many, dtype, size, gpu, _batched_slowdown(*of_one, gpu.architecture)) for of_one in sides
+    )
     return us, product_width(us, dtype, gpu) + BATCHED_WIDTH
+
+
+def _batched_slowdown(rows: int, columns: int, inner: int, architecture: str) -> float:
+    of_scores, of_others = BATCHED_SLOWDOWN.get(architecture, (1.0, 1.0))
+    return of_scores if inner < min(rows, columns) else of_others
 
 
 def product_us(

@@ -51,9 +51,9 @@ sample: $(READY)  ## time operators and collectives here [PROFILE= or CLUSTER=fi
 	@$(if $(RUNS),$(BIN)/predict calls $(RUNS) --output .venv/calls.json)
 	@$(BIN)/python -m regressors.active.guided_sampling $(if $(CLUSTER),--cluster $(CLUSTER),--profile $(PROFILE)) --budget $(BUDGET) $(if $(RUNS),--calls .venv/calls.json) $(if $(FRESH),--fresh)
 
-gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=folder RUNS="a.yml b.yml" STEPS=file DRY=1]
-	@$(if $(RUNS),PYTHONPATH=. $(WITH_TORCH) -m predict calls $(RUNS) --output gpu-calls.json)
-	@$(WITH_TORCH) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
+gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=folder RUNS="a.yml b.yml" HARDWARE=h200 STEPS=file DRY=1]
+	@$(if $(RUNS),PYTHONPATH=. $(WITH_TORCH) -m predict calls $(RUNS) $(if $(HARDWARE),--set cluster.hardware=$(HARDWARE)) --output gpu-calls.json)
+	@$(WITH_TORCH) -m sampling.gpu_session $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT)) $(if $(RUNS),--calls gpu-calls.json) $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--dry-run)
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
 	@$(BIN)/python -c 'import sys; from sampling.importers.aiconfigurator import SYSTEMS as known; "$(SYSTEM)" in {**known, **{each: 0 for each in known.values()}} or sys.exit("SYSTEM=$(SYSTEM): no such system; known: " + ", ".join(known))'

@@ -159,6 +159,14 @@ def run_steps(
 
 
 def kept_at_the_end_s(steps: Sequence[RealStep], done: Iterable[str], budget_s: float) -> float:
-    """Seconds at the end of the budget in which no call is begun: for the last one, and for the real steps that are not done."""
-    left_s = sum(step.seconds for step in steps if step.name not in set(done))
-    return min(END_SHARE * budget_s, left_s + LAST_CALL_S)
+    """Seconds at the end of the budget in which no call is begun: for the last one, and for as many of the real steps that are not
+    done, in their order, as END_SHARE has room for."""
+    answered, most_s = set(done), END_SHARE * budget_s
+    kept_s = min(most_s, LAST_CALL_S)
+    for step in steps:
+        if step.name in answered:
+            continue
+        if kept_s + step.seconds > most_s:
+            break
+        kept_s += step.seconds
+    return kept_s

@@ -20,8 +20,17 @@ from sampling.gpu_session.archive import FACTS, ArchiveFacts, read_facts, write_
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.plan import Plan, make_plan
 from sampling.gpu_session.session import LAST_CALL_S, LOST, WorkerLostError, time_plan
-from sampling.hardware.cluster import load_cluster
+from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.hardware.power import Reading, read_device
+from sampling.hardware.this_device import (
+    detect_hardware,
+    entry_of,
+    identify,
+    most_ranks,
+    one_of,
+    provenance,
+    same_device,
+)
 from sampling.progress import progress_display
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.store.profiles import default_profile
@@ -58,8 +67,6 @@ def join_session(
 
     SamplesError where the archive is of another device, or of a rehearsal.
     """
-    from sampling.hardware.this_device import one_of, same_device
-
     if (directory / FACTS).is_file():
         facts = read_facts(directory)
         if facts.rehearsal != rehearsal:
@@ -82,8 +89,6 @@ def join_session(
 
 def session_facts(token: str, timer: str) -> dict[str, Any]:
     """The facts of a session that begins now: its date, code and software, and how it times calls."""
-    from sampling.hardware.this_device import provenance
-
     return {
         "token": token,
         "date": time.strftime("%Y-%m-%d"),
@@ -93,9 +98,14 @@ def session_facts(token: str, timer: str) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    from sampling.hardware.this_device import detect_hardware, identify, most_ranks
+def require_own(hardware: str, device: str) -> None:
+    """ConfigError where the catalogue has the device of this name as other hardware; one that it lacks is taken for what is said."""
+    found = entry_of(device)
+    if found and hardware_facts(found).name != hardware_facts(hardware).name:
+        raise ConfigError(f"--hardware: {hardware!r}, and this machine has {found!r} ({device}); omit it, or name that")
 
+
+def main() -> int:
     die_with_launcher()
     settings = WorkerSettings(**json.loads(sys.argv[1]))
     directory = Path(settings.out)
@@ -106,8 +116,10 @@ def main() -> int:
             "--dry-run, or time this machine's CPU with --hardware cpu"
         )
     most_ranks(hardware)
+    device = identify(hardware)
+    require_own(hardware, device["name"])
     session = session_facts(settings.token, settings.timer)
-    number = join_session(directory, hardware=hardware, device=identify(hardware), session=session)
+    number = join_session(directory, hardware=hardware, device=device, session=session)
     log = SessionLog(directory, time.monotonic)
     plan = settings.plan(hardware)
     bench = DeviceBench(hardware, settings.timer, number, settings.until_s)

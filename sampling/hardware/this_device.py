@@ -26,13 +26,22 @@ def detect_hardware() -> str:
     if not torch.cuda.is_available():
         return "cpu"
     name = torch.cuda.get_device_name()
-    entries = {known: entry for entry in known_hardware() for known in device_names(entry)}
+    entries = _entries_by_name()
     if name in entries:
         return entries[name]
     raise SamplesError(
         f"this machine has a {name!r}, which the catalogue does not describe{did_you_mean(name, entries) or '.'} "
         f"{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name or the path"
     )
+
+
+def entry_of(device: str) -> str:
+    """The hardware file of a device by the name that torch gives it; '' for one that the catalogue lacks."""
+    return _entries_by_name().get(device, "")
+
+
+def _entries_by_name() -> dict[str, str]:
+    return {name: entry for entry in known_hardware() for name in device_names(entry)}
 
 
 def most_ranks(hardware: str, *, named_by: str = "--hardware") -> int:

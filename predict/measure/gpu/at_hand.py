@@ -5,8 +5,8 @@ from __future__ import annotations
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.extras import require_library
-from sampling.hardware.cluster import device_names, hardware_facts, known_hardware
-from sampling.hardware.this_device import detect_hardware
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.this_device import detect_hardware, entry_of
 
 NO_GPU = (
     "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU, with a torch build for it, or predict and "
@@ -37,7 +37,7 @@ def require_gpu_of(run: TrainingRun) -> None:
     name = device_name()
     if not name:
         raise UserError(f"cluster.hardware: {run.cluster.gpu.name}: {NO_GPU}")
-    entry = next((entry for entry in known_hardware() if name in device_names(entry)), None)
+    entry = entry_of(name)
     if entry and hardware_facts(entry).name != run.cluster.gpu.name:
         raise UserError(
             f"cluster.hardware: {run.cluster.gpu.name}, but this machine has a {name}; use --set cluster.hardware={entry}"

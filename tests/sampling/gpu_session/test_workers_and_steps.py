@@ -10,16 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from sampling.call import Request
-from sampling.errors import SamplesError, UserError
+from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.places import CONFIGS
 from sampling.gpu_session import __main__ as front
 from sampling.gpu_session import steps
 from sampling.gpu_session.__main__ import main
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.rehearsal import FakeClock
-from sampling.gpu_session.session import LAST_CALL_S, LEAVING_S, LOST, TOO_SLOW, call_limit_s, run_steps, run_workers
+from sampling.gpu_session.session import (
+    LAST_CALL_S,
+    LEAVING_S,
+    LOST,
+    TOO_SLOW,
+    call_limit_s,
+    kept_at_the_end_s,
+    run_steps,
+    run_workers,
+)
 from sampling.gpu_session.steps import RealStep, read_steps, run_step
-from sampling.gpu_session.worker import WorkerSettings
+from sampling.gpu_session.worker import WorkerSettings, require_own
 from sampling.operators.streaming import Stream
 from sampling.timing.timer import LONGEST_CALL_S
 
@@ -125,9 +134,41 @@ def test_one_call_takes_a_tenth_of_the_budget_at_most(minutes: float, compiled: 
     assert call_limit_s(60 * minutes, compiled=compiled) == limit_s
 
 
+@pytest.mark.parametrize(
+    ("budget_s", "done", "kept_s"),
+    [
+        (600, (), LAST_CALL_S + 180),
+        (600, ("1",), LAST_CALL_S + 180),
+        (600, ("1", "2", "3"), LAST_CALL_S + 60),
+        (90, (), LAST_CALL_S),
+        (10, (), 4.0),
+    ],
+)
+def test_time_is_kept_for_whole_steps_alone(budget_s: float, done: tuple[str, ...], kept_s: float) -> None:
+    steps = [step("", name=f"{number}", seconds=60.0) for number in range(1, 5)]
+    assert kept_at_the_end_s(steps, done, budget_s) == kept_s
+
+
 def test_a_session_without_a_gpu_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--minutes", "1", "--out", str(tmp_path / "archive")]) == 2
     assert "torch finds no GPU" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hardware", "device", "refused"),
+    [
+        ("h200", "NVIDIA H200", False),
+        ("h200", "NVIDIA B200", True),
+        ("h200", "NVIDIA X1", False),
+        ("cpu", "EPYC", False),
+    ],
+)
+def test_rows_are_not_kept_under_another_devices_name(hardware: str, device: str, refused: bool) -> None:
+    if refused:
+        with pytest.raises(ConfigError, match="--hardware: 'h200', and this machine has 'b200'"):
+            require_own(hardware, device)
+    else:
+        require_own(hardware, device)
 
 
 def step(code: str, **changes: object) -> RealStep:

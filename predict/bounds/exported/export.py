@@ -29,7 +29,7 @@ def export(made: MetaModule, path: Path) -> torch.export.ExportedProgram:
     """The forward of a module as torch exports it; UserError, with the operation and the line, for one that cannot be."""
     import torch
 
-    with contextlib.redirect_stdout(sys.stderr), _quiet():
+    with contextlib.redirect_stdout(sys.stderr), _quiet(), torch.device("meta"):
         try:
             return torch.export.export(made.module, made.positional, made.named, strict=False)
         except Exception as error:

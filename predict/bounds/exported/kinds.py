@@ -182,6 +182,8 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
 }
 """Names by kind; every other operation is elementwise, or makes a tensor from nothing."""
 KIND_OF: Mapping[str, Kind] = {name: kind for kind, names in NAMES.items() for name in names}
+LOSSES = ("cross_entropy_loss", "nll_loss", "nll_loss_nd")
+"""Losses over classes, which are the second dimension."""
 WRITES_A_PART = "copy_"
 """`copy_` onto a slice, which is how `x[:, 0] = y` is exported."""
 
@@ -208,6 +210,8 @@ def row_of(name: str, reads: Sequence[Tensor], writes: Sequence[Tensor], dims: S
         return first.elements // max(1, first.shape[1])
     if name in ("layer_norm", "rms_norm"):
         return reads[1].elements if len(reads) > 1 else first.shape[-1]
+    if name in LOSSES and len(first.shape) > 1:
+        return first.shape[1]
     if name in ("group_norm", "instance_norm"):
         return first.elements // max(1, first.shape[0])
     taken = 1

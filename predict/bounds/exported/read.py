@@ -31,7 +31,7 @@ def read_module(path: Path, precision: str) -> Graph:
     """
     made = load_module(path, precision)
     program = export(made, path)
-    return _Reader(path, precision).graph(program)
+    return _Reader(path, precision).graph(program, shared_names(made.module))
 
 
 class _Reader:
@@ -41,17 +41,22 @@ class _Reader:
         self.path = path
         self.precision = precision
         self.operations: list[Operation] = []
-        self.roles: dict[str, Role] = {}
 
-    def graph(self, program: torch.export.ExportedProgram) -> Graph:
+    def graph(self, program: torch.export.ExportedProgram, shared: Mapping[str, str]) -> Graph:
+        """The graph of a program, in which a weight that goes by two names is one tensor; `shared` is its first name by each."""
         inputs = set(program.graph_signature.user_inputs)
+        target = {spec.arg.name: shared.get(str(spec.target)) for spec in program.graph_signature.input_specs}
+        first: dict[str, Any] = {}
         values: dict[torch.fx.Node, Any] = {}
         tensors: dict[Role, list[Tensor]] = {"input": [], "weight": [], "made": []}
         for node in program.graph.nodes:
             if node.op == "placeholder":
                 role: Role = "input" if node.name in inputs else "weight"
-                values[node] = self._tensors(node, role, node.name)
-                tensors[role] += _leaves(values[node])
+                weight = target[node.name] or node.name
+                if weight not in first:
+                    first[weight] = self._tensors(node, role, node.name)
+                    tensors[role] += _leaves(first[weight])
+                values[node] = first[weight]
         outputs = self._run(program.graph_module, values, prefix="")
         return Graph(
             name=self.path.stem,
@@ -171,6 +176,13 @@ class _Reader:
         frames = FRAME.findall(node.meta.get("stack_trace") or "")
         own = [frame for frame in frames if frame[0] == str(self.path)]
         return ":".join((own[-1:] or frames[:1])[0]) if frames else ""
+
+
+def shared_names(module: torch.nn.Module) -> dict[str, str]:
+    """The name of every parameter and buffer → the first name of the same tensor, as of a head tied to the embedding."""
+    first: dict[int, str] = {}
+    state = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in state}
 
 
 def _part(node: torch.fx.Node) -> str:

@@ -20,6 +20,7 @@ from sampling.command_line import exit_code_of
 COMMANDS = (
     one_batch,
     ledger,
+    speed_of_light,
     search,
     schedule,
     memory,
@@ -28,7 +29,6 @@ COMMANDS = (
     sensitivity,
     days,
     report,
-    speed_of_light,
     plot,
     export,
     import_config,

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from predict.bounds.analysis import Analysis, LayerTime
+from predict.bounds.element_counts import Layer
 from predict.bounds.roofline import Models, Roofline
 
 
@@ -29,13 +30,12 @@ def analysis_content(analysis: Analysis) -> dict[str, Any]:
             "num_intermediate_tensors": counts.intermediate_tensors,
             "weight_elements": counts.weights,
         },
-        "layers": {f"Model.{each.layer.name}": _layer_content(each, graph.precision) for each in analysis.layers},
+        "layers": {f"Model.{layer.name}": _layer_content(layer) for layer in counts.layers},
         "metadata": {"precision": graph.precision, "bytes_per_element": analysis.item_bytes},
     }
 
 
-def _layer_content(each: LayerTime, precision: str) -> dict[str, Any]:
-    layer = each.layer
+def _layer_content(layer: Layer) -> dict[str, Any]:
     return {
         "type": layer.type,
         "einsum_equation": layer.equation,
@@ -55,9 +55,6 @@ def _layer_content(each: LayerTime, precision: str) -> dict[str, Any]:
         },
         "connections": {"inputs": [f"Model.{name}" for name in layer.made_by]},
         "line": layer.line,
-        "unfused_us": each.unfused.time_us,
-        "fused_us": each.fused.time_us,
-        "bottleneck": each.unfused.bottleneck,
     }
 
 
@@ -70,6 +67,7 @@ def perf_content(analysis: Analysis) -> dict[str, Any]:
         **_models_content(analysis, documented),
         "memory_breakdown": _memory_breakdown(analysis),
         **_speedups(documented),
+        "layers": {f"Model.{each.layer.name}": _times_content(each) for each in analysis.layers},
         "intended": {
             **_models_content(analysis, analysis.models["intended"]),
             **_speedups(analysis.models["intended"]),
@@ -123,6 +121,16 @@ def _roofline_content(analysis: Analysis, roofline: Roofline) -> dict[str, Any]:
         "runtime_ms": roofline.time_us / 1e3,
         "arithmetic_intensity": roofline.work.intensity,
         "bottleneck": roofline.bottleneck,
+    }
+
+
+def _times_content(each: LayerTime) -> dict[str, Any]:
+    """The two rooflines of one operation."""
+    return {
+        "unfused_us": each.unfused.time_us,
+        "fused_us": each.fused.time_us,
+        "arithmetic_intensity": each.unfused.work.intensity,
+        "bottleneck": each.unfused.bottleneck,
     }
 
 

@@ -124,6 +124,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
         for chunk in rank.chunks
         for block in (*chunk.forward.blocks, *chunk.backward.blocks)
     ),
+    "PLAN_SETTING": lambda used: False,  # a step by itself is no ratio
     "PIPELINED_TP": lambda used: used.run.execution.overlap_tp == "pipelined" and used.run.plan.tp > 1,
     "LAUNCH_FLOOR_2021": lambda used: used.stated("launch_floor_us", "LAUNCH_FLOOR_2021"),
     "EXPERT_LAUNCH": lambda used: (

@@ -2,24 +2,31 @@
 
 Two plans of one model on one cluster share most of what their intervals hold. One kind of call that is slower than predicted slows
 both, each by its own share of the step, so that only the difference of the shares is left in the ratio; and of the composition
-errors, whose terms add in quadrature, only those terms that the plans do not share. What remains adds in quadrature, with the
-noise of repeated measurements.
+errors, whose terms add in quadrature, only those terms that the plans do not share. Each setting in which the plans differ adds
+an error of its own (PLAN_SETTING), as much smaller as samples make the composition error. What remains adds in quadrature, with
+the noise of repeated measurements.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 from predict.plan_search.objective import Objective
+from predict.prices.published_constants import PLAN_SETTING
 from predict.run.model_flops import tokens_per_step
+from predict.run.training_run import TrainingRun
+from predict.step.composition_error import published_spread
 from predict.step.interval import kind_shifts
 from predict.step.prediction import Prediction
 from predict.step.spread import Kind
 
 REPEATS = 0.02
 """Half-width in log time by which two measurements of one run on the same nodes differ: 0.1 to 2 % in published repeats."""
+DIVIDING = ("tp", "sp", "pp", "vpp", "cp", "cp_method", "ep", "etp", "zero", "shard", "recompute", "recompute_modules")
+"""Settings of the plan that divide the work or repeat it; the schedule goes with vpp."""
 MOST_OF_IT = 0.5
 """Share of a ratio's variance from which on one kind of call is what to time."""
 
@@ -60,6 +67,10 @@ class Contender:
     """By kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
     composition_error: float = 0.0
     repeats: float = 0.0
+    per_setting: float = 0.0
+    """For each setting in which another plan differs."""
+    settings: tuple[Any, ...] = ()
+    """Those that divide the work or change how it runs; in the same order for all plans."""
 
 
 def contender(prediction: Prediction, objective: Objective) -> Contender:
@@ -73,7 +84,16 @@ def contender(prediction: Prediction, objective: Objective) -> Contender:
         half_widths={kind: (above - below) / 2 / prediction.median_us for kind, (below, above) in shifts.items()},
         composition_error=prediction.composition_error,
         repeats=REPEATS,
+        per_setting=PLAN_SETTING.value * prediction.composition_error / published_spread(prediction.run),
+        settings=_settings(prediction.run),
     )
+
+
+def _settings(run: TrainingRun) -> tuple[Any, ...]:
+    """dp is not among them, which the others leave; nor is what evens out the stages."""
+    batch = (run.batch.global_, run.batch.micro, run.batch.seq_len)
+    plan = tuple(getattr(run.plan, name) for name in DIVIDING)
+    return (run.cluster.gpu.name, run.cluster.nodes, run.precision, *batch, *plan, *astuple(run.execution))
 
 
 def us_per_token(prediction: Prediction) -> float:
@@ -85,7 +105,9 @@ def ratio(best: Contender, other: Contender) -> Ratio:
     kinds = {*best.half_widths, *other.half_widths}
     left = {kind: other.half_widths.get(kind, 0.0) - best.half_widths.get(kind, 0.0) for kind in sorted(kinds)}
     own_terms = math.sqrt(abs(other.composition_error**2 - best.composition_error**2))
-    width = math.hypot(other.repeats, own_terms, *left.values())
+    differing = sum(own != others for own, others in zip(other.settings, best.settings, strict=True))
+    of_settings = max(best.per_setting, other.per_setting) * math.sqrt(differing)
+    width = math.hypot(other.repeats, own_terms, of_settings, *left.values())
     median = other.value / best.value
     widest = max(left, key=lambda kind: abs(left[kind]), default=None)
     return Ratio(

@@ -22,7 +22,9 @@ NOTE = (
     "τ is Kendall's τ-b on pairs more than 5 % apart; `same kernels` on those that agree in kernels and recomputation. Plans are "
     "launched in order of predicted time, those said to be out of memory last: `regret` is that of the first that runs, `launches` "
     "how many until one is within 2 % of the best, each that runs out of memory included. A random plan's regret and that of the "
-    "best of five are expected ones among plans that run. The rule: fastest kernels, no recomputation, smallest microbatch, smallest tp · pp."
+    "best of five are expected ones among plans that run. The rule: fastest kernels, no recomputation, smallest microbatch, smallest tp · pp. "
+    "`in 90 %`: steps inside their 90 % interval; `ratios`: pairs of plans whose measured ratio is inside the interval of the "
+    "predicted one, by which `predict search` calls plans ties; `ties`: the same of the pairs that it calls so."
 )
 
 
@@ -43,10 +45,10 @@ def _rest(small: int, left_out: Sequence[str]) -> list[str]:
 
 
 def _ours(groups: Sequence[GroupScores], means: Mapping[str, float]) -> Table:
-    figures = ("plans", "timed", *ORDER, "OOM found", "false OOM", "bias", "in 90 %")
+    figures = ("plans", "timed", *ORDER, "OOM found", "false OOM", "bias", "in 90 %", "ratios", "ties")
     table = figures_table("predicted order of measured plans", ("group",), figures)
     for one in groups:
-        cells = _order_cells(asdict(one.ours)) + _level_cells(asdict(one))
+        cells = _order_cells(asdict(one.ours)) + _level_cells({**asdict(one), **asdict(one.ratios)})
         table.add_row(escape(one.group), str(one.plans), str(one.timed), *cells)
     table.add_section()
     table.add_row("mean", "", "", *_order_cells(means), *_level_cells(means))
@@ -75,7 +77,8 @@ def _order_cells(figures: Mapping[str, float]) -> list[str]:
 
 def _level_cells(figures: Mapping[str, float]) -> list[str]:
     rates = [_percent(figures[name]) for name in ("oom_recall", "false_oom")]
-    return [*rates, f"{figures['bias']:+.1%}", f"{figures['coverage']:.0%}"]
+    inside = [_percent(figures[name]) for name in ("ratio_coverage", "tie_coverage")]
+    return [*rates, f"{figures['bias']:+.1%}", f"{figures['coverage']:.0%}", *inside]
 
 
 def _random_cells(figures: Mapping[str, float]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from predict.validate.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
 from predict.validate.ranking.plans import MeasuredPlan
+from predict.validate.ranking.ratios import RatioCoverage, ratio_coverage
 from predict.validate.ranking.scores import Following, Order, agreement, best_us, by_prediction, by_time, following
 
 VERSION = 1
@@ -49,6 +50,7 @@ class GroupScores:
     false_oom: float
     bias: float
     coverage: float
+    ratios: RatioCoverage
 
 
 def judged(groups: Mapping[str, Sequence[MeasuredPlan]]) -> tuple[list[GroupScores], int]:
@@ -81,6 +83,7 @@ def _scores(group: str, plans: Sequence[MeasuredPlan]) -> GroupScores:
         false_oom=_mean(not plan.said_to_fit for plan in timed),
         bias=fmean(errors),
         coverage=fmean(inside),
+        ratios=ratio_coverage(plans),
     )
 
 
@@ -113,6 +116,8 @@ def summary(groups: Sequence[GroupScores]) -> dict[str, float]:
         "false_oom": mean(lambda one: one.false_oom),
         "bias": mean(lambda one: one.bias),
         "coverage": mean(lambda one: one.coverage),
+        "ratio_coverage": mean(lambda one: one.ratios.ratio_coverage),
+        "tie_coverage": mean(lambda one: one.ratios.tie_coverage),
         "random_regret": mean(lambda one: one.random_regret),
         "best_of_five_regret": mean(lambda one: one.best_of_five_regret),
         "random_launches": mean(lambda one: one.random_launches),
@@ -139,8 +144,9 @@ def as_json(groups: Sequence[GroupScores], small: int, left_out: Sequence[str]) 
 
 def _group_json(one: GroupScores) -> dict[str, Any]:
     figures = asdict(one)
-    ours, rule = figures.pop("ours"), figures.pop("rule")
-    return _null_for_nan({**figures, **ours, **{f"rule_{name}": value for name, value in rule.items()}})
+    ours, rule, ratios = (figures.pop(name) for name in ("ours", "rule", "ratios"))
+    of_ratios = {name: ratios[name] for name in ("ratio_coverage", "tied_pairs", "tie_coverage")}
+    return _null_for_nan({**figures, **of_ratios, **ours, **{f"rule_{name}": value for name, value in rule.items()}})
 
 
 def _null_for_nan(figures: Mapping[str, Any]) -> dict[str, Any]:

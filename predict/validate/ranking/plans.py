@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from predict import estimate
 from predict.memory.estimate import Verdict
+from predict.plan_search.answer.ties import Contender, contender
+from predict.plan_search.objective import OBJECTIVES
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.step.interval import Interval, one_interval
@@ -38,6 +40,8 @@ class MeasuredPlan:
     """Plan, batch and execution of the runs that the row may stand for."""
     measured_us: float | None
     predicted: Interval
+    contender: Contender
+    """The plan as a search holds it against others."""
     verdict: Verdict
 
     @property
@@ -79,11 +83,14 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
         raise NotExpressibleError(f"status: {status} says nothing of time or memory")
     runs = candidates(row, timed=status == TIMED).runs
     estimates = [estimate(run) for run in runs]
+    predicted = one_interval([one.step_time for one in estimates])
+    nearest = min(estimates, key=lambda one: abs(one.median_us - predicted.median_us))
     return MeasuredPlan(
         row=row,
         settings=tuple((run.plan, run.batch, run.execution) for run in runs),
         measured_us=row.measured_us if status == TIMED else None,
-        predicted=one_interval([one.step_time for one in estimates]),
+        predicted=predicted,
+        contender=contender(nearest, OBJECTIVES["time"]),
         # a setting that is not published may be the one that fits
         verdict=min((one.memory.verdict for one in estimates), key=VERDICTS.index),
     )

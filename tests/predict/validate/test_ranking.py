@@ -11,11 +11,13 @@ import pytest
 
 from predict.cli import main
 from predict.memory.estimate import Verdict
+from predict.plan_search.answer.ties import Contender
 from predict.step.interval import Interval
 from predict.validate.published.row import PublishedRow
 from predict.validate.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
 from predict.validate.ranking.group_scores import judged, summary
 from predict.validate.ranking.plans import MeasuredPlan, measured_plans
+from predict.validate.ranking.ratios import ratio_coverage
 from predict.validate.ranking.scores import agreement, by_prediction, by_time, following
 from tests.predict.validate.published_rows import DENSE, row, written
 
@@ -28,6 +30,7 @@ def plan(measured: float | None, predicted: float, verdict: Verdict = "FITS", **
         settings=(),
         measured_us=measured,
         predicted=Interval(median_us=predicted, low_us=0.9 * predicted, high_us=1.1 * predicted),
+        contender=Contender(value=predicted, repeats=0.05),
         verdict=verdict,
     )
 
@@ -97,6 +100,14 @@ def test_feasibility_is_a_share_of_what_was_measured() -> None:
     assert (scores.bias, scores.coverage) == (pytest.approx(-0.1), 0)
     means = summary([scores])
     assert (means["oom_recall"], means["tau"]) == (0.5, 1)
+
+
+def test_intervals_of_ratios_hold_the_measured_ratio_or_do_not() -> None:
+    """Half-width 5 %: of 100, 104 and 120 predicted, the first two are tied, and measured as predicted; the third is not."""
+    found = ratio_coverage([plan(100, 100), plan(104, 104), plan(150, 120), plan(None, 90)])
+    assert (found.pairs, found.ratio_coverage) == (3, pytest.approx(1 / 3))
+    assert (found.tied_pairs, found.tie_coverage) == (1, 1.0)
+    assert math.isnan(ratio_coverage([plan(100, 100), plan(None, 100)]).ratio_coverage)
 
 
 def names_of(groups: dict[str, list[MeasuredPlan]]) -> dict[str, int]:

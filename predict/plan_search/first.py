@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +23,10 @@ LIKELY = 0.75
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstAnswer:
-    """A plan that fits, and the time that its estimate took."""
+    """A plan that fits."""
 
     settings: Mapping[str, Any]
     step_us: float
-    seconds: float
 
 
 def first_answer(spaces: Sequence[Space], estimate: Estimate, *, max_memory: float) -> FirstAnswer | None:
@@ -47,9 +45,7 @@ def first_answer(spaces: Sequence[Space], estimate: Estimate, *, max_memory: flo
         recomputes = space.column("plan.recompute") != "none"
         order = np.lexsort((floors[likely], degrees[likely], recomputes[likely]))
         for row in likely[order][:TRIES].tolist():
-            started = time.monotonic()
             (outcome,) = outcomes(estimate, space.question.base, [(row, space.settings(row))])
             if not outcome.refusal and outcome.memory_bytes <= capacity:
-                seconds = time.monotonic() - started
-                return FirstAnswer(settings=space.settings(row), step_us=outcome.step_us, seconds=seconds)
+                return FirstAnswer(settings=space.settings(row), step_us=outcome.step_us)
     return None

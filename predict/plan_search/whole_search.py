@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from predict.config.document import Document
@@ -26,7 +26,6 @@ from predict.plan_search.wishes import Wishes
 from sampling.errors import UserError
 
 
-@dataclass(frozen=True, slots=True)
 class Listener:
     """What is told of a search while it runs; each does nothing unless a subclass says it on."""
 
@@ -36,8 +35,8 @@ class Listener:
     def first(self, first: FirstAnswer) -> None:
         """A plan that fits, before the search proper."""
 
-    def candidates(self, fit: int, seconds: float | None) -> None:
-        """How many plans memory does not rule out, and the seconds expected, where a first answer tells."""
+    def candidates(self, fit: int, seconds: float) -> None:
+        """How many plans memory does not rule out, and the seconds that the search is expected to take from here."""
 
     def taken_over(self, estimates: int) -> None:
         """Estimates that the file of an earlier search had."""
@@ -102,8 +101,8 @@ def _surveys(questions: Sequence[Question], wishes: Wishes, estimate: Estimate, 
         listener.first(first)
     surveys = [survey(space, max_memory=wishes.max_memory) for space in spaces]
     jobs = wishes.jobs or os.cpu_count() or 1
-    seconds = expected_seconds(surveys, first.seconds, jobs) if first else None
-    listener.candidates(sum(len(own.space.rows) for own in surveys), seconds)
+    fit = sum(len(own.space.rows) for own in surveys)
+    listener.candidates(fit, expected_seconds(surveys, estimate, jobs))
     return surveys
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from predict.cli.options import log
 from predict.plan_search.first import FirstAnswer
@@ -18,13 +20,18 @@ from sampling.progress import Progress, progress_display
 @contextmanager
 def on_stderr() -> Iterator[Listener]:
     """A listener that writes lines, and while plans are priced shows their progress."""
-    with progress_display("search") as progress:
-        yield _OnStderr(progress=progress)
+    with ExitStack() as opened:
+        yield _OnStderr(opened=opened)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class _OnStderr(Listener):
-    progress: Progress
+    opened: ExitStack
+
+    @cached_property
+    def progress(self) -> Progress:
+        """The display, opened when the first plans are priced: its time left is that of pricing."""
+        return self.opened.enter_context(progress_display("search"))
 
     def legal(self, plans: int, legal: int) -> None:
         log(f"{plans:,} plans, {legal:,} legal")
@@ -32,8 +39,8 @@ class _OnStderr(Listener):
     def first(self, first: FirstAnswer) -> None:
         log(f"first answer: {duration(first.step_us)} a step with {in_words(first.settings)}")
 
-    def candidates(self, fit: int, seconds: float | None) -> None:
-        log(f"memory does not rule out {fit:,}" + (f", about {seconds:.0f} s" if seconds is not None else ""))
+    def candidates(self, fit: int, seconds: float) -> None:
+        log(f"memory does not rule out {fit:,}" + (f"; about {math.ceil(seconds)} s from here" if fit else ""))
 
     def taken_over(self, estimates: int) -> None:
         log(f"--save: {estimates:,} estimates of an earlier search are taken over")

@@ -157,6 +157,7 @@ def _few_plain_layers(model: ModelSpec) -> ModelSpec:
         qk_norm_all_heads=False,
         query_gate=False,
         sinks=False,
+        scaled_rope=False,
         norms_a_layer=2,
         rotary_dim=0,
         attention_cap=False,

@@ -68,6 +68,8 @@ class ModelSpec:
     """The query projection is twice as wide: its other half gates attention's output, as in Qwen3-Next."""
     sinks: bool = False
     """A learnt logit a head joins the softmax, as in GPT-OSS."""
+    scaled_rope: bool = False
+    """The rotary embedding scales what it turns, as YaRN asks for and as in GPT-OSS; fused kernels do not (Megatron-LM, rope_utils.py)."""
     norms_a_layer: int = 2
     """4 in Gemma 2 and 3, which norm the outputs of attention and MLP as well."""
     rotary_dim: int = 0

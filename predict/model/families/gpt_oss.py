@@ -21,6 +21,7 @@ FAMILIES: Mapping[str, Family] = {
             **LLAMA_BLOCK,
             "mlp_bias": False,
             "sinks": True,
+            "scaled_rope": True,
             "pattern.interval": 2,
             "experts.bias": True,
             "experts.clamped": True,

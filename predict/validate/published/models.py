@@ -26,6 +26,10 @@ EVERY_SECOND, ALL_SPARSE = "every 2nd layer", "all layers"
 LATENT = re.compile(
     r"q(?:_lora)?\s*(\d+)\s*kv(?:_lora)?\s*(\d+)\s*(?:qk_)?nope\s*(\d+)\s*(?:qk_)?rope\s*(\d+)\s*v\s*(\d+)"
 )
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim")
+"""Sizes by which a row's model is the one of its name in configs/models."""
+NEVER_STATED = ("qk_norm", "qk_norm_all_heads", "query_gate", "sinks", "scaled_rope")
+"""Parts of attention that no table states, which are then those of the model of that name."""
 
 
 def model_of(row: PublishedRow) -> ModelSpec:
@@ -44,7 +48,7 @@ def model_of(row: PublishedRow) -> ModelSpec:
     if not row.number("head_dim") and not latent and hidden % heads:
         raise NotExpressibleError(f"head_dim: not published, and {heads} heads do not divide hidden {hidden}")
     head_dim = latent.query_dim if latent else row.integer("head_dim", hidden // heads)
-    return ModelSpec(
+    stated = ModelSpec(
         name=row.text("model") or "model",
         layers=layers,
         hidden=hidden,
@@ -66,6 +70,10 @@ def model_of(row: PublishedRow) -> ModelSpec:
         latent=latent,
         experts=experts,
     )
+    shipped = _shipped(row)
+    if shipped is None or any(getattr(stated, size) != getattr(shipped, size) for size in SHAPE):
+        return stated
+    return replace(stated, **{name: getattr(shipped, name) for name in NEVER_STATED})
 
 
 def _llama_width(hidden: int) -> int:
@@ -131,7 +139,8 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
     of_count = row.integer("shared_experts", 0, least=0) * ffn
     shared = int(stated[1]) if stated else row.integer("shared_ffn", of_count, least=0)
     experts = Experts(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
-    shipped = _shipped_experts(row)
+    of_name = _shipped(row)
+    shipped = of_name.experts if of_name else None
     if shipped and (shipped.count, shipped.topk) == (experts.count, experts.topk):
         # no table states how the router chooses, or biases
         return replace(
@@ -145,9 +154,10 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
     return experts
 
 
-def _shipped_experts(row: PublishedRow) -> Experts | None:
+def _shipped(row: PublishedRow) -> ModelSpec | None:
+    """The model of the row's name in configs/models."""
     path = shipped_model(TOTAL_SIZE.sub("", row.text("model")))
-    return ModelSpec.from_hf_config(path).experts if path else None
+    return ModelSpec.from_hf_config(path) if path else None
 
 
 def _window(row: PublishedRow) -> int | None:

@@ -9,8 +9,8 @@ from predict.workload.rank.context_parallel import exchange_of_keys
 from predict.workload.rank.module import Module
 from predict.workload.rank.share import RankShare
 from predict.workload.rank.tensor_parallel import entering, leaving
+from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import products_on_rank
-from sampling.operators.elementwise import RoPE
 from sampling.operators.norm import RMSNorm
 
 
@@ -18,13 +18,13 @@ def modules(rank: RankShare, kind: LayerKind, attention: Attention) -> tuple[Mod
     model, tp = rank.model, rank.plan.tp
     heads, kv_heads = heads_on_rank(model, tp)
     products = products_on_rank(attention.matrices(model), tp)
-    turned: list[tuple[RoPE | RMSNorm, float]] = []
+    turned: list[tuple[Operator, float]] = []
     for own in (heads, kv_heads):
         if model.qk_norm:
             rows, width = normed_heads(model, rank.tokens, own)
             turned.append((RMSNorm(dtype=rank.dtype, tokens=rows, hidden=width), 1))
         if model.rope:
-            turned.append((rotary(rank, own, model.rotary_dim or model.head_dim), 1))
+            turned += rotary(rank, own, model.rotary_dim or model.head_dim)
     window = model.window if kind.mixer == "sliding" else 0
     return (
         Module(name="qkv", works=((rank.gemm(*products["qkv"]), 1),), exchanges=entering(rank)),

@@ -11,14 +11,23 @@ from sampling.operators.attention import Attention
 from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
-from sampling.operators.streaming import Dropout
+from sampling.operators.streaming import Dropout, Stream
 
 CORE = "core_attn"
 
 
-def rotary(rank: RankShare, heads: int, width: int) -> RoPE:
-    batch = rank.run.batch
-    return RoPE(dtype=rank.dtype, batch=batch.micro, seq_len=batch.seq_len // rank.plan.cp, heads=heads, head_dim=width)
+UNFUSED_PASSES = 5
+"""Tensors that a rotary embedding of torch's operators moves beyond a fused one: 10 forward and 15 backward, of the 7 and 8 that the fused
+one's share of the bandwidth stands for (Megatron-LM, rope_utils.py, `_apply_rotary_pos_emb_bshd`); their mean."""
+
+
+def rotary(rank: RankShare, heads: int, width: int) -> Works:
+    """The rotary embedding; torch's own operators where it scales what it turns."""
+    batch, dtype = rank.run.batch, rank.dtype
+    turned = RoPE(dtype=dtype, batch=batch.micro, seq_len=batch.seq_len // rank.plan.cp, heads=heads, head_dim=width)
+    if not rank.model.scaled_rope or rank.execution.elementwise == "eager":
+        return ((turned, 1),)
+    return (turned, 1), (Stream(dtype=dtype, size_bytes=UNFUSED_PASSES * rank.item_bytes * turned.elements), 1)
 
 
 def core_attention(

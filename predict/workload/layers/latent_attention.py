@@ -28,7 +28,7 @@ def modules(rank: RankShare, kind: LayerKind, latent: LatentAttention) -> tuple[
         down += ((queries, 1),)
     # what is compressed on each rank's rows comes together before the ways up
     compressed = (latent.q_rank or model.hidden) + latent.kv_rank + latent.rope_dim
-    turned = tuple((rotary(rank, own, latent.rope_dim), 1) for own in (heads, 1))
+    turned = tuple(work for own in (heads, 1) for work in rotary(rank, own, latent.rope_dim))
     # keys are put together of their two parts for every head
     joined = Stream(dtype=rank.dtype, size_bytes=2 * rank.item_bytes * rank.tokens * heads * head_dim)
     return (

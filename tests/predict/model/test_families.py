@@ -286,7 +286,7 @@ def test_parts_are_read_from_their_keys() -> None:
     assert (gemma.attention_cap, gemma.logit_cap, gemma.norms_a_layer, gemma.tied) == (True, True, 4, True)
     assert not ModelSpec.from_hf_config(MODELS / "gemma3-27b.json").attention_cap
     oss = ModelSpec.from_hf_config(MODELS / "gpt-oss-20b.json")
-    assert oss.sinks
+    assert oss.sinks and oss.scaled_rope
     assert oss.experts == Experts(count=32, topk=4, ffn=2880, bias=True, router_bias=True, clamped=True)
     glm = ModelSpec.from_hf_config(MODELS / "glm4.5.json")
     assert glm.experts == Experts(count=160, topk=8, ffn=1536, shared_ffn=1536)

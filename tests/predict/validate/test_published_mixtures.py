@@ -90,3 +90,33 @@ def test_a_mixture_by_its_name_leaves_as_much_open_as_one_by_its_sizes() -> None
     by_name = candidates(row(**recent, **named, model="qwen3-30b-a3b"))
     assert len(by_name.runs) == len(candidates(row(**recent)).runs) == 2
     assert "overlap of the exchange and graphs not published" in by_name.assumed
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "normed", "scaled"),
+    [
+        (
+            "qwen3_30b_a3b",
+            {"layers": "48", "hidden": "2048", "heads": "32", "kv_heads": "4", "head_dim": "128"},
+            True,
+            False,
+        ),
+        (
+            "gpt_oss_120b",
+            {"layers": "36", "hidden": "2880", "heads": "64", "kv_heads": "8", "head_dim": "64"},
+            False,
+            True,
+        ),
+        (
+            "qwen3_30b_a3b",
+            {"layers": "8", "hidden": "2048", "heads": "32", "kv_heads": "4", "head_dim": "128"},
+            False,
+            False,
+        ),
+    ],
+)
+def test_parts_of_attention_that_no_table_states_are_those_of_the_model_of_that_name_and_shape(
+    name: str, sizes: dict[str, str], normed: bool, scaled: bool
+) -> None:
+    model = candidates(row(model=name, **sizes)).runs[0].model
+    assert (model.qk_norm, model.scaled_rope) == (normed, scaled)

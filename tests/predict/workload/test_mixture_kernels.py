@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from predict.memory.buffers import exchange_buffer
@@ -57,3 +59,16 @@ def test_the_exchange_keeps_buffers_of_its_own() -> None:
     assert gb("deepep", 8) == pytest.approx(10 * 8 * 288 * 7168 * 2 / 1e9)
     assert gb("deepep") == pytest.approx(gb("deepep", 8) + 10 * 2 * 8 * 128 * 7168 * 2 / 1e9)
     assert gb("hybridep") == pytest.approx(2 * 64 * 4096 * 7168 * 2 / 1e9)
+
+
+@pytest.mark.parametrize(("elementwise", "passes"), [("fused", True), ("eager", False)])
+def test_a_scaled_rotary_embedding_is_torchs_own_operators_where_others_are_fused(
+    elementwise: str, passes: bool
+) -> None:
+    sizes = []
+    for scaled in (True, False):
+        subject = made("gpt-oss-20b", 4, execution__framework="megatron-core", execution__elementwise=elementwise)
+        subject = replace(subject, model=replace(subject.model, scaled_rope=scaled))
+        found = {counted.call for rank in decompose(subject) for counted in rank.all_calls()}
+        sizes.append({call.size_bytes for call in found if isinstance(call, Stream)})
+    assert (sizes[0] > sizes[1]) == passes

@@ -11,7 +11,7 @@ from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, sc
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
-from predict.cli.pictures import plot, report
+from predict.cli.pictures import explore, plot, report
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
 from predict.cli.what_if import compare, days, sensitivity, sweep
@@ -30,6 +30,7 @@ COMMANDS = (
     days,
     report,
     plot,
+    explore,
     export,
     import_config,
     calls,

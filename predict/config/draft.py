@@ -60,7 +60,7 @@ class Draft:
         """The model from its file or keys, with the keys given at the top level and the settings over it."""
         if self.model_keys:
             self.document.setdefault("model", {})
-        given = self._mapping("model")
+        given = self.mapping("model")
         if given is None:
             return ModelReading(values={}, faults=[], spec=None)
         for key, value in self.model_keys.items():
@@ -77,7 +77,7 @@ class Draft:
         return replace(reading, keys=given)
 
     def section(self, section: str) -> Values:
-        given = self._mapping(section)
+        given = self.mapping(section)
         if given is None:
             return {}
         given |= {setting.key: setting.value for setting in self._settings_of(section)}
@@ -129,7 +129,7 @@ class Draft:
     def _settings_of(self, section: str) -> list[Override]:
         return [setting for setting in self.settings if setting.section == section and setting.key]
 
-    def _mapping(self, section: str) -> dict[Any, Any] | None:
+    def mapping(self, section: str) -> dict[Any, Any] | None:
         """A section's keys, from the file that it names where it may name one; None, with a fault, if there are none."""
         value = self.document.get(section, {})
         if isinstance(value, dict):

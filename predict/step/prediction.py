@@ -21,10 +21,11 @@ from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
 from predict.step.composition_error import composition_error, error_terms
-from predict.step.interval import Interval, calls_half_width, step_interval
+from predict.step.interval import Interval, calls_half_width, kind_shifts, step_interval
 from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
+from predict.step.spread import Kind
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
 
@@ -92,6 +93,11 @@ class Prediction:
         of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
+
+    @cached_property
+    def kind_shifts_us(self) -> Mapping[Kind, tuple[float, float]]:
+        """Kind of call → the changes of the step time at its lower and at its upper bound."""
+        return kind_shifts(self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
 
     @property
     def tokens_per_second(self) -> float:

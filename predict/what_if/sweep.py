@@ -73,13 +73,13 @@ def _row(
     settings = [*overrides, *as_settings(values)]
     try:
         if "plan.dp" not in values and any(path in DECIDE_DP for path in values):
-            settings += _replicas(config, settings)
+            settings += replicas_left(config, settings)
         return SweptRun(values=values, prediction=predict(load(config, settings)))
     except (ConfigError, InfeasibleError) as error:
         return SweptRun(values=values, prediction=None, reason=str(error))
 
 
-def _replicas(config: Path | str | Document, settings: Sequence[str]) -> list[str]:
+def replicas_left(config: Path | str | Document, settings: Sequence[str]) -> list[str]:
     """The setting of dp that the other degrees leave, where they divide the ranks; none otherwise, so that loading says why."""
     draft = read_draft(config if isinstance(config, Document) else Path(config), settings)
     values = read_sections(draft).values

@@ -20,6 +20,7 @@ MINUTES = (
     "validate this-machine",
     "validate samples",
     "doctor --data data",
+    "explore",
 )
 READERS = {"bench.json", "both"}
 """Words of examples that need a file of the reader's, or train for real."""

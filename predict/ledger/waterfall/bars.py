@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from predict.ledger.waterfall.classes import BUBBLES, CLASSES, DATA, RUNTIME, SENDS, class_of
 from predict.prices.price_list import Priced, Prices
-from predict.step.interval import kind_shifts
 from predict.step.itemised.breakdown import OPTIMIZER, itemise
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, launched_us, total_us
@@ -71,8 +70,7 @@ def _changes(prediction: Prediction) -> dict[str, dict[Kind, Change]]:
     changes: dict[str, dict[Kind, Change]] = {
         name: {kind: (below, above) for kind, (below, above) in kinds.items()} for name, kinds in of_work.items()
     }
-    step = kind_shifts(prediction.timeline.order, prediction.ranks, blocking=prediction.run.blocks_on_sends)
-    for kind, (below, above) in step.items():
+    for kind, (below, above) in prediction.kind_shifts_us.items():
         worked = [kinds[kind] for kinds in changes.values() if kind in kinds]
         waiting = SENDS if kind[0] == SendRecv.NAME else BUBBLES
         rest = (below - sum(low for low, _ in worked), above - sum(high for _, high in worked))

@@ -180,7 +180,7 @@ def _portable(draft: Draft, searched: Collection[str]) -> Document:
                 value["hardware"] = hardware_beside(value["hardware"], draft.path.absolute())
         if value is not None:
             content[section] = value
-    made = Document(name=draft.path.stem, content=content, sources={})
+    made = Document(name=draft.path.stem, content=content, sources={"": str(draft.path)})
     for setting in settings:
         own = made.content.get(setting.section, {})
         if isinstance(own, Mapping) and setting.key:

@@ -51,9 +51,19 @@ def search_content(answer: Answer) -> dict[str, Any]:
     best = answer.plans[0]
     config = best.question.config(best.settings)
     view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
-    space = {**space_json(answer.found), "objective": answer.found.objective.name, "complete": answer.found.complete}
-    left_out = {reason: left.count for reason, left in answer.found.left_out.items()}
-    return page_content([view], plans_of_answer(answer)) | {"search": space | {"left_out": left_out}}
+    return page_content([view], plans_of_answer(answer)) | {"search": search_facts(answer)}
+
+
+def search_facts(answer: Answer) -> dict[str, Any]:
+    """How many plans a search looked at, by what, and why it left others out."""
+    found = answer.found
+    left_out = {reason: left.count for reason, left in found.left_out.items()}
+    return {
+        **space_json(found),
+        "objective": found.objective.name,
+        "complete": found.complete,
+        "left_out": left_out,
+    }
 
 
 def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:

@@ -11,15 +11,14 @@ from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall.bars import waterfall
 from predict.ledger.waterfall.classes import COMMUNICATION
 from predict.report.feasibility import misfit
-from predict.report.memory.text import summary
+from predict.report.memory.json import verdict_json
 from predict.report.page.assumptions import assumptions
 from predict.report.page.ledger_view import ledgers_view
 from predict.report.page.memory_view import memory_view
 from predict.report.page.timeline_view import timeline_view
 from predict.report.pictures.palette import CLASS_COLOURS
-from predict.report.prediction_json import prediction_json
+from predict.report.prediction_json import interval_json
 from predict.report.run_text import run_text
-from predict.step.interval import kind_shifts
 from predict.step.prediction import Prediction
 from predict.what_if.compare import settings_of
 from sampling.errors import ConfigError
@@ -29,24 +28,42 @@ MOST_KINDS = 12
 
 
 def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dict[str, Any]:
-    """The view of a run; `cost` is that of a whole training."""
+    """The view of a run in a report; `cost` is that of a whole training."""
     ledger = _ledger(prediction)
+    return answer_view(prediction) | {
+        "assumptions": [asdict(each) for each in assumptions(prediction, ledger)],
+        "mfu": ledger and {name: one.mfu for name, one in ledger.mfu.items()},
+        "ledgers": ledger and ledgers_view(ledger),
+        "cost": cost and asdict(cost),
+    }
+
+
+def answer_view(prediction: Prediction) -> dict[str, Any]:
+    """The part of a view that follows each change of a plan at once: answer, waterfall, memory and timeline."""
     return {
         "name": prediction.run.name,
         "about": run_text(prediction.run),
-        "prediction": prediction_json(prediction),
+        "prediction": _headline(prediction),
         "misfit": misfit(prediction.memory),
-        "memory_summary": summary(prediction.memory),
         "settings": {path: _plain(value) for path, value in settings_of(prediction.run).items()},
         "gpus": prediction.run.cluster.world_size,
         "waterfall": waterfall_view(prediction),
         "memory": memory_view(prediction),
         "timeline": timeline_view(prediction),
         "unknowns": _unknowns(prediction),
-        "assumptions": [asdict(each) for each in assumptions(prediction, ledger)],
-        "mfu": ledger and {name: one.mfu for name, one in ledger.mfu.items()},
-        "ledgers": ledger and ledgers_view(ledger),
-        "cost": cost and asdict(cost),
+    }
+
+
+def _headline(prediction: Prediction) -> dict[str, Any]:
+    """The figures of `predict one-batch --json` that a page's headline has, under the same keys."""
+    return {
+        "step_time_us": interval_json(prediction.step_time),
+        "tokens_per_second": prediction.tokens_per_second,
+        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
+        "mfu": prediction.mfu,
+        "bubble_fraction": prediction.bubble_fraction,
+        "sources": prediction.sources,
+        "memory": verdict_json(prediction.memory),
     }
 
 
@@ -80,8 +97,7 @@ def communication_share(prediction: Prediction) -> float:
 
 def _unknowns(prediction: Prediction) -> list[dict[str, Any]]:
     """The changes of the step, in µs, when one kind of call at a time is at its bounds; the widest first."""
-    shifts = kind_shifts(prediction.timeline.order, prediction.ranks, blocking=prediction.run.blocks_on_sends)
-    widest = sorted(shifts.items(), key=lambda item: item[1][0] - item[1][1])
+    widest = sorted(prediction.kind_shifts_us.items(), key=lambda item: item[1][0] - item[1][1])
     return [
         {"name": f"{name} {phase}".replace("_", " "), "below": below, "above": above}
         for (name, phase), (below, above) in widest[:MOST_KINDS]

@@ -2,8 +2,8 @@
 function memory(run) {
   const found = run.memory, colours = found.colours, terms = found.terms;
   const capacity = found.capacity_bytes, peaks = found.ranks.map((rank) => rank.peak);
-  const filled = Math.max(...peaks) >= 0.3 * capacity;
-  const most = filled ? Math.max(capacity * 1.04, ...peaks) : Math.max(...peaks) * 1.15;
+  const peak = Math.max(run.scale.bytes, ...peaks), filled = peak >= 0.3 * capacity;
+  const most = filled ? Math.max(capacity * 1.04, peak) : peak * 1.15;
   const stack = chart("memory", `Memory of each pipeline rank of ${run.name}, ${found.verdict}`, (svg, width) => {
     const left = 52, right = 58, row = found.ranks.length > 24 ? 13 : 23, inner = width - left - right;
     const x = (bytes) => left + (inner * bytes) / most;

@@ -26,5 +26,14 @@ const SECTIONS = {
   ledgers: (page) => typeof ledgers === "function" && sectioned("Ledgers", null, page.runs, ledgers),
   sources: (page) => sectioned("Assumptions and sources", null, page.runs, (run) => el("div", {}, el("h3", {}, "Settings"), settings(run), el("details", {}, el("summary", {}, `${run.assumptions.length} assumptions, each with its source`), assumptions(run)))),
 };
-function show(page, into, names) { into.replaceChildren(...(names || Object.keys(SECTIONS)).map((name) => SECTIONS[name](page)).filter(Boolean)); }
+// Runs beside each other are drawn to one scale, unless they are so unlike that one of them would vanish.
+function scaled(runs) {
+  const steps = runs.map((run) => run.prediction.step_time_us.high), bytes = runs.map((run) => run.memory.point_bytes);
+  const alike = (values) => Math.max(...values) < 6 * Math.min(...values) ? Math.max(...values) : 0;
+  return runs.map((run) => ({ ...run, scale: { step: alike(steps), bytes: alike(bytes) } }));
+}
+function show(given, into, names) {
+  const page = { ...given, runs: scaled(given.runs) };
+  into.replaceChildren(...(names || Object.keys(SECTIONS)).map((name) => SECTIONS[name](page)).filter(Boolean));
+}
 function title(page) { return page.runs.map((run) => el("p", {}, page.runs.length > 1 && el("strong", {}, run.name + "  "), run.about)); }

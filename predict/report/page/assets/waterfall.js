@@ -1,7 +1,7 @@
 // The step from left to right: each class of work begins where the one above ends; whiskers are 90 % intervals.
 function waterfall(run) {
   const bars = run.waterfall, step = run.prediction.step_time_us;
-  const most = Math.max(step.high, ...bars.map((bar) => bar.high));
+  const most = Math.max(run.scale.step, step.high, ...bars.map((bar) => bar.high));
   const title = `Waterfall of a step of ${run.name}: ${duration(step.median)}`;
   const picture = chart("waterfall", title, (svg, width) => {
     const left = 104, right = width < 560 ? 62 : 212, row = 27, inner = width - left - right;

@@ -1,0 +1,48 @@
+"""`predict explore`: a local page on which every key of a config is a control."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_config, log
+
+EXAMPLES = """\
+examples:
+  predict explore configs/runs/llama3-70b-64xh100.yml
+  predict explore configs/runs/demo.yml --set batch.micro=1 --port 8899
+"""
+DESCRIPTION = """\
+A page on which every key of a config is a control, and the answer, the waterfall, memory and the pipeline follow each change.
+
+It is served to this machine alone, at an address with a random token, until Ctrl-C. The config itself stays as it is: copy the
+settings from the page. Nothing beyond the package is needed.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "explore", "a page on which every key of a config is a control", EXAMPLES, description=DESCRIPTION
+    )
+    add_config(command)
+    command.add_argument("--port", type=int, default=0, metavar="N", help="port of 127.0.0.1 (default: a free one)")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from threading import Thread
+
+    from predict.explore.answers import Explorer
+    from predict.explore.server import ExplorerServer
+
+    explorer = Explorer(Path(options.config), tuple(options.overrides))
+    explorer.controls  # noqa: B018  (the faults of the config are told before there is a page)
+    with ExplorerServer(explorer, options.port) as server:
+        print(server.address, flush=True)
+        log("open it in a browser of this machine; Ctrl-C ends it")
+        Thread(target=explorer.warm, daemon=True).start()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            log("ended")

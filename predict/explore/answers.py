@@ -1,0 +1,151 @@
+"""Answers of the page: a config under the page's settings, predicted; or why it cannot be, key by key."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from predict import estimate, load, search
+from predict.config.document import Document
+from predict.config.draft import read_draft
+from predict.config.load import read_sections
+from predict.explore.controls import Control, controls
+from predict.explore.project import foreign_files
+from predict.report.page.content import page_content, search_facts, studies
+from predict.report.page.plans_view import plans_of_answer, plans_of_neighbours
+from predict.report.page.run_view import answer_view
+from predict.schedules.engine.compiled import LONG, pays
+from predict.what_if.neighbours import neighbours
+from predict.what_if.sweep import DECIDE_DP, replicas_left
+from predict.what_if.vary import as_settings
+from sampling.errors import UserError
+from sampling.files.documents import read_yaml
+
+Settings = Mapping[str, Any]
+"""Key path → value of the controls that were changed."""
+REPLICAS = "plan.dp"
+OPEN = ("plan=auto", "batch.micro=auto")
+"""Settings of a search from the page: the whole plan."""
+TOP = 10
+"""Plans that a search shows."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A config and the answers to settings over it. `overrides` are those it was opened with."""
+
+    config: Path
+    overrides: tuple[str, ...] = ()
+    jobs: int | None = None
+    """Processes of a search; None for one per core."""
+
+    @cached_property
+    def controls(self) -> tuple[Control, ...]:
+        """ConfigError where the config itself has faults."""
+        load(self.config, self.overrides)
+        draft = read_draft(self.config, self.overrides)
+        model = draft.document.get("model")
+        sections = read_sections(draft)
+        return controls(model if isinstance(model, str) else "", sections.values)
+
+    def warm(self) -> None:
+        """Bring in what later answers need, so that the first change is as fast as the others."""
+        pays(LONG)
+
+    def answer(self, settings: Settings) -> dict[str, Any]:
+        """The view of the run under the settings and the settings that follow from them; or its faults by key."""
+        begun = time.perf_counter()
+        return self._guarded(settings, self._answer) | {"server_ms": 1e3 * (time.perf_counter() - begun)}
+
+    def studies(self, settings: Settings) -> dict[str, Any]:
+        """The heat map, the sensitivity and the neighbours of the run under the settings."""
+        return self._guarded(settings, self._studies)
+
+    def search(self, settings: Settings) -> dict[str, Any]:
+        """The best plans for the run under the settings, whatever these say of the plan."""
+        kept = {path: value for path, value in settings.items() if not path.startswith("plan.")}
+        return self._guarded(kept, self._search)
+
+    def written(self, settings: Settings) -> dict[str, Any]:
+        """The config with the settings as a YAML file, and the settings as options of a command."""
+        return self._guarded(settings, self._written)
+
+    def _guarded(self, settings: Settings, work: Any) -> dict[str, Any]:
+        if foreign := foreign_files(settings, self.config):
+            return {"faults": foreign}
+        try:
+            made: dict[str, Any] = work(settings)
+        except UserError as error:
+            return {"faults": self._by_key(str(error))}
+        return made
+
+    def _by_key(self, message: str) -> dict[str, str]:
+        """Key path, or "" for what belongs to none → the lines of an error that speak of it."""
+        known = "|".join(re.escape(each.path) for each in sorted(self.controls, key=lambda each: -len(each.path)))
+        found: dict[str, str] = {}
+        for line in message.splitlines():
+            told = re.search(rf"(?:^|: )({known}): (.*)", line)
+            path, problem = (told[1], told[2]) if told else ("", line)
+            found[path] = f"{found[path]}\n{problem}" if path in found else problem
+        return found
+
+    def _options(self, settings: Settings) -> tuple[list[str], dict[str, Any]]:
+        """The settings as overrides, dp among them where other degrees decide it; and what follows from them."""
+        options = [*self.overrides, *as_settings(settings)]
+        if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
+            return options, {}
+        left = replicas_left(self.config, options)
+        return [*options, *left], dict(each.split("=") for each in left)
+
+    def _answer(self, settings: Settings) -> dict[str, Any]:
+        options, follows = self._options(settings)
+        prediction = estimate(load(self.config, options), require_fit=False)
+        return {"page": page_content([answer_view(prediction)]), "follows": follows}
+
+    def _studies(self, settings: Settings) -> dict[str, Any]:
+        options, _ = self._options(settings)
+        prediction = estimate(load(self.config, options), require_fit=False)
+        near = neighbours(self.config, options, prediction.run, partial(estimate, require_fit=False))
+        plans = plans_of_neighbours(prediction, near)
+        return {"run": studies(self.config, options, prediction), "plans": plans}
+
+    def _search(self, settings: Settings) -> dict[str, Any]:
+        answer = search(self.config, [*self.overrides, *as_settings(settings), *OPEN], top=TOP, jobs=self.jobs)
+        return {
+            "plans": plans_of_answer(answer),
+            "search": search_facts(answer),
+            "settings": [dict(each.settings) for each in answer.plans],
+        }
+
+    def _written(self, settings: Settings) -> dict[str, Any]:
+        options, _ = self._options(settings)
+        load(self.config, options)
+        draft = read_draft(self.config, [])
+        content, _ = read_yaml(self.config)
+        sections = {each.partition(".")[0] for each in settings}
+        named = {
+            name: draft.mapping(name)
+            for name, value in (content or {}).items()
+            if name in sections and isinstance(value, str)
+        }
+        inline = {name: value for name, value in named.items() if name == "cluster" and value}
+        made = Document(name=self.config.stem, content={**(content or {}), **inline}, sources={"": str(self.config)})
+        text = f"# {self.config.name} as explored; paths count from {self.config.parent}\n{made.with_settings(options).as_yaml()}"
+        return {"yaml": text, "set": " ".join(f"--set {_quoted(each)}" for each in options)}
+
+    def first_page(self) -> dict[str, Any]:
+        """What the page starts from: the controls, and the answer to the config as it is."""
+        return {"config": self.config.stem, "controls": [asdict(each) for each in self.controls], **self.answer({})}
+
+
+def _quoted(setting: str) -> str:
+    import shlex
+
+    path, _, value = setting.partition("=")
+    plain = value[1:-1] if re.fullmatch(r'"[\w./-]+"', value) else value
+    return shlex.quote(f"{path}={plain}")

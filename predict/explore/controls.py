@@ -1,0 +1,67 @@
+"""Controls of the page: one for each key of a run config, as its declaration describes it, with its value in this config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
+from predict.model.shipped import shipped_models
+from predict.run.training_run import TrainingRun
+from sampling.files.field_docs import field_docs
+from sampling.files.keys import LARGEST, Key
+
+MOST_LISTED = 60
+"""Choices of a list to pick from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """A key: its path, how its value is given, and the value that it has in the config."""
+
+    path: str
+    kind: str
+    """boolean, choice (one of `choices`), text (any, with `choices` proposed), integer, number, or yaml for lists and mappings."""
+    value: Any
+    meaning: str
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+
+def controls(model: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[Control, ...]:
+    """The controls of a config whose model and whose values by section are given."""
+    return tuple(_controls(model, values))
+
+
+def _controls(model: str, values: Mapping[str, Mapping[str, Any]]) -> Iterator[Control]:
+    of_run = field_docs(TrainingRun)
+    yield Control(path="model", kind="text", value=model, meaning=of_run["model"], choices=tuple(shipped_models()))
+    yield _of_key(PRECISION, "precision", values["precision"].get("precision"), of_run["precision"])
+    for section in ("batch", "plan", "cluster", "execution"):
+        docs = field_docs(DECLARED_BY[section])
+        for key in SECTIONS[section]:
+            value = values[section].get(key.name, key.default)
+            yield _of_key(key, f"{section}.{key.name}", value, docs[key.name])
+
+
+def _of_key(key: Key, path: str, value: Any, meaning: str) -> Control:
+    choices = tuple(key.choices()) if key.choices else ()
+    kind = "yaml"
+    if key.kind == "boolean":
+        kind = "boolean"
+    elif key.kind in ("integer", "number"):
+        kind = key.kind
+    elif key.kind == "string":
+        kind = "choice" if choices and not key.pattern and len(choices) <= MOST_LISTED else "text"
+    bounded = kind in ("integer", "number")
+    return Control(
+        path=path,
+        kind=kind,
+        value=list(value) if isinstance(value, tuple) else value,
+        meaning=meaning,
+        choices=choices,
+        least=key.lowest if bounded else None,
+        most=key.maximum if bounded and key.maximum < LARGEST else None,
+    )

@@ -77,8 +77,9 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
     zero, whole = run.plan.zero, unit.weights.total
     # fractions of a parameter count as such; the padding of shards is not counted
     shard = unit.weights.dense / groups.shard.ranks + unit.weights.experts / groups.expert_shard.ranks
+    stays = weight_bytes(run) * _sharded_elements(unit.weights, groups) if _stays_gathered(run, profile, unit) else 0
     return StateBytes(
-        parameters=each.weights * (shard if zero >= 3 else whole) + each.copies * whole,
+        parameters=each.weights * (shard if zero >= 3 else whole) + each.copies * whole + stays,
         gradients=each.gradients * (shard if zero >= 2 else whole),
         optimizer=each.optimizer * (shard if zero >= 1 else whole),
     )
@@ -86,11 +87,17 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
 
 def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
-    if run.plan.zero < 3:
+    if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
     return float((DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)) * _sharded_elements(unit.weights, groups))
+
+
+def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> bool:
+    """Whether ZeRO-3 leaves the whole weights where they are: Megatron's FSDP releases those of layers alone (megatron_fsdp.py,
+    `fsdp_unit_modules`), not of embedding and head."""
+    return run.plan.zero >= 3 and profile.megatron_core and unit.role != "layer"
 
 
 def _sharded_elements(weights: Weights, groups: Groups) -> int:

@@ -171,10 +171,16 @@ def _print(options: argparse.Namespace, found: Comparison) -> None:
 
 def _names(asked: str) -> list[str]:
     from predict.schedules import names
+    from predict.schedules.files.order_files import is_order_file
+    from sampling.files.faults import did_you_mean, shown
 
     parts = [part.strip() for part in asked.split(",") if part.strip()]
     if not parts:
         raise UserError(f"--schedule: {asked!r}: no schedule is named; give all, or some of {', '.join(names())}")
+    for part in parts:
+        if part not in ("all", *names()) and not is_order_file(part):
+            near = did_you_mean(part, names()) or f"; give all, some of {', '.join(names())}, or files .csv or .json"
+            raise UserError(f"--schedule: {shown(part)} is not a schedule{near}")
     return [name for part in parts for name in (names() if part == "all" else [part])]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.model.families.family import Family, LayerPattern, after_dense, size
+from predict.model.families.family import MOST_PREDICTED_AHEAD, Family, LayerPattern, after_dense, size
 from predict.model.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
 from sampling.files.keys import Key
 
@@ -24,7 +24,7 @@ DEEPSEEK: Mapping[str, Key] = {
     "experts.groups": size("n_group", default=1, nullable=True),
     "experts.topk_groups": size("topk_group", default=1, nullable=True),
     "pattern.dense_before": size("first_k_dense_replace", default=0, minimum=0),
-    "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0),
+    "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0, maximum=MOST_PREDICTED_AHEAD),
 }
 DEEPSEEK_FAMILY = Family(
     keys=DEEPSEEK,

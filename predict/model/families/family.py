@@ -16,6 +16,8 @@ PLAIN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_10", "quick_gelu", "mish", "laplace", "tanh", "sigmoid")
 MOST_LAYERS = 100_000
 """Far more than any model has; the kind of each layer is kept in memory."""
+MOST_PREDICTED_AHEAD = 16
+"""Layers of multi-token prediction: DeepSeek-V3 has one, and each further one runs the head again."""
 
 LAYER_TYPES = "layer_types"
 DENSE_LAYERS = "mlp_only_layers"

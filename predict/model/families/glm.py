@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.model.families.family import Family, LayerPattern, Number, after_dense, size, switch
+from predict.model.families.family import MOST_PREDICTED_AHEAD, Family, LayerPattern, Number, after_dense, size, switch
 from predict.model.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
 
 FAMILIES: Mapping[str, Family] = {
@@ -18,7 +18,7 @@ FAMILIES: Mapping[str, Family] = {
             "experts.ffn": size("moe_intermediate_size"),
             "experts.shared_count": size("n_shared_experts", default=1, minimum=0),
             "pattern.dense_before": size("first_k_dense_replace", default=1, minimum=0),
-            "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0),
+            "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0, maximum=MOST_PREDICTED_AHEAD),
         },
         fixed={**LLAMA_BLOCK, "qkv_bias_only": True, "mlp_bias": False},
         pattern=LayerPattern(sparse=after_dense),

@@ -21,6 +21,7 @@ from tests.predict.cli.scheduled import DEMO, EVEN, ROOT, schedules
         ([], "nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times"),
         (["--pp", "8"], "--microbatches: missing"),
         (["--microbatches", "8"], "nothing to time"),
+        ([*EVEN, "--schedule", "README.md"], "--schedule: 'README.md' is not a schedule; give all, some of 1f1b"),
         ([*EVEN, "--schedule", "zbh1"], "'zbh1' is not a schedule; did you mean 'zb-h1'"),
         ([*EVEN, "--schedule", ","], "no schedule is named"),
         (["--pp", "0", "--microbatches", "8"], "--pp: 0 is not a positive number"),

@@ -16,6 +16,7 @@ WRONG: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok", ["5", "num_local_experts", "4 or less"]),
     ("mixtral", {"num_local_experts": 0}, "num_local_experts", ["0", "from 1"]),
     ("mixtral", {"num_hidden_layers": HUGE}, "num_hidden_layers", ["1000000", "to 100000"]),
+    ("deepseek_v3", {"num_nextn_predict_layers": HUGE}, "num_nextn_predict_layers", ["1000000", "from 0 to 16"]),
     ("mixtral", {"kv_lora_rank": 4}, "kv_lora_rank", ["latent attention", "deepseek_v2"]),
     ("mixtral", {"layer_types": ["linear_attention"]}, "layer_types", ["'linear_attention'", "qwen3_5"]),
     (

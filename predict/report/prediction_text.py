@@ -11,7 +11,7 @@ from predict.report.feasibility import headlines, misfit, smallest_in_words
 from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.run_text import run_text
-from predict.report.units import duration
+from predict.report.units import duration, durations
 from predict.step.interval import Interval
 from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
@@ -66,7 +66,7 @@ def step_line(step: Interval) -> str:
     below, above = step.median_us - step.low_us, step.high_us - step.median_us
     return (
         f"  step time   [bold]{duration(step.median_us)}[/]   −{below / step.median_us:.0%} +{above / step.median_us:.0%}"
-        f"   (90 %: {duration(step.low_us)} to {duration(step.high_us)})"
+        f"   (90 %: {durations(step.low_us, step.high_us)})"
     )
 
 

@@ -8,18 +8,30 @@ Show = Callable[[float], str]
 """Writes a number as text."""
 
 
+UNITS = ((3.6e9, "h"), (1e6, "s"), (1e3, "ms"), (1.0, "µs"))
+"""µs in each unit that a time is told in."""
+LONG = 999.5
+"""Figure from which on three digits would need an exponent."""
+
+
 def duration(time_us: float) -> str:
     """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.73 s, 2.1 h; never with an exponent above 0."""
-    size = abs(time_us)
-    if size >= 3.6e9:
-        hours = time_us / 3.6e9
-        return f"{hours:.3g} h" if abs(hours) < 999.5 else f"{hours:,.0f} h"
-    if 999.5 <= size < 1e3:
-        return f"{time_us:,.0f} µs"
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if size >= limit:
-            return f"{time_us / limit:.3g} {unit}" if size < 1000 * limit else f"{time_us / limit:,.0f} {unit}"
-    return f"{time_us:.3g} µs"
+    size, unit = _unit(time_us)
+    return f"{_figure(time_us / size)} {unit}"
+
+
+def durations(low_us: float, high_us: float) -> str:
+    """An interval in one unit, that of its upper bound: `0.98 to 1.21 s`."""
+    size, unit = _unit(high_us)
+    return f"{_figure(low_us / size)} to {_figure(high_us / size)} {unit}"
+
+
+def _unit(time_us: float) -> tuple[float, str]:
+    return next((each for each in UNITS if abs(time_us) >= each[0]), UNITS[-1])
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < LONG else f"{value:,.0f}"
 
 
 def plain(value: float) -> str:

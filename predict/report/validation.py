@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from predict.measure.system_noise import noise_note
 from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 from predict.validate.validation_rows import ValidationRow, summarise
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def validation_text(
             escape(row.run),
             escape(row.plan),
             duration(row.predicted.median_us),
-            f"{duration(row.predicted.low_us)} to {duration(row.predicted.high_us)}",
+            durations(row.predicted.low_us, row.predicted.high_us),
             duration(row.measured_us),
-            f"{duration(row.measured_low_us)} to {duration(row.measured_high_us)}",
+            durations(row.measured_low_us, row.measured_high_us),
             f"{row.error:+.1%}{' NOISY' if row.noisy else ''}",
             "yes" if row.covered else "NO",
         )

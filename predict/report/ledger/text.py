@@ -14,7 +14,7 @@ from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         *first_lines(run, prediction.provenance, analytic=prediction.is_analytic),
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
-        f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {duration(step.low_us)} to {duration(step.high_us)})",
+        f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {durations(step.low_us, step.high_us)})",
         f"  parameters  {quantity(ledger.parameters['total'])}, of which a token meets {quantity(ledger.parameters['active'])}",
         f"  tokens      {ledger.compute.tokens:,} a step, {prediction.tokens_per_second:,.0f} per second",
         "",

@@ -11,7 +11,7 @@ from predict.memory.estimate import GIB, MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory
 from predict.memory.rank_memory import TERMS, PeakMoment
-from predict.report.units import duration
+from predict.report.units import duration, durations
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,7 +77,7 @@ def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]
 def _when(when: PeakMoment) -> str:
     if when.start_us is None or when.end_us is None:
         return f"in {when.action}"
-    return f"in {when.action}, from {duration(when.start_us)} to {duration(when.end_us)}"
+    return f"in {when.action}, from {durations(when.start_us, when.end_us)}"
 
 
 def _table(title: str) -> Table:

@@ -8,7 +8,7 @@ from predict.ledger.waterfall.bars import waterfall
 from predict.report.pictures.figure_file import lines_within
 from predict.report.pictures.palette import CLASS_COLOURS, INK, LINE, SOFT
 from predict.report.run_text import run_text
-from predict.report.units import duration
+from predict.report.units import duration, durations
 from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -63,5 +63,5 @@ def _whisker(axes: Axes, row: float, low: float, high: float) -> None:
 def _figures(axes: Axes, row: float, time_us: float, low_us: float, high_us: float) -> None:
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "va": "center"}
     axes.annotate(duration(time_us), (1, row), xytext=(55, 0), size=9, weight="bold", annotation_clip=False, **where)
-    told = f"{duration(low_us)} to {duration(high_us)}"
+    told = durations(low_us, high_us)
     axes.annotate(told, (1, row), xytext=(138, 0), size=8, color=SOFT, annotation_clip=False, **where)

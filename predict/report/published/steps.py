@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
 from predict.validate.published.repeats import configurations
@@ -59,7 +59,7 @@ def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = Fals
             one.row.text("model"),
             f"{one.row.text('n_gpus')} {one.row.text('gpu')}",
             duration(interval.median_us),
-            f"{duration(interval.low_us)} to {duration(interval.high_us)}",
+            durations(interval.low_us, interval.high_us),
             duration(one.measured_us),
             f"{one.error:+.1%}",
             "yes" if one.covered else "NO",

@@ -9,7 +9,7 @@ from predict.memory.estimate import GIB
 from predict.memory.rank_memory import TERMS
 from predict.report.prediction_json import interval_json
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference
@@ -50,7 +50,7 @@ def _runs(differences: Sequence[Difference]) -> list[Prediction]:
 def _told(prediction: Prediction) -> str:
     step = prediction.step_time
     return (
-        f"{prediction.run.name}: step {duration(step.median_us)} (90 %: {duration(step.low_us)} to {duration(step.high_us)}), "
+        f"{prediction.run.name}: step {duration(step.median_us)} (90 %: {durations(step.low_us, step.high_us)}), "
         f"{prediction.tokens_per_second:,.0f} tokens/s, {prediction.tokens_per_second_per_gpu:,.0f} per GPU, "
         f"MFU {prediction.mfu:.1%}, {prediction.memory.verdict}"
     )

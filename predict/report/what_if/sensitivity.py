@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.prediction_json import interval_json
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def sensitivity_text(found: Sensitivities) -> RenderableType:
     sampled = 1 - prediction.sources["analytic"]
     head = [
         f"[bold]{escape(prediction.run.name)}[/]  step {duration(step.median_us)} "
-        f"(90 %: {duration(step.low_us)} to {duration(step.high_us)})"
+        f"(90 %: {durations(step.low_us, step.high_us)})"
     ]
     if sampled >= NOTHING:
         head.append(

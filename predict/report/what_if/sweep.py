@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.memory.estimate import GIB
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import counted, duration, durations
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep
 
@@ -42,7 +42,7 @@ def _figures(prediction: Prediction) -> tuple[str, ...]:
     step, memory = prediction.step_time, prediction.memory
     return (
         duration(step.median_us),
-        f"{duration(step.low_us)} to {duration(step.high_us)}",
+        durations(step.low_us, step.high_us),
         f"{prediction.tokens_per_second_per_gpu:,.0f}",
         f"{prediction.mfu:.1%}",
         f"{memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f}",

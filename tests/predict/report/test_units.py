@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from predict.report.units import duration
+from predict.report.units import duration, durations
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,11 @@ from predict.report.units import duration
 )
 def test_a_duration_has_no_positive_exponent(time_us: float, text: str) -> None:
     assert duration(time_us) == text
+
+
+@pytest.mark.parametrize(
+    ("low_us", "high_us", "text"),
+    [(9.8e5, 1.21e6, "0.98 to 1.21 s"), (800.0, 1500.0, "0.8 to 1.5 ms"), (2.0e4, 3.0e4, "20 to 30 ms")],
+)
+def test_an_interval_is_told_in_one_unit(low_us: float, high_us: float, text: str) -> None:
+    assert durations(low_us, high_us) == text

@@ -11,6 +11,7 @@ SHIPPED = {
     "configs": ["**/*"],
     "data": [
         "published/*.csv",
+        "serving/*.json",
         *(f"published/{name}-steps.json" for name in PROFILES),
         *(f"{kind}/{name}/*" for kind in ("samples", "regressors") for name in PROFILES),
     ],

@@ -14,6 +14,7 @@ from predict.cli.other_tools import export, import_config
 from predict.cli.pictures import explore, plot, report
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
+from predict.cli.serving import serving_step
 from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 
@@ -36,6 +37,7 @@ COMMANDS = (
     calls,
     measure,
     benchmark,
+    serving_step,
     validate,
     schema,
     doctor,

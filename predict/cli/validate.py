@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from predict.validate.published.comparison import Comparison
 
 GPU = "this-gpu"
-WORDS = (OWN, GPU, "samples", "published", "memory", "ranking")
+WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving")
 """What may be validated apart from configs."""
 APART = WORDS[2:]
 OWN_OPTIONS = {
@@ -37,6 +37,7 @@ OWN_OPTIONS = {
     "published": ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out"),
     "memory": ("truth",),
     "ranking": ("truth",),
+    "serving": ("truth", "model", "coefficients"),
     "runs": ("overrides", "keep", "profile", "check"),
 }
 """Options of each kind of validation, except --json and --rounds."""
@@ -54,17 +55,29 @@ def add(subcommands: Any) -> None:
     command = add_command(subcommands, "validate", "hold predictions against measured steps", EXAMPLES)
     command.add_argument(
         "what",
-        metavar="this-machine|this-gpu|samples|published|memory|ranking|CONFIG",
+        metavar="this-machine|this-gpu|samples|published|memory|ranking|serving|CONFIG",
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
         "found, or where there is none the steps that sessions brought to --profile; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
-        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); or configs",
+        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); serving: measured serving runs (needs --truth); or configs",
     )
     command.add_argument(
         "--truth",
         type=Path,
         metavar="FILE",
-        help="published, memory, ranking: a CSV file of measured runs, one per row",
+        help="published, memory, ranking: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
+    )
+    command.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help="serving: kernels (the default), formula, or published: the formula as published",
+    )
+    command.add_argument(
+        "--coefficients",
+        type=Path,
+        metavar="FILE",
+        help="serving: coefficients that `predict serving-fit` wrote, of --model's",
     )
     command.add_argument(
         "--profile", default="", metavar="NAME", help="published, this-machine, this-gpu: the samples to price all from"
@@ -296,4 +309,26 @@ def _ranking(options: argparse.Namespace) -> None:
     show(ranking_text(groups, small, left_out))
 
 
-VALIDATE = {"samples": _samples, "published": _published, "memory": _memory, "ranking": _ranking, "runs": _runs}
+def _serving(options: argparse.Namespace) -> None:
+    if options.truth is None:
+        raise UserError("--truth: missing; give the folder of serving_experiments.csv")
+    from predict.validate.serving.command import validate_serving
+
+    content = validate_serving(options.truth, options.model, options.coefficients)
+    if options.json:
+        print_json(content)
+        return
+    from predict.report.console import show
+    from predict.report.published.serving import serving_validation_text
+
+    show(serving_validation_text(content))
+
+
+VALIDATE = {
+    "samples": _samples,
+    "published": _published,
+    "memory": _memory,
+    "ranking": _ranking,
+    "serving": _serving,
+    "runs": _runs,
+}

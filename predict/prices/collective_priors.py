@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import ceil, sqrt
 
+from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link
@@ -54,6 +55,13 @@ HALF_WIDTH: Mapping[str, float] = {"intra_node": 0.3, "inter_node": 0.6}
 """Half-width of the 90 % interval in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
 0.24, and the largest all-reduces of 8 Hopper ranks, which their switches add up, 0.3 faster. Between nodes there is no public
 table to judge by."""
+
+CUSTOM_START_US: Mapping[str, float] = {"read": 4.7, "read twice": 8.6}
+"""Starts of vLLM's all-reduce: one in which each rank reads the others' whole buffers, and one in which it
+sums a part and then reads the other parts. These and the next are fitted to its tables inside graphs (AIConfigurator, vLLM 0.14; A100 and
+H100, 2 to 8 ranks, up to 4 MiB)."""
+CUSTOM_FILLED = 0.6
+"""Bandwidth of these reads over the link's own."""
 
 Algorithms = dict[str, float]
 
@@ -100,6 +108,18 @@ def _around_ring(call: Collective, cluster: Cluster) -> Algorithms:
         down_us = start_us + passes * ((in_node - 1) * hop_in_node_us + (nodes - 1).bit_length() * hop_us)
         times["tree"] = down_us + max(wire_us, _filling_us(sent / cards / TREE_FILLED, between, cluster))
     return times
+
+
+def _custom(call: Collective, cluster: Cluster) -> Algorithms:
+    """Both of vLLM's kernels, and the library that it leaves larger buffers to."""
+    link, others = cluster.intra_node, call.ranks - 1
+    speed = CUSTOM_FILLED * link.bytes_per_us()
+    read_us = others * call.size_bytes / speed
+    return {
+        "read": CUSTOM_START_US["read"] + read_us,
+        "read twice": CUSTOM_START_US["read twice"] + 2 * read_us / call.ranks,
+        **_around_ring(call, cluster),
+    }
 
 
 def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
@@ -161,6 +181,7 @@ def _start_across_us(in_node: int, cluster: Cluster) -> float:
 
 _ALGORITHMS: Mapping[type[Collective], Callable[[Collective, Cluster], Algorithms]] = {
     AllReduce: _around_ring,
+    CustomAllReduce: _custom,
     AllGather: _around_ring,
     ReduceScatter: _around_ring,
     AllToAll: _all_to_all,

@@ -19,6 +19,8 @@ from sampling.operators.elementwise import Gelu, SwiGLU
 PER_EXPERT, IN_GRAPH = "per_expert", "per_expert_in_graph"
 """Kernels of a framework: a product per expert on several streams (Transformer Engine's GroupedLinear), and the same in a graph of the
 whole step."""
+UNTUNED = "untuned"
+"""The fused kernel of a serving engine that has no tiles tuned for the shape, as for whole experts on expert-parallel ranks."""
 
 
 @register

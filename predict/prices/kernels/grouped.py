@@ -16,13 +16,17 @@ from predict.prices.kernels.products import (
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
-from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, GroupedGemm
 
 SHARE = 0.66
 """Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
 expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows."""
 START_US = 23.0
 """Start of one grouped product, including making its list of problems. Fitted together with SHARE."""
+UNTUNED_START_US = 74.0
+UNTUNED_SHARE = 0.735
+"""The same of a fused kernel without tiles tuned for its shape, as vLLM's for whole experts, and its share of the bandwidth: Mixtral's on
+H100 over 1 to 8 expert-parallel ranks (AIConfigurator, vLLM 0.14), 1,290 to 293 µs of 64 tokens."""
 WIDTH = 0.6
 """Log half-width at 90 %: 0.5–0.7 by kernel on those tables (1.0 for TensorRT-LLM where a few experts have 1k rows or
 more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""
@@ -31,6 +35,10 @@ more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""
 @formula_of(GroupedGemm)
 def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """One product per expert, of its rows and its weight [n, k]; the weight gradient is [n, rows]·[rows, k]."""
+    if call.kernel == UNTUNED and phase == "forward":
+        memory_us = call.bytes_moved(phase) / (UNTUNED_SHARE * gpu.bytes_per_us())
+        compute_us = _compute_us(call, call.n, call.k, min(call.groups, call.rows), gpu)
+        return UNTUNED_START_US + overlapped_us(compute_us, memory_us), WIDTH + stack_width(call.dtype, gpu)
     if call.kernel in (PER_EXPERT, IN_GRAPH):
         return per_expert_us(call, phase, gpu), PER_EXPERT_WIDTH + stack_width(call.dtype, gpu)
     busy = min(call.groups, call.rows)
@@ -46,11 +54,14 @@ def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]
 
 
 def _rowwise_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu, slowdown: float = 1.0) -> float:
+    compute_us = slowdown * _compute_us(call, columns, inner, busy, gpu)
+    return START_US + overlapped_us(compute_us, _memory_us(call, busy, gpu))
+
+
+def _compute_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu) -> float:
     even = call.distribution == BALANCED
     rows = -(-call.rows // busy) if even else call.rows / busy
-    speed = SHARE * best_flops_per_us(call.dtype, gpu)
-    compute_us = slowdown * waves_us(rows, columns, inner, busy, speed, gpu, uneven=not even)
-    return START_US + overlapped_us(compute_us, _memory_us(call, busy, gpu))
+    return waves_us(rows, columns, inner, busy, SHARE * best_flops_per_us(call.dtype, gpu), gpu, uneven=not even)
 
 
 def _weight_gradient_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:

@@ -36,7 +36,7 @@ def faults_of_cells(cells: Mapping[str, str]) -> Iterator[str]:
     """Each cell that is not what its column holds, and each blank one that the row needs; `cells` are by our names."""
     for name, key in COLUMNS.items():
         text = cells.get(name, "").strip()
-        if text and (problem := key.malformed(_value(key, text))):
+        if text and (problem := key.malformed(value_of(key, text))):
             yield f"{name}: {problem}"
         if key.required and not text:
             yield f"{name}: not stated; give {key.allowed()}"
@@ -51,7 +51,7 @@ def number_of(text: str) -> float | None:
         return None
 
 
-def _value(key: Key, text: str) -> bool | int | float | str:
+def value_of(key: Key, text: str) -> bool | int | float | str:
     """A cell as its column's kind, or as it is where it is not of that kind; yes and no are 1 and 0."""
     if key.kind == "boolean":
         return {"1": True, "0": False}.get(text, text)

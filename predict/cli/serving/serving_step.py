@@ -1,0 +1,103 @@
+"""`predict serving-step`: one step of a serving engine, for a batch of prefill chunks and decodes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.serving.batch import StepBatch
+
+EXAMPLES = """\
+examples:
+  predict serving-step configs/serving/llama3-8b-h100.yml --decodes 64x800
+  predict serving-step configs/serving/llama3-8b-h100.yml --decodes 63x800 --prefill 512 --model all
+  predict serving-step configs/serving/mixtral-2xh100.yml --prefill 512@1536 --json
+"""
+DESCRIPTION = """\
+Predict one step of a serving engine: its time with a 90 % interval, and where it goes.
+
+--decodes 64x800 are 64 requests with 800 tokens in the cache each; --prefill 512@1536 is a chunk of 512 tokens after 1536 that are
+in the cache already, and 4x512 four chunks. Both may be repeated.
+"""
+GROUP = re.compile(r"(?:(?P<count>\d+)x)?(?P<tokens>\d+)(?:@(?P<context>\d+))?")
+MOST = 10**7
+ALL = "all"
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "serving-step", "predict one step of a serving engine", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
+    command.add_argument(
+        "--decodes",
+        action="append",
+        default=[],
+        metavar="[COUNTx]CONTEXT",
+        help="decoding requests and their cached tokens",
+    )
+    command.add_argument(
+        "--prefill", action="append", default=[], metavar="[COUNTx]TOKENS[@CONTEXT]", help="chunks of prompts"
+    )
+    command.add_argument(
+        "--model",
+        default="kernels",
+        metavar="NAME",
+        help="kernels (the default), formula, published, or all side by side",
+    )
+    add_overrides(command)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    batch = batch_of(options.decodes, options.prefill)
+    from predict.report.console import show
+    from predict.report.serving.step import step_json, step_text
+    from predict.serving.config import load_serving
+    from predict.serving.step_model import MODELS
+    from predict.serving.stepper import stepper
+
+    run = load_serving(options.config, options.overrides)
+    names = tuple(MODELS) if options.model == ALL else (options.model,)
+    steppers = [stepper(run.server, name) for name in names]
+    if options.json:
+        print_json(step_json(run, batch, steppers))
+    else:
+        show(step_text(run, batch, steppers))
+
+
+def batch_of(decodes: list[str], prefill: list[str]) -> StepBatch:
+    """The batch that the options describe; UserError for one that they do not, and for an empty one."""
+    from predict.serving.batch import Chunk, StepBatch
+
+    if not decodes and not prefill:
+        raise UserError("--decodes: missing, and --prefill too; give one of them, for example --decodes 64x800")
+    running = [context for text in decodes for count, context, _ in [_group("--decodes", text)] for _ in range(count)]
+    chunks = [
+        Chunk(tokens=tokens, context=context)
+        for text in prefill
+        for count, tokens, context in [_group("--prefill", text)]
+        for _ in range(count)
+    ]
+    return StepBatch(chunks=tuple(chunks), decodes=tuple(running))
+
+
+def _group(option: str, text: str) -> tuple[int, int, int]:
+    """Count, tokens and context."""
+    found = GROUP.fullmatch(text)
+    allowed = "COUNTxCONTEXT, as 64x800" if option == "--decodes" else "COUNTxTOKENS@CONTEXT, as 512, 4x512 or 512@1536"
+    if found is None or (option == "--decodes" and found["context"]):
+        raise UserError(f"{option}: {text!r} is not {allowed}")
+    count, tokens, context = (
+        int(found[name] or default) for name, default in (("count", 1), ("tokens", 0), ("context", 0))
+    )
+    if max(count, tokens, context) > MOST or count < 1:
+        raise UserError(f"{option}: {text!r}: numbers from 1 to {MOST:,} are read; give {allowed}")
+    return count, tokens, context

@@ -1,0 +1,80 @@
+"""One step of a serving engine, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from predict.serving.batch import StepBatch
+    from predict.serving.config import ServingRun
+    from predict.serving.stepper import Stepper
+
+VERSION = 1
+
+
+def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> RenderableType:
+    """The step by each model, with its interval, and the terms of each."""
+    from rich.console import Group
+
+    tokens = sum(chunk.tokens for chunk in batch.chunks)
+    chunks = f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens" if batch.chunks else "no chunk"
+    lines: list[RenderableType] = [
+        f"{escape(run.name)}  {escape(server_line(run))}",
+        f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {chunks}",
+    ]
+    for one in steppers:
+        (time,) = one.step_times([batch])
+        table = figures_table("", ("term",), ("time", "share"))
+        ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
+        for name, us in ledger.items():
+            table.add_row(escape(name), duration(us), f"{us / sum(ledger.values()):.1%}")
+        lines += [
+            "",
+            f"step by {one.coefficients.model}  {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)})",
+            table,
+            escape(f"coefficients: {one.coefficients.source}"),
+        ]
+    return Group(*lines)
+
+
+def server_line(run: ServingRun) -> str:
+    """A server in one line."""
+    server = run.server
+    placed = server.placement
+    spread = (
+        f"tp {placed.tp}"
+        + (f" · dp {placed.dp}" if placed.dp > 1 else "")
+        + (" · experts whole" if server.ep > 1 else "")
+    )
+    return f"{server.model.name} on {server.cluster.gpu.name}, {spread}, {placed.precision}, {run.engine_name}"
+
+
+def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> dict[str, Any]:
+    """The stable content of `predict serving-step --json`."""
+    return {
+        "version": VERSION,
+        "config": run.name,
+        "batch": {
+            "chunks": [{"tokens": chunk.tokens, "context": chunk.context} for chunk in batch.chunks],
+            "decodes": list(batch.decodes),
+        },
+        "models": [_model_json(one, batch) for one in steppers],
+    }
+
+
+def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
+    (time,) = one.step_times([batch])
+    return {
+        "model": one.coefficients.model,
+        "step_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
+        "terms_us": dict(one.ledger_us(batch)),
+        "source": one.coefficients.source,
+    }

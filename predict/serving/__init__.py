@@ -1,0 +1,48 @@
+"""Steps of serving engines, and servers under traffic.
+
+    batch = StepBatch(chunks=(Chunk(tokens=512),), decodes=(700, 1200))
+    (time,) = step_times([batch], "configs/serving/llama3-8b-h100.yml")
+    time.median_us, time.low_us, time.high_us
+
+`step_times` keeps the latest servers, so that a simulator may call it for each of its steps, or for many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predict.serving.batch import Chunk, StepBatch
+
+if TYPE_CHECKING:
+    from predict.serving.stepper import Stepper
+    from predict.step.interval import Interval
+
+__all__ = ["Chunk", "StepBatch", "step_time", "step_times"]
+
+KEPT_SERVERS = 32
+
+
+def step_time(
+    batch: StepBatch, config: Path | str, overrides: Sequence[str] = (), *, model: str = "kernels"
+) -> Interval:
+    """The time of one step of the server that a config describes."""
+    (time,) = step_times([batch], config, overrides, model=model)
+    return time
+
+
+def step_times(
+    batches: Sequence[StepBatch], config: Path | str, overrides: Sequence[str] = (), *, model: str = "kernels"
+) -> tuple[Interval, ...]:
+    """The times of many steps. ConfigError lists the faults of the config; UserError is for a batch that the engine does not take."""
+    return _stepper(str(config), tuple(overrides), model).step_times(batches)
+
+
+@lru_cache(maxsize=KEPT_SERVERS)
+def _stepper(config: str, overrides: tuple[str, ...], model: str) -> Stepper:
+    from predict.serving.config import load_serving
+    from predict.serving.stepper import stepper
+
+    return stepper(load_serving(config, overrides).server, model)

@@ -1,0 +1,98 @@
+"""The batch of one engine step, and the sums over it that its time depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sampling.errors import UserError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """Prompt tokens of one request that a step computes."""
+
+    tokens: int
+    """Tokens that are computed."""
+    context: int = 0
+    """Tokens of the same request whose keys and values are in the cache already."""
+    prompt: int = 0
+    """Tokens of the whole prompt; 0 for `context + tokens`. Only the published formula reads it."""
+
+    @property
+    def whole(self) -> int:
+        return self.prompt or self.context + self.tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepBatch:
+    """Prefill chunks, and one entry per decoding request: the tokens in the cache that its new token attends to."""
+
+    chunks: tuple[Chunk, ...] = ()
+    decodes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"chunks[{place}]: {one}" for place, one in enumerate(self.chunks) if one.tokens < 1 or one.context < 0
+        ]
+        wrong += [f"decodes[{place}]: {context}" for place, context in enumerate(self.decodes) if context < 0]
+        if not self.chunks and not self.decodes:
+            wrong.append("it is empty: a step needs a prefill chunk or a decode")
+        if wrong:
+            raise UserError(
+                "\n".join(f"step batch: {one}; a chunk has 1 token or more, a context 0 or more" for one in wrong)
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class BatchSums:
+    """Sums over each of many batches, one element per batch."""
+
+    prefills: Floats
+    """Prefill chunks."""
+    prefill_tokens: Floats
+    """Tokens of these chunks."""
+    prefill_pairs: Floats
+    """Query-key pairs under the causal mask: tokens · (context + tokens / 2), summed over chunks."""
+    prefill_context: Floats
+    """Keys that the chunks read from the cache."""
+    whole_prompt_pairs: Floats
+    """The pairs as the published formula counts them: tokens · (whole prompt + tokens / 2)."""
+    decodes: Floats
+    """Decoding requests."""
+    decode_context: Floats
+    """Keys that these read, all together."""
+
+    @property
+    def tokens(self) -> Floats:
+        return self.prefill_tokens + self.decodes
+
+    @property
+    def requests(self) -> Floats:
+        return self.prefills + self.decodes
+
+
+def sums_of(batches: Sequence[StepBatch]) -> BatchSums:
+    """The sums over each batch."""
+
+    def column(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
+    return BatchSums(
+        prefills=column([len(one.chunks) for one in batches]),
+        prefill_tokens=column([sum(chunk.tokens for chunk in one.chunks) for one in batches]),
+        prefill_pairs=column(
+            [sum(chunk.tokens * (chunk.context + chunk.tokens / 2) for chunk in one.chunks) for one in batches]
+        ),
+        prefill_context=column([sum(chunk.context for chunk in one.chunks) for one in batches]),
+        whole_prompt_pairs=column(
+            [sum(chunk.tokens * (chunk.whole + chunk.tokens / 2) for chunk in one.chunks) for one in batches]
+        ),
+        decodes=column([len(one.decodes) for one in batches]),
+        decode_context=column([sum(one.decodes) for one in batches]),
+    )

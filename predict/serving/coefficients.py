@@ -1,0 +1,82 @@
+"""Fitted coefficients of a step model: its weights, the time that a client sees beside the steps, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from predict.serving.step_model import MODELS, step_model
+from sampling.files.faults import Fault
+from sampling.files.keys import Key, Text, one_of
+from sampling.files.places import SHIPPED_DATA
+from sampling.files.schema import read
+
+FOLDER = SHIPPED_DATA / "serving"
+Microseconds = Annotated[float, Key(minimum=0, maximum=1e9)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weight:
+    """A weight with its 90 % interval."""
+
+    value: Annotated[float, Key(minimum=0)]
+    low: Annotated[float, Key(minimum=0)]
+    high: Annotated[float, Key(minimum=0)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Client:
+    """µs that a request spends outside of the engine's steps."""
+
+    first_token_us: Microseconds = 0.0
+    """Up to its first token: parsing, and delivering the token."""
+    last_token_us: Microseconds = 0.0
+    """After its last token."""
+    per_token_us: Microseconds = 0.0
+    """Per token after the first, on the way of the tokens to the client."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coefficients:
+    """The content of a coefficients file."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"format": "serving-coefficients", "version": 1}
+
+    model: Annotated[str, one_of(*MODELS)]
+    weights: Mapping[str, Weight]
+    client: Client
+    asynchronous: bool
+    """The engine's loop to which the client's times belong."""
+    half_width: Annotated[float, Key(minimum=0, maximum=3)]
+    """Half-width in log time, at 90 %, by which steps of an experiment that was left out differ."""
+    source: Text
+    """The measurements that they were fitted to."""
+    experiments: tuple[str, ...] = ()
+    """The experiments among these."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        terms = MODELS[self.model].terms
+        for name in sorted(set(terms) - set(self.weights)):
+            yield Fault(path=f"weights.{name}", problem=f"missing; the model {self.model} needs it")
+        for name in sorted(set(self.weights) - set(terms)):
+            yield Fault(path=f"weights.{name}", problem=f"is no term of the model {self.model}; remove it")
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {name: weight.value for name, weight in self.weights.items()}
+
+
+def shipped_coefficients(model: str) -> Coefficients:
+    """The coefficients of a model that come with the program. UserError for another model."""
+    return read_coefficients(FOLDER / f"{step_model(model).name}.json")
+
+
+def read_coefficients(path: Path) -> Coefficients:
+    """The coefficients of a file; ConfigError lists every fault of it."""
+    return read(Coefficients, path, fix="write it anew with `predict serving-fit`")
+
+
+def coefficients_json(coefficients: Coefficients) -> dict[str, Any]:
+    return {**Coefficients.HEADER, **asdict(coefficients)}

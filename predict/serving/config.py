@@ -1,0 +1,170 @@
+"""A serving config: the model, the devices, the engine and the load, with every fault of them in one error.
+
+model: llama3-8b                      # a shipped model, the path of a config.json, or its keys
+hardware: H100                        # a device of configs/hardware
+placement: {tp: 1, precision: bf16}   # the keys of Placement
+engine: {name: vllm-v1, max_num_seqs: 128}   # an engine of configs/engines, and settings over its own
+load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from predict.config.overrides import OPTION, parse_overrides
+from predict.config.shipped import as_read, shipped_file
+from predict.model.huggingface import read_model
+from predict.model.spec import ModelSpec
+from predict.serving.engines import USUAL, engine_names, engine_settings
+from predict.serving.scheduler.traffic import Load
+from predict.serving.server import EngineSettings, Placement, Server
+from sampling.errors import ConfigError
+from sampling.files.documents import read_json, read_yaml
+from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.files.keys import keys_of
+from sampling.files.schema import check, unknown_keys
+from sampling.hardware.cluster import hardware_beside, hardware_facts, load_cluster
+from sampling.store.profiles import default_profile
+
+SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
+REQUIRED = {"model": "llama3-8b", "hardware": "H100"}
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingRun:
+    """A server and its load. `name` is the config file's stem."""
+
+    name: str
+    server: Server
+    engine_name: str
+    load: Load
+
+
+def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
+    """Read a serving config; `overrides` are settings such as `load.rate=12`. ConfigError has a line for each fault."""
+    path = Path(path)
+    document, faults = read_yaml(path)
+    sources = {"": str(path)}
+    if document is None:
+        raise config_error(faults, sources)
+    faults += _overridden(document, overrides, sources)
+    faults += unknown_keys(document, SECTIONS)
+    faults += [
+        Fault(path=name, problem=f"missing; give it, for example {name}: {example}")
+        for name, example in REQUIRED.items()
+        if name not in document
+    ]
+    model = _model(document.get("model"), path, faults) if "model" in document else None
+    hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
+    placement = _section(document, "placement", Placement, faults)
+    engine_name, engine = _engine(document, faults)
+    load = _section(document, "load", Load, faults)
+    if model is not None and placement is not None:
+        faults += placement_faults(model, placement)
+    if faults or model is None or hardware is None or placement is None or engine is None or load is None:
+        raise config_error(faults, sources)
+    profile = str(document.get("profile") or default_profile(hardware))
+    cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=placement.tp * placement.dp, profile=profile)
+    server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
+    return ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
+
+
+def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
+    """Placements that the model does not allow."""
+    faults = []
+    tp, ranks = placement.tp, placement.tp * placement.dp
+    if model.heads % tp:
+        faults.append(
+            Fault(
+                path="placement.tp",
+                problem=f"{tp} does not divide the {model.heads} heads of {model.name}; give one that does",
+            )
+        )
+    if placement.expert_parallel and model.experts is None:
+        problem = f"true, but {model.name} has no experts; remove it, or take a mixture of experts"
+        faults.append(Fault(path="placement.expert_parallel", problem=problem))
+    elif placement.expert_parallel and model.experts is not None and model.experts.count % ranks:
+        problem = f"the {model.experts.count} experts of {model.name} do not divide among tp · dp = {ranks} GPUs; change tp or dp"
+        faults.append(Fault(path="placement.expert_parallel", problem=problem))
+    return faults
+
+
+def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
+    """Put the settings into the document."""
+    settings, faults = parse_overrides(overrides)
+    for setting in settings:
+        sources[setting.path] = OPTION
+        if not setting.key:
+            document[setting.section] = setting.value
+            continue
+        section = document.setdefault(setting.section, {})
+        if isinstance(section, dict):
+            section[setting.key] = setting.value
+        else:
+            problem = f"the section is {shown(section)}; a key of it can be set only where it is a mapping"
+            faults.append(Fault(path=setting.path, problem=problem))
+    return faults
+
+
+def _model(given: Any, path: Path, faults: list[Fault]) -> ModelSpec | None:
+    name = "model"
+    if isinstance(given, str):
+        file = shipped_file("model", given) or path.parent / given
+        keys, wrong = read_json(file)
+        if keys is None:
+            faults += [
+                Fault(path="model", problem=f"{as_read('model', given, file)}: {fault.problem}") for fault in wrong
+            ]
+            return None
+        given, name = keys, file.stem
+    if not isinstance(given, Mapping):
+        faults.append(
+            Fault(path="model", problem=f"{shown(given)} is neither a name, a path nor a mapping of keys; give one")
+        )
+        return None
+    reading = read_model(given, name=name)
+    faults += [fault.under("model") for fault in reading.faults]
+    return reading.spec
+
+
+def _hardware(given: Any, path: Path, faults: list[Fault]) -> str | None:
+    try:
+        name = hardware_beside(str(given), path)
+        hardware_facts(name)
+    except ConfigError as error:
+        faults += [Fault(path="hardware", problem=line) for line in str(error).splitlines()]
+        return None
+    return name
+
+
+def _section(document: Values, name: str, cls: type[Any], faults: list[Fault]) -> Any:
+    """The dataclass of a section, or None with faults."""
+    values = _mapping(document, name, faults)
+    good, wrong = check(values, keys_of(cls), section=name)
+    faults += wrong
+    return None if wrong else cls(**good)
+
+
+def _engine(document: Values, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
+    values = _mapping(document, "engine", faults)
+    name = values.pop("name", USUAL)
+    if name not in engine_names():
+        near = did_you_mean(name, engine_names()) or f"; known: {', '.join(engine_names())}"
+        faults.append(Fault(path="engine.name", problem=f"{shown(name)} is not known{near}"))
+        return str(name), None
+    defaults = engine_settings(name)
+    good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")
+    faults += wrong
+    return name, None if wrong else replace(defaults, **good)
+
+
+def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
+    value = document.get(name, {})
+    if isinstance(value, dict):
+        return dict(value)
+    faults.append(Fault(path=name, problem=f"{shown(value)} is not a mapping of keys; write {name}: {{key: value}}"))
+    return {}

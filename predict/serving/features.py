@@ -1,0 +1,62 @@
+"""Features of a step: times, or counts, that a few fitted weights turn into its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from predict.serving.batch import BatchSums, Floats
+from predict.serving.server import EngineSettings
+from predict.serving.step_table import StepTable
+
+Features = Callable[[BatchSums], Floats]
+"""The features of each batch on one server, shape (batches, features)."""
+CONTEXT_STEP, COLUMNS = 512, 17
+"""Columns of the table of attention, beyond which it goes on as between the last two."""
+FAR = 1e6
+"""Pairs, or keys, that give the slope of what is linear in them."""
+
+
+def table_of(engine: EngineSettings, features: Features, weights: Sequence[float], *, whole_prompt: bool) -> StepTable:
+    """The table whose times are the features times `weights`."""
+
+    def step_us(**given: Floats | float) -> Floats:
+        whole: Floats = features(sums(**given)) @ np.asarray(weights)
+        return whole
+
+    most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
+    decodes, tokens = np.arange(engine.max_num_seqs + 1.0), np.arange(1.0, most + 1.0)
+    chunk = step_us(prefills=1.0, prefill_tokens=2.0)[0]
+    request_us = step_us(prefills=2.0, prefill_tokens=2.0)[0] - chunk
+    prefill_token_us = (
+        step_us(decodes=1.0, prefills=1.0, prefill_tokens=2.0)[0]
+        - step_us(decodes=2.0, prefills=1.0, prefill_tokens=1.0)[0]
+        + request_us
+    )
+    mixed = step_us(decodes=tokens - 1, prefills=1.0, prefill_tokens=1.0) - request_us * tokens - prefill_token_us
+    alone = step_us(decodes=decodes)
+    keys = CONTEXT_STEP * np.arange(COLUMNS, dtype=np.float64)
+    grid = step_us(decodes=np.repeat(decodes, COLUMNS), decode_context=np.outer(decodes, keys).ravel())
+    pairs = "whole_prompt_pairs" if whole_prompt else "prefill_pairs"
+    return StepTable(
+        decode_us=alone - request_us * decodes,
+        mixed_us=np.concatenate(([0.0], mixed)),
+        attention_us=grid.reshape(len(decodes), COLUMNS) - alone[:, None],
+        context_step=CONTEXT_STEP,
+        prefill_token_us=prefill_token_us,
+        pair_us=(step_us(prefills=1.0, prefill_tokens=2.0, **{pairs: FAR})[0] - chunk) / FAR,
+        whole_prompt=whole_prompt,
+        context_us=(step_us(prefills=1.0, prefill_tokens=2.0, prefill_context=FAR)[0] - chunk) / FAR,
+        chunk_us=0.0,
+        request_us=request_us,
+    )
+
+
+def sums(**given: Floats | float) -> BatchSums:
+    """The sums given, each a number or one per batch, and zeros for the others."""
+    size = max(np.size(value) for value in given.values())
+    columns = {each.name: np.zeros(size) for each in fields(BatchSums)}
+    stated = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), size) for name, value in given.items()}
+    return BatchSums(**{**columns, **stated})

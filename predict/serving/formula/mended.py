@@ -1,0 +1,94 @@
+"""The additive formula with its faults mended: the same five features, from the model's own matrices.
+
+- pairs are those of the causal mask, by each chunk's place in its prompt;
+- heads have their true size, and each GPU keeps at least one of keys and values;
+- experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing;
+- the head, routers, shared experts and the cache that later chunks read are counted;
+- with expert parallelism a GPU reads whole experts: its share of those expected;
+- kernels that do not share keys among heads read them from the cache once for each head.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.attention import heads_on_rank
+from predict.model.parts.mixture import Experts
+from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
+from predict.serving.batch import BatchSums, Floats
+from predict.serving.server import Server
+from sampling.hardware.cluster import DTYPE_BYTES
+
+
+def features_us(server: Server, sums: BatchSums) -> Floats:
+    """The five features of each batch, shape (batches, 5)."""
+    model, gpu = server.model, server.cluster.gpu
+    per_token, pair_flops = _flops_per_token(server), 4 * model.q_width * model.layers / server.tp
+    peak = gpu.peak_flops_per_us(server.placement.precision)
+    head = model.hidden * model.vocab / server.tp
+    sampled = sums.requests  # the head takes each request's last token alone
+    cached = (sums.tokens + sums.prefill_context) * server.kv_bytes_per_token
+    moved = _weight_bytes(server, sums.tokens) + head * DTYPE_BYTES["bf16"] + cached
+    decode_us = sums.decode_context * _key_us(server)
+    return np.column_stack(
+        (
+            (per_token * sums.prefill_tokens + pair_flops * sums.prefill_pairs) / peak,
+            (per_token * sums.decodes + pair_flops * sums.decode_context + 2 * head * sampled) / peak,
+            moved / gpu.bytes_per_us() + decode_us,
+            np.full_like(sums.tokens, model.layers),
+            sums.requests,
+        )
+    )
+
+
+def distinct_experts(experts: Experts, tokens: Floats) -> Floats:
+    """Expected experts that at least one of the tokens chooses, with even routing."""
+    chosen: Floats = experts.count * (1 - (1 - experts.topk / experts.count) ** tokens)
+    return chosen
+
+
+def _flops_per_token(server: Server) -> float:
+    """FLOPs of one token's products on one GPU in all layers."""
+    model = server.model
+
+    def of(kind: LayerKind) -> float:
+        elements = sum(
+            matrix.elements for part in (model.mixer(kind), model.feed_forward(kind)) for matrix in part.matrices(model)
+        )
+        if kind.sparse and model.experts:
+            elements += model.experts.topk * _expert_elements(server, model.experts)
+        return elements
+
+    return 2 / server.tp * sum(count * of(kind) for kind, count in Counter(model.kinds()).items())
+
+
+def _weight_bytes(server: Server, tokens: Floats) -> Floats:
+    """Bytes of the layers' weights that one GPU reads for so many tokens."""
+    model, total = server.model, np.zeros_like(tokens)
+    for kind, count in Counter(model.kinds()).items():
+        matrices = (*model.mixer(kind).matrices(model), *model.feed_forward(kind).matrices(model))
+        elements = sum(matrix.on_rank(server.tp).elements for matrix in matrices)
+        total += count * elements * server.weight_bytes
+        if kind.sparse and model.experts:
+            read = distinct_experts(model.experts, tokens) * _expert_elements(server, model.experts)
+            total += count * read * server.weight_bytes / (server.ep if server.ep > 1 else server.tp)
+    return total
+
+
+def _key_us(server: Server) -> float:
+    """µs in which a decode reads one token's keys and values in all layers: from memory, or where the kernel reads them for each head by
+    itself, from the cache if that takes longer."""
+    gpu = server.cluster.gpu
+    from_memory = server.kv_bytes_per_token / gpu.bytes_per_us()
+    if gpu.architecture in PACKING:
+        return from_memory
+    heads, kv_heads = heads_on_rank(server.model, server.tp)
+    return max(from_memory, server.kv_bytes_per_token * heads / kv_heads / CACHE_BYTES_PER_US)
+
+
+def _expert_elements(server: Server, experts: Experts) -> int:
+    """Elements of one whole expert."""
+    return sum(matrix.elements for matrix in experts.expert_matrices(server.model))

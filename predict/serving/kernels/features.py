@@ -1,0 +1,137 @@
+"""Times of a step's kernels by group, for many batches at once: what the factors of the kernel model multiply.
+
+Kernels are priced at a few sizes by the price list that training uses, and interpolated between these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from predict.prices.kernels.memory_bound import START_US
+from predict.prices.open import open_prices
+from predict.prices.price_list import Priced, Prices
+from predict.run.execution import Execution
+from predict.serving.batch import BatchSums, Floats
+from predict.serving.kernels.calls import Group, decode_attention, head_kernels, prefill_attention, token_kernels
+from predict.serving.server import Server
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
+
+GROUPS: tuple[Group, ...] = ("gemm", "moe", "attention", "all_reduce", "elementwise")
+NAMES = (*GROUPS, "layer", "step", "request")
+"""The columns: µs of each group of kernels, then the number of layers, 1, and the number of requests."""
+KEYS = (1, 128, 512, 2048, 8192, 32768)
+"""Keys per sequence at which decode attention is priced."""
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+PROMPT = 2048
+"""Tokens of the prompt whose attention gives the time of a query-key pair."""
+CLOCKS = "burst"
+"""Decoding draws little power, so that clocks stay high."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class KernelFeatures:
+    """The times of one server's kernels; called with sums, it gives the columns NAMES, shape (batches, 8)."""
+
+    server: Server
+    sizes: Floats
+    """Numbers of tokens, or requests, at which kernels were priced."""
+    by_tokens: Floats
+    """Their times by group, shape (sizes, groups)."""
+    by_requests: Floats
+    """Those of the head, shape (sizes, groups)."""
+    batches: Floats
+    attention_us: Floats
+    """Decode attention, shape (batches, KEYS)."""
+    pair_us: float
+    read_us: float
+    """Per key that a chunk reads from the cache."""
+
+    def __call__(self, sums: BatchSums) -> Floats:
+        engine, pure = self.server.engine, sums.prefill_tokens == 0
+        tokens = np.where(pure, padded(sums.decodes, engine.graph_sizes), sums.tokens)
+        requests = np.where(pure, tokens, np.minimum(tokens, engine.max_num_seqs))
+        times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
+        attention = GROUPS.index("attention")
+        times[:, attention] += self._decode_us(sums)
+        times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
+        one = np.ones_like(tokens)
+        return np.column_stack((times, self.server.model.layers * one, one, sums.requests))
+
+    def _decode_us(self, sums: BatchSums) -> Floats:
+        decodes = np.maximum(sums.decodes, 1.0)
+        by_keys = _between(self.batches, self.attention_us, decodes)
+        keys = np.array(KEYS, dtype=np.float64)
+        mean = np.clip(sums.decode_context / decodes, keys[0], None)
+        place = np.clip(np.searchsorted(keys, mean, side="right") - 1, 0, len(keys) - 2)
+        rows = np.arange(len(decodes))
+        low, high = by_keys[rows, place], by_keys[rows, place + 1]
+        time: Floats = low + (high - low) * (mean - keys[place]) / (keys[place + 1] - keys[place])
+        return time
+
+
+def kernel_features(server: Server) -> KernelFeatures:
+    """Price a server's kernels by the samples of its cluster's profile, or analytically where there are none."""
+    prices = open_prices(server.cluster, Execution(clocks=CLOCKS))
+    engine = server.engine
+    most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
+    sizes = priced_sizes(most, engine.graph_sizes)
+    by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
+    by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
+    batches = [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
+    attention = [[_sum(prices, [decode_attention(server, batch, keys)]) for keys in KEYS] for batch in batches]
+    pair_us = _sum(prices, [prefill_attention(server, PROMPT)]) / (PROMPT * PROMPT / 2)
+    few, many = (_sum(prices, [decode_attention(server, 1, keys)]) for keys in KEYS[-2:])
+    return KernelFeatures(
+        server=server,
+        sizes=np.array(sizes, dtype=np.float64),
+        by_tokens=np.array(by_tokens),
+        by_requests=np.array(by_requests),
+        batches=np.array(batches, dtype=np.float64),
+        attention_us=np.array(attention),
+        pair_us=pair_us,
+        read_us=(many - few) / (KEYS[-1] - KEYS[-2]),
+    )
+
+
+def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:
+    """The size of the graph that is replayed for so many decodes; as many as there are beyond the largest graph."""
+    sizes = np.array([*graph_sizes, np.inf])
+    size = sizes[np.searchsorted(sizes, decodes)]
+    return np.where(np.isinf(size), decodes, size)
+
+
+def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:
+    """Powers of two and their halves between up to `most`, and the sizes of graphs."""
+    powers = [2**power for power in range(most.bit_length())]
+    between = [3 * power // 2 for power in powers if power > 1]
+    return sorted({size for size in (*powers, *between, *graph_sizes, most) if size <= most})
+
+
+def _by_group(prices: Prices, kernels: dict[Group, list[Counted]]) -> list[float]:
+    return [_sum(prices, kernels.get(group, ())) for group in GROUPS]
+
+
+def _sum(prices: Prices, counted: Iterable[Counted]) -> float:
+    return sum(map(_within_graph_us, prices.priced(counted)))
+
+
+def _within_graph_us(priced: Priced) -> float:
+    """The time of a kernel; what an elementwise one needs to start is counted per layer."""
+    call = priced.call
+    if isinstance(call, Operator) and call.KIND == "elementwise" and priced.time.source == "analytic":
+        return max(0.0, priced.total_us - priced.count * START_US * call.kernels)
+    return priced.total_us
+
+
+def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
+    """Rows interpolated linearly at other sizes; the last one goes on beyond."""
+    place = np.clip(np.searchsorted(sizes, wanted, side="right") - 1, 0, max(0, len(sizes) - 2))
+    after = np.minimum(place + 1, len(sizes) - 1)
+    gap = np.maximum(sizes[after] - sizes[place], 1e-9)
+    share = np.clip((wanted - sizes[place]) / gap, 0.0, 1.0)[:, None]
+    found: Floats = rows[place] + (rows[after] - rows[place]) * share
+    return found

@@ -1,0 +1,28 @@
+"""The load that a server can carry: its completions per second while requests always wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.server import EngineSettings
+from predict.serving.step_table import StepTable
+
+ROUNDS = 6
+"""Times that every place of the engine is filled; the first and the last do not count."""
+
+
+def capacity_per_s(engine: EngineSettings, blocks: int, table: StepTable, load: Load) -> float:
+    """Requests per second that are done while the queue is never empty: a higher rate makes the queue grow without end."""
+    full = 2 * engine.max_num_seqs
+    overload = replace(load, rate=0.0, concurrency=full, requests=(ROUNDS + 1) * engine.max_num_seqs)
+    served = serve(engine, blocks, table, traffic_of(overload))
+    ends = np.sort(served.last_us)
+    # requests that start together end together: whole rounds, by the mean of neighbouring ends
+    first, last = engine.max_num_seqs, (ROUNDS - 1) * engine.max_num_seqs
+    half = engine.max_num_seqs // 2
+    early, late = ends[first - half : first + half].mean(), ends[last - half : last + half].mean()
+    return float((last - first) / (late - early) * 1e6)

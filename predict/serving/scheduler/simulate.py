@@ -1,0 +1,181 @@
+"""A server under traffic: the loop over its steps, and what each request waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from predict.schedules.engine.compiled import pays
+from predict.serving.batch import Floats
+from predict.serving.scheduler import state as at
+from predict.serving.scheduler.loop import HELPERS, play
+from predict.serving.scheduler.traffic import Traffic
+from predict.serving.server import EngineSettings
+from predict.serving.step_table import StepTable
+from sampling.errors import InfeasibleError
+from sampling.files.machine_code import compiled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Served:
+    """The times of each request, in µs from the start, and sums over the engine's steps."""
+
+    traffic: Traffic
+    start_us: Floats
+    """First scheduled."""
+    first_us: Floats
+    """First token."""
+    last_us: Floats
+    """Last token."""
+    trace: Floats
+    """The first steps, a row each: start, time, chunks, chunk tokens, decodes, running, blocks in use."""
+    steps: int
+    busy_us: float
+    """Time in steps."""
+    mean_requests: float
+    """Requests of a step, weighed by its time."""
+    mean_blocks: float
+    """Blocks in use, weighed by time."""
+    most_blocks: int
+    preemptions: int
+    chunk_tokens: float
+    """Prompt tokens that were computed."""
+
+
+def serve(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, *, traced: int = 0) -> Served:
+    """Serve the traffic with so many blocks of cache, and keep a trace of the first `traced` steps.
+
+    InfeasibleError for a request that the cache cannot hold by itself.
+    """
+    _require_room(engine, blocks, traffic)
+    machine_code = pays(int(traffic.output.sum()) + len(traffic))
+    as_form = np.asarray if machine_code else _as_list
+    requests, rules, state = (
+        _requests(traffic, as_form),
+        _rules(engine, blocks, table, traffic),
+        _state(engine, blocks, traffic, as_form),
+    )
+    record = at.Record(
+        start_us=as_form(np.full(len(traffic), -1.0)),
+        first_us=as_form(np.full(len(traffic), -1.0)),
+        last_us=as_form(np.full(len(traffic), -1.0)),
+        trace=as_form(np.zeros((traced, at.TRACE_COLUMNS))),
+        totals=as_form(np.zeros(at.TOTALS)),
+    )
+    run = _compiled_play() if machine_code else play
+    if not run(requests, rules, _table(table, as_form), state, record):
+        raise RuntimeError("the engine's loop came to a halt before all requests were served")
+    return _served(traffic, requests, state, record)
+
+
+def _compiled_play() -> Any:
+    from numba.extending import register_jitable
+
+    for helper in HELPERS:
+        register_jitable(helper)
+    return compiled(play)
+
+
+def _as_list(values: Any) -> Any:
+    return np.asarray(values).tolist()
+
+
+def _requests(traffic: Traffic, as_form: Any) -> at.Requests:
+    arrival = traffic.arrival_us.copy()
+    if traffic.in_flight:
+        arrival[traffic.in_flight :] = np.inf
+    return at.Requests(*map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group)))
+
+
+def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> at.Rules:
+    return at.Rules(
+        most_running=engine.max_num_seqs,
+        most_tokens=max(engine.max_num_batched_tokens, engine.max_num_seqs),
+        blocks=blocks,
+        block=engine.block_size,
+        in_flight=traffic.in_flight,
+        chunked=int(engine.chunked_prefill),
+        caching=int(engine.prefix_caching),
+        asynchronous=int(engine.asynchronous),
+        whole_prompt=int(table.whole_prompt),
+    )
+
+
+def _table(table: StepTable, as_form: Any) -> at.Table:
+    sums_us = np.zeros(at.SUMS)
+    sums_us[at.CHUNKS] = table.chunk_us + table.request_us
+    sums_us[at.TOKENS] = table.prefill_token_us
+    sums_us[at.PAIRS] = table.pair_us
+    sums_us[at.READ] = table.context_us
+    sums_us[at.DECODES] = table.request_us
+    return at.Table(
+        as_form(table.decode_us),
+        as_form(table.mixed_us),
+        as_form(table.attention_us),
+        table.context_step,
+        as_form(sums_us),
+    )
+
+
+def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> at.State:
+    count, groups = len(traffic), int(traffic.group.max()) + 2
+    numbers = np.zeros(at.COUNTERS, dtype=np.int64)
+    numbers[at.FREE] = blocks
+    numbers[at.NEXT_CLOSED] = traffic.in_flight or count
+
+    def zeros(size: int) -> Any:
+        return as_form(np.zeros(size, dtype=np.int64))
+
+    return at.State(
+        computed=zeros(count),
+        made=zeros(count),
+        held=zeros(count),
+        room=zeros(count),
+        joined=as_form(np.full(count, -1, dtype=np.int64)),
+        running=zeros(engine.max_num_seqs),
+        chunk=zeros(engine.max_num_seqs),
+        waiting=zeros(engine.max_num_seqs + 1),
+        holders=zeros(groups),
+        kept_until=zeros(groups),
+        numbers=as_form(numbers),
+        sums=as_form(np.zeros(at.SUMS)),
+    )
+
+
+def _served(traffic: Traffic, requests: at.Requests, state: at.State, record: at.Record) -> Served:
+    totals = record.totals
+    busy_us = totals[at.BUSY_US]
+    return Served(
+        traffic=replace(traffic, arrival_us=np.asarray(requests.arrival)),
+        start_us=np.asarray(record.start_us),
+        first_us=np.asarray(record.first_us),
+        last_us=np.asarray(record.last_us),
+        trace=np.asarray(record.trace)[: int(totals[at.STEPS])],
+        steps=int(totals[at.STEPS]),
+        busy_us=busy_us,
+        mean_requests=totals[at.RUNNING_US] / busy_us,
+        mean_blocks=totals[at.BLOCKS_US] / busy_us,
+        most_blocks=int(totals[at.MOST_BLOCKS]),
+        preemptions=int(state.numbers[at.PREEMPTED]),
+        chunk_tokens=totals[at.CHUNK_TOKENS],
+    )
+
+
+def _require_room(engine: EngineSettings, blocks: int, traffic: Traffic) -> None:
+    needed = -(-(traffic.prompt + traffic.output) // engine.block_size)
+    most = int(needed.argmax())
+    if needed[most] > blocks:
+        raise InfeasibleError(
+            f"key-value cache: request {most} has {traffic.prompt[most]} + {traffic.output[most]} tokens, {needed[most]} blocks of "
+            f"{engine.block_size}, where the cache has {blocks}; spread the model over more GPUs (placement.tp), or shorten the requests"
+        )
+    if (
+        not engine.chunked_prefill
+        and int(traffic.prompt.max()) + int(traffic.output.max()) > engine.max_num_batched_tokens
+    ):
+        raise InfeasibleError(
+            f"engine.max_num_batched_tokens: {engine.max_num_batched_tokens} is less than a request's tokens "
+            f"({traffic.prompt.max()} + {traffic.output.max()}), and chunked_prefill is off; raise it, or switch that on"
+        )

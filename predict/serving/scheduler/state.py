@@ -1,0 +1,99 @@
+"""What the engine's loop reads and writes, as tuples of arrays; lists do as well where numba is not used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Requests(NamedTuple):
+    """Requests in order of arrival, one element each."""
+
+    arrival: Any
+    """µs. In a closed loop those beyond the first `in_flight` are written when others end."""
+    prompt: Any
+    """Tokens."""
+    output: Any
+    """Tokens."""
+    shared: Any
+    """Leading tokens of the prompt that all requests of the same group have in common."""
+    group: Any
+    """Identity of the shared tokens; −1 for none."""
+
+
+class Rules(NamedTuple):
+    """Limits of the engine, as whole numbers; the last four are 0 or 1."""
+
+    most_running: int
+    most_tokens: int
+    blocks: int
+    block: int
+    """Tokens of a block."""
+    in_flight: int
+    """Requests of a closed loop; 0 for an open one."""
+    chunked: int
+    caching: int
+    asynchronous: int
+    whole_prompt: int
+    """The table counts pairs over whole prompts."""
+
+
+class Table(NamedTuple):
+    """A StepTable in the order of its fields, and the coefficients of a batch's sums (see SUMS) as an array."""
+
+    decode_us: Any
+    mixed_us: Any
+    attention_us: Any
+    context_step: float
+    sums_us: Any
+
+
+class State(NamedTuple):
+    """The engine between steps."""
+
+    computed: Any
+    """By request: tokens whose keys and values are in the cache."""
+    made: Any
+    """By request: output tokens."""
+    held: Any
+    """By request: blocks of its own."""
+    room: Any
+    """By request: tokens that its blocks and its group's hold."""
+    joined: Any
+    """By request: the group whose blocks it holds too, or −1."""
+    running: Any
+    """Requests in order of admission; NUMBERS[RUNNING] of them count."""
+    chunk: Any
+    """By place in `running`: tokens in this step."""
+    waiting: Any
+    """Preempted requests, the last of which comes first; NUMBERS[WAITING] of them count."""
+    holders: Any
+    """By group: requests that hold its blocks."""
+    kept_until: Any
+    """By group: the value of NUMBERS[TAKEN] at which its blocks, held by nobody, are reused; 0 for one that was never computed."""
+    numbers: Any
+    """Counters, see RUNNING and on."""
+    sums: Any
+    """Sums over the step's batch, see CHUNKS and on."""
+
+
+class Record(NamedTuple):
+    """What the loop found."""
+
+    start_us: Any
+    first_us: Any
+    last_us: Any
+    """By request: first scheduled, first token, last token; −1 before that."""
+    trace: Any
+    """A row per step until it is full: start, time, chunks, chunk tokens, decodes, running, blocks in use."""
+    totals: Any
+    """See MEAN_RUNNING and on."""
+
+
+RUNNING, WAITING, NEXT, FREE, TAKEN, DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, COUNTERS = range(11)
+"""Places in State.numbers: running and waiting requests, the next to arrive, free blocks, blocks taken so far, requests done,
+of these in the last step, preemptions, the next of a closed loop, tokens left in the step; and how many places."""
+CHUNKS, TOKENS, PAIRS, READ, DECODES, CONTEXT, SUMS = range(7)
+"""Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, decodes, keys these read."""
+RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, DECODED, TOTALS = range(8)
+"""Places in Record.totals: running requests and blocks times µs, most blocks, µs of steps, tokens computed in chunks, steps, decodes."""
+TRACE_COLUMNS = 7

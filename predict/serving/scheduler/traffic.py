@@ -1,0 +1,139 @@
+"""The requests that a server gets: when they arrive, how long they are, and what of their prompts they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.serving.batch import Floats
+from sampling.errors import UserError
+from sampling.files.keys import Key
+
+Ints = NDArray[np.int64]
+Arrivals = Literal["poisson", "constant"]
+SEED = 20
+"""Seed of the draws, so that equal traffic gives equal results."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Traffic:
+    """Requests in order of arrival, one element each."""
+
+    arrival_us: Floats
+    prompt: Ints
+    """Tokens of the prompt."""
+    output: Ints
+    """Tokens that are generated."""
+    shared: Ints
+    """Leading tokens of the prompt that all requests of the same group have in common."""
+    group: Ints
+    """Identity of the shared tokens; −1 for none."""
+    in_flight: int = 0
+    """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
+
+    def __post_init__(self) -> None:
+        wrong = []
+        if not len(self.arrival_us):
+            wrong.append("there are no requests; give a longer duration or a higher rate")
+        for name in ("prompt", "output"):
+            values: Ints = getattr(self, name)
+            if len(values) and values.min() < 1:
+                place = int(values.argmin())
+                wrong.append(f"{name}: request {place} has {values[place]} tokens; give 1 or more")
+        if len(self.arrival_us) and (np.diff(self.arrival_us) < 0).any():
+            wrong.append("arrivals are not in order of time; sort the requests")
+        if wrong:
+            raise UserError("\n".join(f"traffic: {one}" for one in wrong))
+
+    def __len__(self) -> int:
+        return len(self.arrival_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """A load: requests of one kind at a rate, or so many in flight."""
+
+    rate: Annotated[float, Key(minimum=0)] = 0.0
+    """Requests per second; 0 with `concurrency`."""
+    concurrency: Annotated[int, Key(minimum=0)] = 0
+    """Requests in flight of a closed loop; 0 for an open one."""
+    arrivals: Arrivals = "poisson"
+    """poisson, or constant for even gaps."""
+    duration_s: Annotated[float, Key(maximum=1e6)] = 600.0
+    """Seconds in which requests arrive; in a closed loop it decides nothing."""
+    requests: Annotated[int, Key(minimum=0)] = 0
+    """Requests of a closed loop; 0 for 20 times those in flight, at least 200."""
+    prompt: int = 1024
+    """Tokens of a prompt, on average."""
+    output: int = 128
+    """Tokens that each request generates, on average."""
+    spread: Annotated[float, Key(minimum=0, maximum=1)] = 0.0
+    """Prompt and output are drawn evenly from (1 − spread) to (1 + spread) times their averages."""
+    distinct_prompts: Annotated[int, Key(minimum=0)] = 0
+    """Different prompts that are sent again and again; 0 for each request its own."""
+    shared_tokens: Annotated[int, Key(minimum=0)] = 0
+    """Leading tokens that all prompts have in common, such as a system prompt, where each request has its own prompt."""
+
+
+MOST_REQUESTS = 2_000_000
+
+
+def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
+    """The requests of a load. UserError for a load without a rate or a concurrency, or with both, and for too many requests."""
+    if bool(load.rate) == bool(load.concurrency):
+        given = "neither rate nor concurrency is given" if not load.rate else "both rate and concurrency are given"
+        raise UserError(f"load: {given}; give one of them")
+    draw = np.random.default_rng(seed)
+    count = _count(load, draw)
+    if count > MOST_REQUESTS:
+        raise UserError(
+            f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give a shorter duration_s or a lower rate"
+        )
+    prompt, output = (_lengths(mean, load.spread, count, draw) for mean in (load.prompt, load.output))
+    group, shared = np.full(count, -1), np.zeros(count, dtype=np.int64)
+    if load.distinct_prompts:
+        group = draw.integers(load.distinct_prompts, size=count)
+        prompt = _lengths(load.prompt, load.spread, load.distinct_prompts, draw)[group]
+        shared = prompt.copy()
+    elif load.shared_tokens:
+        group, shared = np.zeros(count, dtype=np.int64), np.full(count, load.shared_tokens)
+        prompt = np.maximum(prompt, load.shared_tokens)
+    return Traffic(
+        arrival_us=_arrivals_us(load, count, draw),
+        prompt=prompt,
+        output=output,
+        shared=shared,
+        group=group,
+        in_flight=min(load.concurrency, count),
+    )
+
+
+def at_rate(load: Load, rate: float) -> Load:
+    """The same load in an open loop at another rate."""
+    return replace(load, rate=rate, concurrency=0)
+
+
+def _count(load: Load, draw: np.random.Generator) -> int:
+    if load.concurrency:
+        return load.requests or max(200, 20 * load.concurrency)
+    mean = load.rate * load.duration_s
+    if mean > MOST_REQUESTS:
+        return round(mean)
+    return int(draw.poisson(mean)) if load.arrivals == "poisson" else int(mean)
+
+
+def _arrivals_us(load: Load, count: int, draw: np.random.Generator) -> Floats:
+    if load.concurrency:
+        return np.zeros(count)
+    if load.arrivals == "constant":
+        return np.arange(count) / load.rate * 1e6
+    return np.sort(draw.uniform(0.0, load.duration_s * 1e6, count))
+
+
+def _lengths(mean: int, spread: float, count: int, draw: np.random.Generator) -> Ints:
+    if not spread:
+        return np.full(count, mean, dtype=np.int64)
+    return np.maximum(1, np.rint(draw.uniform(mean * (1 - spread), mean * (1 + spread), count))).astype(np.int64)

@@ -1,0 +1,87 @@
+"""A server: the model, the devices and the engine whose steps are predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from predict.model.parts.attention import heads_on_rank
+from predict.model.spec import ModelSpec
+from sampling.files.keys import Key, one_of
+from sampling.hardware.cluster import DTYPE_BYTES, Cluster
+
+PRECISIONS = ("bf16", "fp16", "fp8")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """How an engine schedules and runs its steps. The defaults are those of the engine's file in configs/engines."""
+
+    max_num_seqs: int
+    """Most requests that run at once."""
+    max_num_batched_tokens: int
+    """Most tokens of one step."""
+    block_size: int
+    """Tokens of one block of the key-value cache."""
+    prefix_caching: bool
+    """Blocks of a prompt that was seen before are not computed again."""
+    chunked_prefill: bool
+    """A prompt larger than what is left of a step's tokens is computed in several steps."""
+    asynchronous: bool
+    """The next step is scheduled while one runs, so that a request waits for one more."""
+    memory_utilization: Annotated[float, Key(minimum=0.01, maximum=1)]
+    """Share of a GPU's memory that the engine takes."""
+    reserved_gib: Annotated[float, Key(minimum=0, maximum=1e4)]
+    """GiB of that for activations, graphs and the communication library."""
+    graph_sizes: tuple[int, ...]
+    """Numbers of decodes for which a CUDA graph is captured; fewer are padded to the next one. () for none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """How a server's model is spread over its GPUs."""
+
+    tp: int = 1
+    """Tensor-parallel GPUs."""
+    dp: int = 1
+    """Replicas of attention, among which requests are divided; experts are spread over all of them."""
+    expert_parallel: bool = False
+    """Each of the tp · dp GPUs holds whole experts rather than a slice of each."""
+    precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
+    """Dtype of the weights of the layers; with fp8 the head stays in bf16."""
+    kv_precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
+    """Dtype of the cached keys and values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """One engine: everything that the time of its steps depends on, apart from their batches."""
+
+    model: ModelSpec
+    cluster: Cluster
+    placement: Placement
+    engine: EngineSettings
+
+    @property
+    def tp(self) -> int:
+        return self.placement.tp
+
+    @property
+    def ep(self) -> int:
+        """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
+        return self.placement.tp * self.placement.dp if self.placement.expert_parallel else 1
+
+    @property
+    def weight_bytes(self) -> int:
+        return DTYPE_BYTES[self.placement.precision]
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of keys and values that one GPU keeps per token: with fewer heads than GPUs each has a copy of one."""
+        return float(self.model.layers * self.kv_bytes_per_layer)
+
+    @property
+    def kv_bytes_per_layer(self) -> int:
+        """The same of one layer."""
+        _, kv_heads = heads_on_rank(self.model, self.tp)
+        return 2 * kv_heads * self.model.head_dim * DTYPE_BYTES[self.placement.kv_precision]

@@ -1,0 +1,121 @@
+"""The models of a step, by name: features of a server's batches, and the weights that turn them into a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from predict.serving.features import Features, table_of
+from predict.serving.formula import mended, published
+from predict.serving.server import Server
+from predict.serving.step_table import StepTable
+from sampling.errors import UserError
+from sampling.files.faults import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """A weight of a model: its meaning, and where it lies before any measurement. `low` = `high` for one that is not fitted."""
+
+    meaning: str
+    prior: float
+    width: float
+    """Standard deviation of the prior."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepModel:
+    """Features and terms, in the same order."""
+
+    name: str
+    features_of: Callable[[Server], Features]
+    terms: Mapping[str, Term]
+    whole_prompt: bool = False
+    """Pairs are those of whole prompts, as the published formula counts them."""
+
+    def table(self, server: Server, weights: Mapping[str, float]) -> StepTable:
+        """The times of a server's steps under these weights."""
+        return self.table_from(server, self.features_of(server), weights)
+
+    def table_from(self, server: Server, features: Features, weights: Mapping[str, float]) -> StepTable:
+        """The same from features that are known."""
+        ordered = [weights[name] for name in self.terms]
+        return table_of(server.engine, features, ordered, whole_prompt=self.whole_prompt)
+
+
+def _kernel_features(server: Server) -> Features:
+    from predict.serving.kernels.features import kernel_features
+
+    return kernel_features(server)
+
+
+def _factor(meaning: str, width: float) -> Term:
+    return Term(meaning=f"factor on {meaning}", prior=1.0, width=width, low=0.5, high=2.0)
+
+
+KERNELS = StepModel(
+    name="kernels",
+    features_of=_kernel_features,
+    terms={
+        "gemm": _factor("products", 0.1),
+        "moe": _factor("grouped products of experts", 0.2),
+        "attention": _factor("attention", 0.2),
+        "all_reduce": _factor("what GPUs exchange", 0.25),
+        "elementwise": Term(meaning="traffic of other kernels", prior=1.0, width=0.0, low=1.0, high=1.0),
+        "layer": Term(meaning="µs per layer: starts of its small kernels", prior=5.0, width=2.5, low=0.0, high=50.0),
+        "step": Term(meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0),
+        "request": Term(meaning="µs per request and step of the host", prior=15.0, width=10.0, low=0.0, high=200.0),
+    },
+)
+"""Every kernel priced, and at most seven fitted factors."""
+
+_BETA_MEANINGS = (
+    "over the share of peak FLOP/s in a prefill: time at peak to time in the sum",
+    "the same of a decode",
+    "time of all memory traffic over that at the stated bandwidth",
+    "µs per layer",
+    "µs per request and step",
+)
+_MENDED_PRIORS = (
+    (0.4, 0.1, 0.2, 0.6),
+    (0.5, 0.5, 0.0, 2.0),
+    (1.0, 0.15, 0.7, 1.2),
+    (60.0, 30.0, 0.0, 200.0),
+    (12.0, 10.0, 0.0, 100.0),
+)
+"""Prior, width and bounds of each. β₁ cannot be told from runs whose prompts are cached, and β₃ is the inverse of a share of bandwidth."""
+FORMULA = StepModel(
+    name="formula",
+    features_of=lambda server: partial(mended.features_us, server),
+    terms={
+        f"beta{place}": Term(meaning=meaning, prior=prior, width=width, low=low, high=high)
+        for place, (meaning, (prior, width, low, high)) in enumerate(
+            zip(_BETA_MEANINGS, _MENDED_PRIORS, strict=True), 1
+        )
+    },
+)
+"""The additive formula, mended."""
+
+PUBLISHED_BETA = (0.393, 0.093, 0.910, 68.3, 12.9)
+PUBLISHED = StepModel(
+    name="published",
+    features_of=lambda server: partial(published.features_us, server),
+    terms={
+        f"beta{place}": Term(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta)
+        for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)
+    },
+    whole_prompt=True,
+)
+"""The additive formula as published, with its own weights and its faults."""
+
+MODELS: Mapping[str, StepModel] = {model.name: model for model in (KERNELS, FORMULA, PUBLISHED)}
+
+
+def step_model(name: str) -> StepModel:
+    """The model of a name. UserError for another name."""
+    if name not in MODELS:
+        raise UserError(f"--model: {name!r} is not one of {', '.join(MODELS)}{did_you_mean(name, MODELS)}")
+    return MODELS[name]

@@ -1,0 +1,75 @@
+"""The time of a server's steps as tables, so that a scheduler asks for tens of thousands of them in milliseconds.
+
+step = products[tokens] + attention[decodes, mean context] + the chunks' own + time per request
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from predict.serving.batch import BatchSums, Floats
+from sampling.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StepTable:
+    """Times in µs."""
+
+    decode_us: Floats
+    """By number of decodes, of a step of decodes alone: all but attention."""
+    mixed_us: Floats
+    """By number of tokens, of a step with a prefill chunk: all but attention."""
+    attention_us: Floats
+    """By number of decodes and by mean context in columns of `context_step` tokens from 0."""
+    context_step: float
+    prefill_token_us: float
+    """Per token of a chunk, beyond what a decode's costs."""
+    pair_us: float
+    """Per query-key pair of the chunks."""
+    whole_prompt: bool
+    """The pairs are those of the whole prompt, as the published formula counts them."""
+    context_us: float
+    """Per key that the chunks read from the cache."""
+    chunk_us: float
+    """Per chunk."""
+    request_us: float
+    """Per request of the batch."""
+
+    @property
+    def most_decodes(self) -> int:
+        return len(self.decode_us) - 1
+
+    @property
+    def most_tokens(self) -> int:
+        return len(self.mixed_us) - 1
+
+    def times_us(self, sums: BatchSums) -> Floats:
+        """The step's time for each batch. UserError for more decodes or tokens than the engine takes."""
+        decodes, tokens = sums.decodes.astype(np.intp), sums.tokens.astype(np.intp)
+        if decodes.max(initial=0) > self.most_decodes or tokens.max(initial=0) > self.most_tokens:
+            raise UserError(
+                f"step batch: {decodes.max()} decodes and {tokens.max()} tokens, where the engine takes {self.most_decodes} "
+                f"(max_num_seqs) and {self.most_tokens} (max_num_batched_tokens); give smaller batches, or raise these"
+            )
+        pure = sums.prefill_tokens == 0
+        products = np.where(pure, self.decode_us[decodes], self.mixed_us[tokens])
+        pairs = sums.whole_prompt_pairs if self.whole_prompt else sums.prefill_pairs
+        chunks = self.pair_us * pairs + self.context_us * sums.prefill_context + self.chunk_us * sums.prefills
+        chunks += self.prefill_token_us * sums.prefill_tokens
+        whole: Floats = products + self._attention_us(decodes, sums) + chunks + self.request_us * sums.requests
+        return whole
+
+    def _attention_us(self, decodes: np.ndarray, sums: BatchSums) -> Floats:
+        place = sums.decode_context / np.maximum(sums.decodes, 1.0) / self.context_step
+        column = np.minimum(place.astype(np.intp), self.attention_us.shape[1] - 2)
+        low, high = self.attention_us[decodes, column], self.attention_us[decodes, column + 1]
+        attention: Floats = low + (high - low) * (place - column)
+        return attention
+
+    def scaled(self, factor: float) -> StepTable:
+        """The same with every time multiplied."""
+        return replace(
+            self, **{each.name: factor * getattr(self, each.name) for each in fields(self) if each.name.endswith("_us")}
+        )

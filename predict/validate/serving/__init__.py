@@ -1,0 +1,1 @@
+"""Predictions of a server held against measured serving runs."""

@@ -1,0 +1,31 @@
+"""`predict validate serving`: a folder of measured serving runs, predicted and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from predict.serving.coefficients import read_coefficients, shipped_coefficients
+from predict.serving.step_model import KERNELS
+from predict.validate.serving.capacity import capacities
+from predict.validate.serving.comparison import Comparison
+from predict.validate.serving.rows import read_stages
+from predict.validate.serving.summary import as_json
+from sampling.errors import UserError
+from sampling.progress import progress_display
+
+
+def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict[str, Any]:
+    """The errors of every stage in the folder, as `--json` prints them; by the shipped coefficients of a model where none are given."""
+    used = read_coefficients(coefficients) if coefficients else shipped_coefficients(model or KERNELS.name)
+    if model and model != used.model:
+        raise UserError(
+            f"--coefficients: {coefficients} is of the model {used.model}, not {model}; give --model {used.model}"
+        )
+    comparison = Comparison(read_stages(truth), used)
+    rows = []
+    with progress_display("simulating") as progress:
+        for case in comparison.cases:
+            rows.append(comparison.compared(case))
+            progress(len(rows), len(comparison.cases), case.stage.experiment)
+    return as_json(rows, list(capacities(truth, comparison)), model=used.model)

@@ -1,0 +1,170 @@
+"""Measured serving runs: the rows of serving_experiments.csv, one for each stage of an experiment."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from predict.model.layer_kinds import LayerKind
+from predict.model.parts.mixture import Experts
+from predict.model.spec import ModelSpec
+from predict.serving.engines import USUAL, engine_settings
+from predict.serving.scheduler.traffic import Load
+from predict.serving.server import Placement, Server
+from predict.validate.truth.checks import value_of
+from sampling.errors import ConfigError, SamplesError
+from sampling.files.faults import Fault, config_error
+from sampling.files.keys import Key, keys_of, one_of
+from sampling.files.regular import NotReadError, read_text
+from sampling.files.schema import build
+from sampling.hardware.cluster import load_cluster
+
+FILE = "serving_experiments.csv"
+ABOVE_NOMINAL = 1.045
+"""Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
+ANALYTIC = "analytic"
+"""A profile without samples."""
+OptionalCount = Annotated[int | None, Key(minimum=0)]
+Milliseconds = Annotated[float | None, Key(maximum=1e9)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One stage of a measured experiment. A blank cell was not published."""
+
+    experiment: str
+    stage: Annotated[int, Key(minimum=0)] = 0
+    model: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    """Inner width of the MLP, or of one expert."""
+    experts: Annotated[int, Key(minimum=0)] = 0
+    top_k: Annotated[int, Key(minimum=0)] = 0
+    shared_ffn: Annotated[int, Key(minimum=0)] = 0
+    vocab: int
+    dtype: Annotated[str, one_of("bf16", "fp16", "fp8")]
+    gpu: str
+    tp: int
+    dp: int = 1
+    ep: int = 1
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int = 16
+    prefix_caching: Annotated[str, one_of("on", "off")] = "on"
+    chunked_prefill: Annotated[str, one_of("on", "off")] = "on"
+    gpu_mem_util: Annotated[float, Key(minimum=0.01, maximum=1)] = 0.9
+    kv_blocks: int | None = None
+    n_prefixes: OptionalCount = None
+    users_per_prefix: OptionalCount = None
+    prefix_len: OptionalCount = None
+    question_len: OptionalCount = None
+    prompt_mean: float | None = None
+    output_len: int
+    rate_rps: float
+    duration_s: float
+    regime: Annotated[str, one_of("sub", "near", "over")] = "sub"
+    profile: str = ""
+    e2e_mean_ms: Milliseconds = None
+    e2e_p90_ms: Milliseconds = None
+    ttft_mean_ms: Milliseconds = None
+    tpot_mean_ms: Milliseconds = None
+
+    def contradictions(self) -> Sequence[Fault]:
+        stated = self.prompt_mean or (self.prefix_len is not None and self.question_len is not None)
+        return [] if stated else [Fault(path="prompt_mean", problem="missing; give it, or prefix_len and question_len")]
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt."""
+        nominal = (self.prefix_len or 0) + (self.question_len or 0)
+        return round(self.prompt_mean or ABOVE_NOMINAL * nominal)
+
+    @property
+    def load(self) -> Load:
+        return Load(
+            rate=self.rate_rps,
+            duration_s=self.duration_s,
+            prompt=self.prompt,
+            output=self.output_len,
+            distinct_prompts=(self.n_prefixes or 0) * (self.users_per_prefix or 1),
+        )
+
+    def server(self) -> Server:
+        """The server of the stage. ConfigError for a GPU that no file describes."""
+        engine = replace(
+            engine_settings(USUAL),
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=self.block_size,
+            prefix_caching=self.prefix_caching == "on",
+            chunked_prefill=self.chunked_prefill == "on",
+            memory_utilization=self.gpu_mem_util,
+        )
+        ranks = self.tp * self.dp
+        cluster = load_cluster(hardware=self.gpu, nodes=1, gpus_per_node=ranks, profile=ANALYTIC)
+        placement = Placement(
+            tp=self.tp,
+            dp=self.dp,
+            expert_parallel=self.ep > 1,
+            precision=self.dtype,
+            kv_precision="bf16" if self.dtype == "fp8" else self.dtype,
+        )
+        return Server(model=self._spec(), cluster=cluster, placement=placement, engine=engine)
+
+    def _spec(self) -> ModelSpec:
+        experts = None
+        if self.experts:
+            experts = Experts(count=self.experts, topk=self.top_k, ffn=self.ffn, shared_ffn=self.shared_ffn)
+        return ModelSpec(
+            name=self.model,
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            ffn=0 if experts else self.ffn,
+            vocab=self.vocab,
+            gated=True,
+            norm="rms",
+            rope=True,
+            attention_bias=False,
+            mlp_bias=False,
+            tied=False,
+            max_positions=0,
+            layer_kinds=(LayerKind(mixer="full", sparse=True),) * self.layers if experts else (),
+            experts=experts,
+        )
+
+
+def read_stages(folder: Path) -> list[Stage]:
+    """The stages of a folder's table; SamplesError lists every fault of its rows, ConfigError says where there is none."""
+    path = folder / FILE
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    except NotReadError as error:
+        raise ConfigError(f"--truth: {path}: {error}; give the folder of {FILE}") from None
+    stages, faults = [], []
+    for place, row in enumerate(rows, 1):
+        stage, wrong = build(Stage, _values(row), section=f"row {place}")
+        faults += wrong
+        if stage:
+            stages.append(stage)
+    if faults or not stages:
+        raise config_error(faults or [Fault(path="", problem="holds no rows")], {"": str(path)}, error=SamplesError)
+    return stages
+
+
+def _values(row: Mapping[str, str]) -> dict[str, object]:
+    """The cells that a Stage declares and that are not blank, each as its column's kind."""
+    return {name: value_of(key, row[name].strip()) for name, key in COLUMNS.items() if (row.get(name) or "").strip()}
+
+
+COLUMNS = {key.name: key for key in keys_of(Stage)}

@@ -1,0 +1,88 @@
+"""Errors of predicted serving runs, summed up: means over stages below saturation, every stage one vote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from predict.validate.serving.capacity import Capacity
+from predict.validate.serving.comparison import SUB, Compared
+
+VERSION = 1
+FIGURES = ("e2e", "ttft", "tpot", "e2e_p90")
+
+
+def as_json(compared: Sequence[Compared], found: Sequence[Capacity], *, model: str) -> dict[str, Any]:
+    """The stable content of `predict validate serving --json`; errors and shares are fractions."""
+    judged = [one for one in compared if one.stage.regime == SUB]
+    coverage = [one.covered for one in judged if one.covered is not None]
+    return {
+        "version": VERSION,
+        "model": model,
+        "summary": {
+            **{name: mean_error(judged, name) for name in FIGURES},
+            "coverage": fmean(coverage) if coverage else None,
+            "capacity": fmean(abs(one.error) for one in found) if found else None,
+        },
+        "bias": {name: _mean(_known(judged, name)) for name in FIGURES},
+        "by_gpu": _by(judged, lambda one: one.stage.gpu),
+        "by_model": _by(judged, lambda one: one.stage.model),
+        "rows": [_row(one) for one in compared],
+        "capacities": [{**asdict(one), "error": one.error} for one in found],
+    }
+
+
+def mean_error(compared: Iterable[Compared], name: str) -> float | None:
+    """Mean size of the errors of one figure; None where no stage has it."""
+    return _mean(map(abs, _known(compared, name)))
+
+
+def _known(compared: Iterable[Compared], name: str) -> list[float]:
+    return [error for one in compared if (error := one.errors[name]) is not None]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None
+
+
+def _by(compared: Sequence[Compared], key: Callable[[Compared], str]) -> dict[str, Mapping[str, Any]]:
+    groups: dict[str, list[Compared]] = {}
+    for one in compared:
+        groups.setdefault(key(one), []).append(one)
+    return {
+        name: {"rows": len(group), **{figure: mean_error(group, figure) for figure in FIGURES}}
+        for name, group in sorted(groups.items())
+    }
+
+
+def _row(one: Compared) -> dict[str, Any]:
+    stage, found = one.stage, one.predicted
+    return {
+        "experiment": stage.experiment,
+        "stage": stage.stage,
+        "model": stage.model,
+        "gpu": stage.gpu,
+        "profile": stage.profile,
+        "rate_rps": stage.rate_rps,
+        "regime": stage.regime,
+        "fitted_without": one.fitted_without,
+        "predicted_ms": {
+            "e2e": found.e2e.mean_us / 1e3,
+            "e2e_low": one.low.e2e.mean_us / 1e3,
+            "e2e_high": one.high.e2e.mean_us / 1e3,
+            "ttft": found.ttft.mean_us / 1e3,
+            "tpot": found.tpot.mean_us / 1e3,
+            "e2e_p90": found.e2e.percentiles_us[90] / 1e3,
+        },
+        "measured_ms": {
+            "e2e": stage.e2e_mean_ms,
+            "ttft": stage.ttft_mean_ms,
+            "tpot": stage.tpot_mean_ms,
+            "e2e_p90": stage.e2e_p90_ms,
+        },
+        "errors": dict(one.errors),
+        "covered": one.covered,
+    }

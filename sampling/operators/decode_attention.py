@@ -1,0 +1,52 @@
+"""Attention of one new token per sequence over the keys and values that are cached, as a serving engine decodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sampling.arithmetic.operator import Operator
+from sampling.call import Phase
+from sampling.catalogue import register
+
+UNPACKED = "unpacked"
+"""A kernel in which each query head reads the keys and values that it shares with others by itself, most often from the cache."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeAttention(Operator):
+    """softmax(q·Kᵀ/√d)·V of `batch` sequences, each with one query per head over `keys` cached keys and values.
+
+    It reads the cache once, so it is bound by memory whatever the number of heads that share keys.
+    """
+
+    NAME: ClassVar[str] = "decode_attention"
+    KIND: ClassVar[str] = "attention"
+    HEADING: ClassVar[str] = "attention"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
+    COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "keys", "heads", "kv_heads", "head_dim")
+
+    batch: int
+    keys: int
+    """Keys of each sequence, its own included."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int = 0
+    """Keys that a query attends to in sliding-window attention, its own included; 0 for all."""
+    kernel: str = ""
+    """UNPACKED, or another that a measurement names; empty for one that reads keys once for all heads that share them."""
+
+    @property
+    def seen(self) -> int:
+        """Keys that are read per sequence."""
+        return min(self.window, self.keys) if self.window else self.keys
+
+    def flops(self, phase: Phase) -> float:
+        return 4.0 * self.batch * self.heads * self.head_dim * self.seen
+
+    def bytes_moved(self, phase: Phase) -> float:
+        cached = 2 * self.kv_heads * self.seen
+        own = 2 * self.heads
+        return 1.0 * self.item_bytes * self.batch * self.head_dim * (cached + own)

@@ -1,0 +1,75 @@
+"""Small servers and step tables for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from predict.model.shipped import shipped_model
+from predict.model.spec import ModelSpec
+from predict.serving.scheduler.traffic import Traffic
+from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.step_table import StepTable
+from sampling.hardware.cluster import load_cluster
+
+
+def engine(**changes: Any) -> EngineSettings:
+    """A small synchronous engine."""
+    usual = {
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 64,
+        "block_size": 16,
+        "prefix_caching": True,
+        "chunked_prefill": True,
+        "asynchronous": False,
+        "memory_utilization": 0.9,
+        "reserved_gib": 2.5,
+        "graph_sizes": (),
+    }
+    return EngineSettings(**(usual | changes))
+
+
+def server(
+    model: str = "llama3-8b", hardware: str = "H100", *, settings: EngineSettings | None = None, **placement: Any
+) -> Server:
+    """A shipped model on one node."""
+    placed = Placement(**placement)
+    path = shipped_model(model)
+    assert path is not None
+    return Server(
+        model=ModelSpec.from_hf_config(path),
+        cluster=load_cluster(hardware=hardware, nodes=1, gpus_per_node=placed.tp * placed.dp, profile="analytic"),
+        placement=placed,
+        engine=settings or engine(max_num_seqs=128, max_num_batched_tokens=2048),
+    )
+
+
+def unit_table(most_decodes: int = 8, most_tokens: int = 512) -> StepTable:
+    """Steps of 1 µs, and one more per token of a chunk."""
+    return StepTable(
+        decode_us=np.ones(most_decodes + 1),
+        mixed_us=np.ones(most_tokens + 1),
+        attention_us=np.zeros((most_decodes + 1, 2)),
+        context_step=512,
+        prefill_token_us=1.0,
+        pair_us=0.0,
+        whole_prompt=False,
+        context_us=0.0,
+        chunk_us=0.0,
+        request_us=0.0,
+    )
+
+
+def requests(*each: tuple[float, int, int], shared: int = 0, in_flight: int = 0) -> Traffic:
+    """Requests (arrival µs, prompt, output), the first `shared` tokens of all of which are the same."""
+    arrival, prompt, output = zip(*each, strict=True)
+    count = len(each)
+    return Traffic(
+        arrival_us=np.array(arrival, dtype=np.float64),
+        prompt=np.array(prompt),
+        output=np.array(output),
+        shared=np.full(count, shared),
+        group=np.full(count, 0 if shared else -1),
+        in_flight=in_flight,
+    )

@@ -1,0 +1,146 @@
+"""The engine's loop against traces worked out by hand, and what holds of every trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predict.serving.scheduler import simulate
+from predict.serving.scheduler.simulate import Served, serve
+from sampling.errors import InfeasibleError, UserError
+from tests.predict.serving.servers import engine, requests, unit_table
+
+CHUNKS, TOKENS, DECODES, RUNNING, BLOCKS = range(2, 7)
+
+
+def steps(served: Served, *columns: int) -> list[tuple[int, ...]]:
+    return [tuple(int(row[column]) for column in columns) for row in served.trace]
+
+
+def served(*each: tuple[float, int, int], blocks: int = 100, shared: int = 0, **changes: Any) -> Served:
+    in_flight = changes.pop("in_flight", 0)
+    traffic = requests(*each, shared=shared, in_flight=in_flight)
+    return serve(engine(**changes), blocks, unit_table(), traffic, traced=50)
+
+
+def test_token_budget() -> None:
+    # 100 tokens of prompt: 64, then 36 beside the first 28 of the next; decodes come first in each step
+    found = served((0, 100, 2), (0, 60, 2))
+    assert steps(found, CHUNKS, TOKENS, DECODES) == [(1, 64, 0), (2, 64, 0), (1, 32, 1), (0, 0, 1)]
+    assert found.first_us.tolist() == [65 + 65, 65 + 65 + 33]
+    assert found.last_us.tolist() == [163, 164]
+
+
+def test_whole_prompts_wait_for_a_step_of_their_own() -> None:
+    found = served((0, 40, 1), (0, 40, 1), chunked_prefill=False)
+    assert steps(found, CHUNKS, TOKENS) == [(1, 40), (1, 40)]
+
+
+def test_places_are_filled_in_order_of_arrival() -> None:
+    found = served((0, 4, 3), (0, 4, 1), (0, 4, 1), max_num_seqs=2)
+    assert steps(found, CHUNKS, DECODES) == [(2, 0), (1, 1), (0, 1)]
+    assert np.all(np.diff(found.start_us) >= 0)
+
+
+def test_preemption_takes_the_last_and_computes_all_its_tokens_again() -> None:
+    # 4 blocks of 16: two prompts of 31 take all; the first needs a third block for its second decode
+    found = served((0, 31, 4), (0, 31, 4), blocks=4, prefix_caching=False)
+    assert found.preemptions == 1
+    # the first ends alone; then the prompt and the 2 tokens that the second had made are computed in one chunk
+    assert steps(found, CHUNKS, TOKENS, DECODES) == [(2, 62, 0), (0, 0, 2), (0, 0, 1), (0, 0, 1), (1, 33, 0), (0, 0, 1)]
+
+
+@pytest.mark.parametrize(("prompt", "computed"), [(48, 16), (50, 2), (49, 1)])
+def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(prompt: int, computed: int) -> None:
+    found = served((0, prompt, 1), (1000, prompt, 1), shared=prompt)
+    assert steps(found, TOKENS) == [(prompt,), (computed,)]
+
+
+def test_shared_blocks_are_held_once_and_forgotten_once_reused() -> None:
+    both = served((0, 48, 9), (50, 48, 9), shared=48)
+    assert max(row[0] for row in steps(both, BLOCKS)) == 3 + 1 + 1
+    # 4 blocks: a request with a prompt of its own takes the three that the first left
+    traffic = requests((0, 48, 1), (1000, 60, 1), (2000, 48, 1))
+    traffic.shared[[0, 2]] = 48
+    traffic.group[[0, 2]] = 0
+    found = serve(engine(), 4, unit_table(), traffic, traced=9)
+    assert steps(found, TOKENS) == [(48,), (60,), (48,)]
+
+
+def test_an_asynchronous_engine_admits_a_step_later() -> None:
+    each = ((0, 4, 9), (5.5, 4, 2))
+    # steps start at 0, 5, 6, 7 …: what arrives at 5.5 joins at 6, or at 7 where 6 was planned at 5
+    assert served(*each).start_us[1] == 6
+    assert served(*each, asynchronous=True).start_us[1] == 7
+
+
+def test_a_closed_loop_keeps_its_requests_in_flight() -> None:
+    found = served(*[(0.0, 4, 3)] * 12, in_flight=3)
+    assert {row[0] for row in steps(found, RUNNING)} == {3}
+    assert sorted(found.traffic.arrival_us[3:]) == sorted(found.last_us)[:9]
+
+
+@pytest.mark.parametrize(
+    ("settings_of", "blocks", "fault"),
+    [({}, 2, "3 blocks"), ({"chunked_prefill": False, "max_num_batched_tokens": 16}, 9, "chunked_prefill")],
+)
+def test_a_request_that_can_never_run_is_refused(settings_of: dict[str, Any], blocks: int, fault: str) -> None:
+    with pytest.raises(InfeasibleError, match=fault):
+        served((0, 40, 4), blocks=blocks, **settings_of)
+
+
+def test_lengths_below_1_are_refused() -> None:
+    with pytest.raises(UserError, match="prompt: request 1 has -3 tokens"):
+        requests((0, 4, 1), (0, -3, 1))
+
+
+LOADS = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=25)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    each=LOADS,
+    blocks=st.integers(8, 20),
+    shared=st.sampled_from([0, 33]),
+    asynchronous=st.booleans(),
+    caching=st.booleans(),
+)
+def test_what_holds_of_every_trace(
+    each: list[tuple[float, int, int]], blocks: int, shared: int, asynchronous: bool, caching: bool
+) -> None:
+    ordered = sorted((arrival, max(prompt, shared), output) for arrival, prompt, output in each)
+    traffic = requests(*ordered, shared=shared)
+    settings_of = engine(asynchronous=asynchronous, prefix_caching=caching)
+    found = serve(settings_of, blocks, unit_table(), traffic, traced=5000)
+    trace = found.trace
+    assert (trace[:, TOKENS] + trace[:, DECODES] <= settings_of.max_num_batched_tokens).all()
+    assert (trace[:, RUNNING] <= settings_of.max_num_seqs).all()
+    assert (trace[:, BLOCKS] <= blocks).all()
+    assert (traffic.arrival_us <= found.start_us).all()
+    assert (found.start_us < found.first_us).all()
+    assert (found.first_us <= found.last_us).all()
+    assert (np.diff(found.start_us) >= 0).all()  # first come, first served
+    # each request makes its output: one token by the end of a prompt, the others by decodes or after a preemption
+    made = int(trace[:, DECODES].sum()) + len(traffic)
+    assert made + found.preemptions >= int(traffic.output.sum()) >= made - found.preemptions
+    if not caching and not found.preemptions:
+        assert int(trace[:, TOKENS].sum()) == int(traffic.prompt.sum())
+    # steps that repeat are played at once where no trace is asked for
+    folded = serve(settings_of, blocks, unit_table(), traffic)
+    np.testing.assert_allclose(folded.last_us, found.last_us)
+    assert folded.steps == found.steps
+
+
+def test_machine_code_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    traffic = requests(*[(9.0 * place, 40 + place % 7, 5 + place % 11) for place in range(40)], shared=33)
+    results = []
+    for machine_code in (False, True):
+        monkeypatch.setattr(simulate, "pays", lambda turns, answer=machine_code: answer)
+        results.append(serve(engine(asynchronous=True), 12, unit_table(), traffic))
+    np.testing.assert_allclose(results[0].last_us, results[1].last_us)
+    assert results[0].preemptions == results[1].preemptions

@@ -1,0 +1,114 @@
+"""Models of a step: the published formula by hand, its mended faults, and what holds of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.coefficients import shipped_coefficients
+from predict.serving.features import sums
+from predict.serving.formula import mended, published
+from predict.serving.kernels.features import NAMES, kernel_features, padded
+from predict.serving.step_model import MODELS
+from predict.serving.stepper import stepper
+from sampling.errors import UserError
+from tests.predict.serving.servers import engine, server
+
+ONE = StepBatch(chunks=(Chunk(tokens=512),), decodes=(700, 900))
+MODEL_NAMES = tuple(MODELS)
+
+
+def test_the_published_formula_by_hand() -> None:
+    # Llama-3-8B: d 4096, d_kv 1024, d_ff 14336, 32 layers, on 989e6 FLOP/µs and 3.352e6 bytes/µs
+    compute, decode, memory, layers, requests = published.features_us(server(), sums_of([ONE]))[0]
+    projections, mlp = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
+    pairs = 512 * (512 + 256)
+    assert compute == pytest.approx(32 * (2 * 512 * (projections + mlp) + 4 * 4096 * pairs) / 989e6)
+    assert decode == pytest.approx(32 * (2 * 2 * (projections + mlp) + 4 * 4096 * 1600) / 989e6)
+    cache = 2 * 1024 * 2 * (514 + 1600)
+    assert memory == pytest.approx(32 * (2 * (projections + mlp) + cache) / 3.352e6)
+    assert (layers, requests) == (32, 3)
+
+
+def test_the_mended_formula_counts_pairs_by_place() -> None:
+    whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))]))[0]
+    parts = [StepBatch(chunks=(Chunk(tokens=256, context=place, prompt=512),)) for place in (0, 256)]
+    assert mended.features_us(server(), sums_of(parts))[:, 0].sum() == pytest.approx(whole[0])
+    assert published.features_us(server(), sums_of(parts))[:, 0].sum() > 1.01 * whole[0]
+
+
+def test_the_mended_formula_reads_the_experts_that_are_expected() -> None:
+    experts = server("mixtral-8x7b").model.experts
+    assert experts is not None
+    sixteen = replace(experts, count=16, topk=1)
+    assert mended.distinct_experts(sixteen, np.array([11.0])) == pytest.approx(8.13, abs=0.01)
+
+
+def test_heads_fewer_than_gpus_are_copied() -> None:
+    four, eight = (server("qwen2.5-7b", tp=tp).kv_bytes_per_token for tp in (4, 8))
+    assert four == eight == 28 * 2 * 128 * 2
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+def test_time_never_decreases_with_more_work(name: str, model: str) -> None:
+    one = stepper(server(model, tp=2), name)
+    batches = [StepBatch(decodes=(context,) * count) for count in (1, 8, 9, 64, 128) for context in (0, 1000, 20_000)]
+    batches += [StepBatch(chunks=(Chunk(tokens=tokens),), decodes=(500,) * 8) for tokens in (1, 100, 1000, 2040)]
+    times = [time.median_us for time in one.step_times(batches)]
+    by_context = np.array(times[:15]).reshape(5, 3)
+    assert (np.diff(by_context, axis=1) > 0).all()
+    assert (np.diff(by_context, axis=0) > 0).all()
+    assert (np.diff(times[15:]) > 0).all()
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_terms_add_up_to_the_step(name: str) -> None:
+    one = stepper(server(), name)
+    for batch in (ONE, StepBatch(decodes=(640,) * 24), StepBatch(chunks=(Chunk(tokens=256, context=512),))):
+        (time,) = one.step_times([batch])
+        assert sum(one.ledger_us(batch).values()) == pytest.approx(time.median_us, rel=0.01)
+        assert time.low_us < time.median_us < time.high_us
+
+
+def test_decodes_are_padded_to_the_next_graph() -> None:
+    assert padded(np.array([1.0, 9.0, 17.0, 600.0]), (1, 8, 16, 24, 512)).tolist() == [1, 16, 24, 600]
+    features = kernel_features(
+        server(settings=engine(max_num_seqs=128, max_num_batched_tokens=2048, graph_sizes=(16, 24)))
+    )
+    gemm = features(sums(decodes=np.array([9.0, 16.0, 17.0, 24.0])))[:, NAMES.index("gemm")]
+    assert gemm[0] == gemm[1] < gemm[2] == gemm[3]
+
+
+@pytest.mark.parametrize(("changed", "group"), [({"tp": 2}, "all_reduce"), ({"expert_parallel": True, "tp": 2}, "moe")])
+def test_a_placement_moves_its_kernels(changed: dict[str, object], group: str) -> None:
+    batch = sums(decodes=32.0, decode_context=32_000.0)
+    before, after = (kernel_features(server("mixtral-8x7b", **placed))(batch)[0] for placed in ({"tp": 1}, changed))
+    place = NAMES.index(group)  # type: ignore[arg-type]
+    assert (after[place] > before[place]) if group == "all_reduce" else (after[place] < 0.75 * before[place])
+
+
+def test_a_batch_beyond_the_engine_is_refused() -> None:
+    with pytest.raises(UserError, match="129 decodes"):
+        stepper(server(), "formula").step_times([StepBatch(decodes=(10,) * 129)])
+    with pytest.raises(UserError, match=r"chunks\[0\].*\n.*decodes\[1\]"):
+        StepBatch(chunks=(Chunk(tokens=0),), decodes=(1, -1))
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_shipped_weights_lie_within_their_bounds(name: str) -> None:
+    for term, weight in shipped_coefficients(name).weights.items():
+        bounds = MODELS[name].terms[term]
+        assert bounds.low <= weight.low <= weight.value <= weight.high <= bounds.high
+
+
+def test_linear_features_make_an_exact_table() -> None:
+    one = stepper(server("mixtral-8x7b", tp=2), "formula")
+    weights = np.array(list(one.coefficients.values.values()))
+    batches = [ONE, StepBatch(decodes=(3,) * 100), StepBatch(chunks=(Chunk(tokens=7, context=11),) * 3)]
+    exact = partial(mended.features_us, one.server)(sums_of(batches)) @ weights
+    np.testing.assert_allclose(one.table.times_us(sums_of(batches)), exact, rtol=1e-9)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file
@@ -25,13 +25,14 @@ from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.keys import keys_of
-from sampling.files.schema import check, unknown_keys
+from sampling.files.schema import build, check, unknown_keys
 from sampling.hardware.cluster import hardware_beside, hardware_facts, load_cluster
 from sampling.store.profiles import default_profile
 
 SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
 REQUIRED = {"model": "llama3-8b", "hardware": "H100"}
 Values = dict[str, Any]
+Section = TypeVar("Section")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,12 +142,11 @@ def _hardware(given: Any, path: Path, faults: list[Fault]) -> str | None:
     return name
 
 
-def _section(document: Values, name: str, cls: type[Any], faults: list[Fault]) -> Any:
+def _section(document: Values, name: str, cls: type[Section], faults: list[Fault]) -> Section | None:
     """The dataclass of a section, or None with faults."""
-    values = _mapping(document, name, faults)
-    good, wrong = check(values, keys_of(cls), section=name)
+    made, wrong = build(cls, _mapping(document, name, faults), section=name)
     faults += wrong
-    return None if wrong else cls(**good)
+    return made
 
 
 def _engine(document: Values, faults: list[Fault]) -> tuple[str, EngineSettings | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from predict.ledger.waterfall.bars import waterfall
 from predict.report.pictures.figure_file import lines_within
@@ -61,7 +61,12 @@ def _whisker(axes: Axes, row: float, low: float, high: float) -> None:
 
 
 def _figures(axes: Axes, row: float, time_us: float, low_us: float, high_us: float) -> None:
-    where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "va": "center"}
+    where: dict[str, Any] = {
+        "xycoords": ("axes fraction", "data"),
+        "textcoords": "offset points",
+        "ha": "right",
+        "va": "center",
+    }
     axes.annotate(duration(time_us), (1, row), xytext=(55, 0), size=9, weight="bold", annotation_clip=False, **where)
     told = durations(low_us, high_us)
     axes.annotate(told, (1, row), xytext=(138, 0), size=8, color=SOFT, annotation_clip=False, **where)

@@ -12,7 +12,7 @@ Values that are well-formed but not modelled yet are refused, never ignored.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -44,18 +44,14 @@ def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> Traini
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for
     each fault, and SamplesError for a damaged manifest of the cluster's profile.
     """
-    run, unknown, draft = _with_placeholders(config, overrides)
-    if unknown:
-        raise config_error(refusals(unknown), draft.sources)
-    return run
+    return _with_placeholders(config, overrides, refusals)[0]
 
 
 def load_partly_unknown(
     config: Path | str | Document, overrides: Sequence[str] = ()
 ) -> tuple[TrainingRun, tuple[str, ...]]:
     """The run of a config as `load` reads it, and the keys that are `unknown` in it, whose values in the run are placeholders."""
-    run, unknown, _ = _with_placeholders(config, overrides)
-    return run, unknown
+    return _with_placeholders(config, overrides, lambda unknown: [])
 
 
 def unknown_keys(config: Path | str | Document, overrides: Sequence[str] = ()) -> tuple[str, ...]:
@@ -68,14 +64,15 @@ def _draft(config: Path | str | Document, overrides: Sequence[str]) -> Draft:
 
 
 def _with_placeholders(
-    config: Path | str | Document, overrides: Sequence[str]
-) -> tuple[TrainingRun, tuple[str, ...], Draft]:
+    config: Path | str | Document, overrides: Sequence[str], faults_of: Callable[[Sequence[str]], list[Fault]]
+) -> tuple[TrainingRun, tuple[str, ...]]:
+    """The run with placeholders for unknown keys, and those keys, which `faults_of` may refuse."""
     draft, unknown = without_unknown(_draft(config, overrides))
     sections = read_sections(draft)
-    draft.faults.extend(broken_rules(sections.by_rule_name()))
+    draft.faults.extend([*broken_rules(sections.by_rule_name()), *faults_of(unknown)])
     if draft.faults or sections.model.spec is None:
-        raise config_error([*draft.faults, *refusals(unknown)], draft.sources)
-    return made_run(draft, sections), unknown, draft
+        raise config_error(draft.faults, draft.sources)
+    return made_run(draft, sections), unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,5 +48,5 @@ def _given(document: Mapping[Any, Any], path: str) -> Any:
 
 def refusals(unknown: Sequence[str]) -> list[Fault]:
     """A fault for each key that is unknown, where one run is asked for."""
-    fix = "`predict one-batch` alone takes it; give a value here"
+    fix = "only `predict one-batch CONFIG` and predict.likely_steps take it; give a value here"
     return [Fault(path=path, problem=f"{UNKNOWN}: {fix}") for path in unknown if path in PLACEHOLDERS]

@@ -9,6 +9,7 @@ from functools import cached_property
 from statistics import fmean
 
 from predict.memory.estimate import memory_of
+from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, one_interval
 from predict.step.prediction import Prediction
@@ -28,7 +29,8 @@ def likely_runs(base: TrainingRun, unknown: Sequence[str]) -> tuple[TrainingRun,
         runs = tuple(each for run in runs for each in values_of(run, path, unknown))
     if len(runs) == 1:
         return runs
-    possible = [run for run in runs if memory_of(run).feasible] or runs
+    # the memory of `best` is known once times have chosen the schedule, which then fits
+    possible = [run for run in runs if run.plan.schedule == BEST or memory_of(run).feasible] or runs
     if "plan.ep" in keys:
         fewest = min(map(nodes_of_experts, possible))
         possible = [run for run in possible if nodes_of_experts(run) == fewest]

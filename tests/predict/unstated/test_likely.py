@@ -76,10 +76,22 @@ def test_the_command_shows_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--target-nodes, --sources: needs one run, and plan.vpp" in capsys.readouterr().err
 
 
+def test_other_faults_are_told_as_if_the_key_were_known() -> None:
+    with pytest.raises(ConfigError) as raised:
+        likely_steps(LLAMA, ["plan.recompute=unknown", "batch.global=127"])
+    assert "unknown" not in str(raised.value)
+
+
+def test_the_best_schedule_is_chosen_for_each() -> None:
+    likely = likely_steps(LLAMA, ["plan.recompute=unknown", "plan.schedule=best", "plan.vpp=1"])
+    assert len(likely.predictions) == 2
+    assert "best" not in {one.run.plan.schedule for one in likely.predictions}
+
+
 def test_elsewhere_an_unknown_key_is_a_fault_among_the_others() -> None:
     with pytest.raises(ConfigError) as raised:
         load(LLAMA, ["plan.vpp=unknown", "batch.global=127"])
-    assert "plan.vpp: unknown: `predict one-batch` alone takes it" in str(raised.value)
+    assert "plan.vpp: unknown: only `predict one-batch CONFIG`" in str(raised.value)
     assert "batch.global: 127" in str(raised.value)
     with pytest.raises(ConfigError, match=r"plan\.tp: 'unknown'"):
         load(LLAMA, ["plan.tp=unknown"])

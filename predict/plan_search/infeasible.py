@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.plan_search.pricing.outcome import Estimate, outcomes
+from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
 from predict.plan_search.search import Found
 from predict.plan_search.space.automatic import LEFT_OUT
 from predict.plan_search.space.axes import read_questions
@@ -52,7 +53,10 @@ def _nearest(found: Found) -> str:
 def _changes(
     found: Found, config: Path | str | Document, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
 ) -> Iterator[str]:
-    """Changes with which something fits, the smallest first: one key of the plan left open, more nodes."""
+    """Changes with which something fits, the smallest first: a larger share of the memory, one key of the plan left open, more
+    nodes."""
+    if share := _enough_memory(found, max_memory):
+        yield f"raise --max-memory to {share:g}"
     question = found.surveys[0].space.question
     given = [path for path in LEFT_OUT if path not in {axis.path for axis in question.axes}]
     nodes = question.base.cluster.nodes
@@ -73,7 +77,23 @@ def _changes(
             yield words
 
 
+def _enough_memory(found: Found, max_memory: float) -> float | None:
+    """The share of the memory, above the one that is allowed, with which a plan fits; None where none does."""
+    if max_memory == 1.0:
+        return None
+    shares = []
+    for own in found.surveys:
+        whole = survey(legal_plans(own.space.question), max_memory=1.0)
+        needs = [one.memory_bytes for one in _smallest(whole, found.estimate) if not one.refusal]
+        shares += [need / whole.capacity_bytes for need in needs if need <= whole.capacity_bytes]
+    return math.ceil(100 * min(shares)) / 100 if shares else None
+
+
 def _something_fits(own: Survey, estimate: Estimate) -> bool:
+    return any(not one.refusal and one.memory_bytes <= own.capacity_bytes for one in _smallest(own, estimate))
+
+
+def _smallest(own: Survey, estimate: Estimate) -> list[Outcome]:
+    """The full estimates of the plans with the smallest floors of memory."""
     order = own.memory_floors.argsort(kind="stable")[:TRIES].tolist()
-    estimates = outcomes(estimate, own.space.question.base, [(row, own.space.settings(row)) for row in order])
-    return any(not outcome.refusal and outcome.memory_bytes <= own.capacity_bytes for outcome in estimates)
+    return outcomes(estimate, own.space.question.base, [(row, own.space.settings(row)) for row in order])

@@ -57,8 +57,9 @@ def whole_search(
     ConfigError and UserError for bad input, InfeasibleError where no plan is legal and fits, with the smallest change that helps.
     """
     told = listener or Listener()
-    surveys = _surveys(_allowed(config, overrides, wishes), wishes, estimate, told)
+    questions = _allowed(config, overrides, wishes)
     with Workers(wishes.backend, address=wishes.address, jobs=wishes.jobs) as workers:
+        surveys = _surveys(questions, wishes, estimate, told)
         found = _searched(surveys, wishes, estimate, workers, told)
         if not found.best:
             if not found.complete:

@@ -28,6 +28,9 @@ class Workers:
         self._parallel: Any = None
 
     def __enter__(self) -> Workers:
+        """Opens a cluster at once, so that one that is not there is told before any work; processes when they pay."""
+        if self.backend != "processes":
+            self._pool()
         return self
 
     def __exit__(

@@ -89,6 +89,7 @@ def read_questions(
     draft, choices = _split(read_draft(config if isinstance(config, Document) else Path(config), overrides))
     if clusters:
         choices = {path: choice for path, choice in choices.items() if not path.startswith("cluster.")}
+        draft = replace(draft, sources={**draft.sources, "cluster": "--cluster"})
         choices["cluster"] = [str(Path(name).absolute()) if Path(name).is_file() else name for name in clusters]
     settings = {path: _setting_values(path, choices.pop(path)) for path in list(choices) if _is_setting(path)}
     combinations = itertools.product(*settings.values())

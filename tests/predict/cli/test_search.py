@@ -133,6 +133,7 @@ def run(*arguments: str) -> None:
         (["--tokens", "1T", "--price", "2.5"], "is not a price with its unit"),
         (["--max-memory", "90"], "--max-memory: 90 is not a share of the device's memory"),
         (["--min-interval-overlap", "2"], "--min-interval-overlap: 2 is not a share"),
+        (["--cluster", "nowhere.yml"], "--cluster: cluster: 'nowhere.yml'.* there is no such file"),
         (["--max-gpus", "4"], "--max-gpus: 4 is less than the smallest cluster, of 8"),
         (["--set", "plan.tq=[1,2]"], "plan.tq: unknown key, remove it; allowed: tp"),
         (["--set", "plan.tp=[]"], r"plan.tp: \[\] holds no value"),
@@ -163,6 +164,13 @@ def test_a_space_in_which_nothing_fits_tells_the_nearest_plan_and_a_change() -> 
     ) as error:
         run(*too_much)
     assert error.value.exit_code == 4
+
+
+def test_a_share_of_the_memory_that_is_too_small_is_told_with_one_that_does() -> None:
+    with pytest.raises(InfeasibleError, match=r"; raise --max-memory to 0\.\d+$") as error:
+        run("--max-memory", "0.01")
+    share = str(error.value).rpartition(" ")[2]
+    run("--max-memory", share, "--top", "1")
 
 
 def test_measured_plans_are_held_against_the_ranking(

@@ -93,7 +93,7 @@ function table(columns, rows, options = {}) {
     }));
   }
   fill(rows);
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": options.caption || "table" },
+  return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": options.caption || "table" },
     el("table", {}, options.caption && el("caption", {}, options.caption), el("thead", {}, el("tr", {}, heads)), body));
 }
 function behind(...content) { return el("details", {}, el("summary", {}, "Table"), content); }

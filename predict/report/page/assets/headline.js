@@ -27,6 +27,6 @@ function comparison(runs) {
     ...classes.map((name) => ({ name, values: runs.map((run) => run.waterfall.find((bar) => bar.name === name)?.us ?? 0), show: duration })),
     ...paths.map((path) => ({ name: path, values: runs.map((run) => run.settings[path]), show: String }))];
   const change = (row, at) => at && typeof row.values[0] === "number" && row.values[0] && row.values[at] !== row.values[0] && row.show !== String ? ` (${signed(percent(row.values[at] / row.values[0] - 1), row.values[at] - row.values[0])})` : "";
-  const columns = [["", (r) => r.name, null, "text"], ...runs.map((run, at) => [run.name, (r) => r.values[at], (value, r) => (r.show ? r.show(value) : value) + change(r, at), "text"])];
+  const columns = [["figure or setting", (r) => r.name, null, "text"], ...runs.map((run, at) => [run.name, (r) => r.values[at], (value, r) => (r.show ? r.show(value) : value) + change(r, at), "text"])];
   return table(columns, rows, { caption: "Differences from the first run are marked", fixed: true, changed: (row, given) => given !== row.name && String(given) !== String(row.values[0]) });
 }

@@ -9,14 +9,13 @@ Every command takes the same path from a run's config to its prediction; `load` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from predict.anchor.benchmark_file import Benchmark
     from predict.bounds.analysis import Analysis
     from predict.bounds.step import StepBounds
@@ -106,22 +105,6 @@ def one_batch_memory(config: Path | str | Document, overrides: Sequence[str] = (
     For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
     """
     return estimate(load(config, overrides), require_fit=False).memory
-
-
-def plot(kind: str, config: Path | str | Document, overrides: Sequence[str] = ()) -> Figure:
-    """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it.
-
-    UserError for another kind, and where matplotlib is not installed; ConfigError lists every fault of the config.
-    """
-    from predict.report.pictures.figures import figure_of
-    from predict.report.pictures.kinds import KINDS
-    from sampling.extras import require_library
-    from sampling.files.faults import did_you_mean
-
-    if kind not in KINDS:
-        raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
-    require_library("matplotlib")
-    return figure_of(kind, config, overrides)
 
 
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
@@ -361,11 +344,12 @@ def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchm
 
 
 def __getattr__(name: str) -> Any:
-    """`predict.Prediction` and `predict.ledger`, whose modules are imported when they are asked for: `predict --help` needs neither."""
+    """`predict.Prediction`, `predict.ledger` and `predict.plot`, whose modules are imported when they are asked for: `predict --help`
+    needs none of them."""
     if name == "ledger":
-        from importlib import import_module
-
         return import_module("predict.ledger")
+    if name == "plot":  # stands above packages that use this one: looked up by name, so that no import runs upwards
+        return import_module("predict.report.pictures.figures").plot
     if name == "Prediction":
         from predict.step.prediction import Prediction
 

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     require_suffix("--output", options.output, SUFFIXES)
     require_writable("--output", options.output)
     from predict.report.pictures.figure_file import save_figure
-    from predict.report.pictures.figures import figure_of, figure_page
+    from predict.report.pictures.figures import figure_page, plot
 
     if options.output.suffix.lower() == PAGE:
         write_file("--output", options.output, figure_page(options.kind, options.config, options.overrides))
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
         require_library("matplotlib")
         title = f"{options.kind} of {Path(options.config).stem}"
         try:
-            save_figure(lambda: figure_of(options.kind, options.config, options.overrides), options.output, title=title)
+            save_figure(lambda: plot(options.kind, options.config, options.overrides), options.output, title=title)
         except OSError as error:
             raise cannot_write("--output", options.output, error) from None
     log(f"wrote {options.output}")

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 from predict import estimate, load
 from predict.config.document import Document
-from predict.report.pictures.kinds import SECTIONS
+from predict.report.pictures.kinds import KINDS, SECTIONS
 from predict.step.prediction import Prediction
+from sampling.errors import UserError
+from sampling.extras import require_library
+from sampling.files.faults import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,8 +21,15 @@ if TYPE_CHECKING:
 Config = Path | str | Document
 
 
-def figure_of(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
-    """A figure of one of the kinds as a matplotlib Figure. The plans of `pareto` are the neighbours of the config's."""
+def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
+    """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it.
+
+    The plans of `pareto` are the neighbours of the config's. UserError for another kind, and where matplotlib is not installed;
+    ConfigError lists every fault of the config.
+    """
+    if kind not in KINDS:
+        raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    require_library("matplotlib")
     return _DRAWN[kind](config, overrides, estimate(load(config, overrides), require_fit=False))
 
 

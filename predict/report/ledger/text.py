@@ -36,7 +36,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {durations(step.low_us, step.high_us)})",
-        f"  parameters  {quantity(ledger.parameters['total'])}, of which a token meets {quantity(ledger.parameters['active'])}",
+        f"  parameters  {_billions(ledger.parameters['total'])}, of which a token meets {_billions(ledger.parameters['active'])}",
         f"  tokens      {ledger.compute.tokens:,} a step, {prediction.tokens_per_second:,.0f} per second",
         "",
         _account(ledger),
@@ -56,6 +56,11 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         "",
         *_calibration(ledger.calibration),
     )
+
+
+def _billions(parameters: int) -> str:
+    """A number of parameters as people write it: 70.6B."""
+    return quantity(parameters).replace("G", "B")
 
 
 def _account(ledger: Ledger) -> Table:

@@ -41,7 +41,7 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
     from predict.measure.real_step import measure
-    from predict.report.measurement import measurement_text
+    from predict.report.measured.measurement import measurement_text
 
     result = measure(loaded(options), steps=options.steps, implementation=options.implementation)
     if options.json:

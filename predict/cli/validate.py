@@ -149,7 +149,7 @@ def _runs(options: argparse.Namespace) -> None:
     overrides = _overrides(options, here=here)
     from predict.report.console import show
     from predict.report.feasibility import misfit
-    from predict.report.validation import validation_text
+    from predict.report.measured.validation import validation_text
     from predict.validate.kept_figures import keep, kept_file, named_profiles
     from predict.validate.measured_runs import ValidatedRun, notes_on, predictions_of, validate
     from predict.validate.session_steps import against_sessions, steps_of_sessions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from predict.measure.measurement import DeviceRecord, Measurement, pool
-from predict.report.measurement import measurement_text
+from predict.report.measured.measurement import measurement_text
 
 GPU = DeviceRecord(
     name="NVIDIA H200",

@@ -12,7 +12,7 @@ from predict.cli import main
 from predict.measure import real_step
 from predict.measure.measurement import Measurement
 from predict.prices.profile_error import validation_path
-from predict.report.validation import validation_text
+from predict.report.measured.validation import validation_text
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval
 from predict.validate.kept_figures import keep

@@ -1,0 +1,1 @@
+"""Real steps, and predictions beside them, for a reader in a terminal."""

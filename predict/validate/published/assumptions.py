@@ -19,6 +19,8 @@ def assumptions(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]
     if len({one.execution.overlap_ep for one in runs}) > 1:
         graphs = "" if row.text("cuda_graph") else " and graphs"
         yield f"overlap of the exchange{graphs} not published"
+        if not row.text("moe_dispatch"):
+            yield f"moe_dispatch: {NOT_PUBLISHED} as {run.execution.dispatch}"
     if len({one.execution.gradient_dtype for one in runs}) > 1:
         yield "dtype of the gradients' reduction not published"
     if len({one.plan.recompute for one in runs}) > 1:

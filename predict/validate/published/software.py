@@ -87,14 +87,19 @@ PER_NODE_SINCE = "2025-09"
 
 def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) -> tuple[dict[str, Any], ...]:
     """Settings of a mixture that are equally likely where they were not published: under FSDP the dtype of reduction (torch's
-    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where they may be of the newer kind."""
+    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where they may be of the newer kind, whose
+    exchange is HybridEP's in racks and DeepEP's elsewhere (Megatron-Bridge, MoE hardware configuration reference: platform playbook)."""
     if model.experts and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
         return ({}, {"gradient_dtype": "bf16"})
     recent = framework_of(row) == "nemo" and architecture == "blackwell" and stack_of(row) >= GRAPHED_SINCE
     exchanges = model.experts and row.integer("ep", 1) > 1
     if not (recent and exchanges) or row.text("overlap_flags"):
         return ({},)
-    return ({}, {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"}))
+    exchange = (
+        {} if row.text("moe_dispatch") else {"dispatch": "hybridep" if "NVL72" in row.text("intra_node") else "deepep"}
+    )
+    overlapped = {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"})
+    return exchange, exchange | overlapped
 
 
 LOSS_COMPILED_SINCE = "2025-04"

@@ -63,6 +63,9 @@ def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
         ("microbatch", "full"),
     }
     assert "overlap of the exchange and graphs not published" in found.assumed
+    assert {one.execution.dispatch for one in found.runs} == {"deepep"}
+    rack = open_row.cells | {"gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}
+    assert {one.execution.dispatch for one in candidates(PublishedRow(cells=rack)).runs} == {"hybridep"}
     graphed = candidates(row(**BRIDGE | {"date": "26.08", "cuda_graph": "full iteration", "gpu": "B200"}))
     assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in graphed.runs} == {
         ("none", "full"),

@@ -196,6 +196,14 @@ BATCH_KNOBS = [
     Knob(key="batch__micro", before=1, after=4, grows=False, base={}),
     Knob(key="batch__micro", before=1, after=4, grows=True, metric=bubble, base={"plan__pp": 4}),
     Knob(key="batch__seq_len", before=4096, after=8192, grows=True, metric=exposed("attention"), base={}),
+    Knob(
+        key="batch__lengths",
+        before="constant:512",
+        after="constant:2048",
+        grows=True,
+        base={"batch__padding": "sorted"},
+    ),
+    Knob(key="batch__padding", before="max", after="sorted", grows=False, base={"batch__lengths": "uniform:256..4096"}),
 ]
 _TWO_NODES: dict[str, Any] = {"plan__dp": 16, "execution__overlap_gradients": False}
 CLUSTER_KNOBS = [

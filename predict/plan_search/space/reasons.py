@@ -13,6 +13,7 @@ BROKEN: Mapping[str, str] = {
     "cp_divides_the_sequence": "the sequence does not divide by cp",
     "tp_and_cp_divide_the_sequence": "the sequence does not divide by tp · cp",
     "positions_suffice": "the sequence is longer than the model's positions",
+    "padding_needs_lengths": "a way of padding for sequences that are all as long as a row",
     "ep_needs_experts": "ep is above 1 for a model without experts",
     "ep_divides_experts": "the experts do not divide by ep",
     "etp_divides_expert_width": "an expert's width does not divide by etp",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from math import exp
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from predict.serving.step_model import MODELS, step_model
+from predict.serving.step_model import KERNELS, MODELS, step_model
+from sampling.errors import UserError
 from sampling.files.faults import Fault
 from sampling.files.keys import Key, Text, one_of
 from sampling.files.places import SHIPPED_DATA
@@ -64,6 +66,12 @@ class Coefficients:
             yield Fault(path=f"weights.{name}", problem=f"is no term of the model {self.model}; remove it")
 
     @property
+    def interval_factors(self) -> tuple[float, float, float]:
+        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound."""
+        wide = exp(self.half_width)
+        return 1 / wide, 1.0, wide
+
+    @property
     def values(self) -> dict[str, float]:
         return {name: weight.value for name, weight in self.weights.items()}
 
@@ -76,6 +84,18 @@ def shipped_coefficients(model: str) -> Coefficients:
 def read_coefficients(path: Path) -> Coefficients:
     """The coefficients of a file; ConfigError lists every fault of it."""
     return read(Coefficients, path, fix="write it anew with `predict serving-fit`")
+
+
+def chosen_coefficients(model: str, path: Path | None) -> Coefficients:
+    """Those of a file, or else those that come with a model, `kernels` where none is named. UserError where the two disagree."""
+    if path is None:
+        return shipped_coefficients(model or KERNELS.name)
+    found = read_coefficients(path)
+    if model and model != found.model:
+        raise UserError(
+            f"--coefficients: {path} is of the model {found.model}, not {model}; give --model {found.model}"
+        )
+    return found
 
 
 def coefficients_json(coefficients: Coefficients) -> dict[str, Any]:

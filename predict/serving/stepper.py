@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp
 
 import numpy as np
 
@@ -35,9 +34,9 @@ class Stepper:
 
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
         """The time of each batch's step. UserError for a batch that the engine does not take."""
-        wide = exp(self.coefficients.half_width)
+        low, _, high = self.coefficients.interval_factors
         times = self.table.times_us(sums_of(batches)).tolist()
-        return tuple(Interval(median_us=time, low_us=time / wide, high_us=time * wide) for time in times)
+        return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
         """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation."""

@@ -4,7 +4,7 @@
 - heads have their true size, and each GPU keeps at least one of keys and values;
 - experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing;
 - the head, routers, shared experts and the cache that later chunks read are counted;
-- with expert parallelism a GPU reads whole experts: its share of those expected;
+- with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose, by slower kernels;
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
@@ -18,6 +18,8 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.mixture import Experts
 from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
+from predict.prices.kernels.grouped import START_US, UNTUNED_SHARE, UNTUNED_START_US
+from predict.prices.kernels.products import MEMORY_SHARE
 from predict.serving.batch import BatchSums, Floats
 from predict.serving.server import Server
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -31,13 +33,13 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     head = model.hidden * model.vocab / server.tp
     sampled = sums.requests  # the head takes each request's last token alone
     cached = (sums.tokens + sums.prefill_context) * server.kv_bytes_per_token
-    moved = _weight_bytes(server, sums.tokens) + head * DTYPE_BYTES["bf16"] + cached
-    decode_us = sums.decode_context * _key_us(server)
+    moved = head * DTYPE_BYTES["bf16"] + cached
+    memory_us = _weights_us(server, sums.tokens) + moved / gpu.bytes_per_us() + sums.decode_context * _key_us(server)
     return np.column_stack(
         (
             (per_token * sums.prefill_tokens + pair_flops * sums.prefill_pairs) / peak,
             (per_token * sums.decodes + pair_flops * sums.decode_context + 2 * head * sampled) / peak,
-            moved / gpu.bytes_per_us() + decode_us,
+            memory_us,
             np.full_like(sums.tokens, model.layers),
             sums.requests,
         )
@@ -65,16 +67,24 @@ def _flops_per_token(server: Server) -> float:
     return 2 / server.tp * sum(count * of(kind) for kind, count in Counter(model.kinds()).items())
 
 
-def _weight_bytes(server: Server, tokens: Floats) -> Floats:
-    """Bytes of the layers' weights that one GPU reads for so many tokens."""
+def _weights_us(server: Server, tokens: Floats) -> Floats:
+    """µs at the stated bandwidth of the layers' weights that one GPU reads for so many tokens. Whole experts take the longer by what
+    kernels without tiles tuned for them lose."""
     model, total = server.model, np.zeros_like(tokens)
+    bytes_per_us = server.cluster.gpu.bytes_per_us()
     for kind, count in Counter(model.kinds()).items():
         matrices = (*model.mixer(kind).matrices(model), *model.feed_forward(kind).matrices(model))
         elements = sum(matrix.on_rank(server.tp).elements for matrix in matrices)
-        total += count * elements * server.weight_bytes
-        if kind.sparse and model.experts:
-            read = distinct_experts(model.experts, tokens) * _expert_elements(server, model.experts)
-            total += count * read * server.weight_bytes / (server.ep if server.ep > 1 else server.tp)
+        total += count * elements * server.weight_bytes / bytes_per_us
+        if not (kind.sparse and model.experts):
+            continue
+        expert_us = _expert_elements(server, model.experts) * server.weight_bytes / bytes_per_us
+        if server.ep > 1:
+            read = distinct_experts(model.experts, tokens * server.placement.dp) / server.ep
+            slower, later_us = MEMORY_SHARE / UNTUNED_SHARE, 2 * (UNTUNED_START_US - START_US)
+            total += count * (read * expert_us * slower + later_us)
+        else:
+            total += count * distinct_experts(model.experts, tokens) * expert_us / server.tp
     return total
 
 

@@ -71,7 +71,7 @@ def _queue(served: Served) -> tuple[float, float]:
     """Mean number of requests that wait at an arrival, and its growth per second."""
     arrival = served.traffic.arrival_us
     started = np.searchsorted(np.sort(served.start_us), arrival, side="right")
-    waiting = np.arange(1, len(arrival) + 1) - started
+    waiting = np.maximum(np.arange(len(arrival)) - started, 0)
     later = slice(len(arrival) // 3, None)
     times_s = arrival[later] / SECOND_US
     if len(times_s) < 2 or times_s[-1] == times_s[0]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from predict.serving.scheduler.capacity import capacity_per_s
 from predict.serving.scheduler.traffic import Load
-from predict.validate.serving.comparison import Case, Comparison, interval_factors
+from predict.validate.serving.comparison import Case, Comparison
 from predict.validate.truth.checks import number_of
 from sampling.files.regular import NotReadError, is_missing, read_text
 
@@ -75,7 +75,7 @@ def _capacity(row: dict[str, str], case: Case, comparison: Comparison) -> Capaci
     table = comparison.table(case)
     low, predicted, high = (
         capacity_per_s(case.engine, case.blocks, table.scaled(1 / factor), load)
-        for factor in interval_factors(comparison.coefficients.half_width)
+        for factor in comparison.coefficients.interval_factors
     )
     return Capacity(
         model=row["model"],

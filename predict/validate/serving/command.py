@@ -5,23 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from predict.serving.coefficients import read_coefficients, shipped_coefficients
-from predict.serving.step_model import KERNELS
+from predict.serving.coefficients import chosen_coefficients
 from predict.validate.serving.capacity import capacities
 from predict.validate.serving.comparison import Comparison
 from predict.validate.serving.rows import read_stages
 from predict.validate.serving.summary import as_json
-from sampling.errors import UserError
 from sampling.progress import progress_display
 
 
 def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict[str, Any]:
     """The errors of every stage in the folder, as `--json` prints them; by the shipped coefficients of a model where none are given."""
-    used = read_coefficients(coefficients) if coefficients else shipped_coefficients(model or KERNELS.name)
-    if model and model != used.model:
-        raise UserError(
-            f"--coefficients: {coefficients} is of the model {used.model}, not {model}; give --model {used.model}"
-        )
+    used = chosen_coefficients(model, coefficients)
     comparison = Comparison(read_stages(truth), used)
     rows = []
     with progress_display("simulating") as progress:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp
 from statistics import fmean
 
 from predict.serving.coefficients import Client, Coefficients
@@ -116,7 +115,7 @@ class Comparison:
         traffic = traffic_of(case.load)
         low, middle, high = (
             latency_of(serve(case.engine, case.blocks, table.scaled(factor), traffic), client)
-            for factor in interval_factors(self.coefficients.half_width)
+            for factor in self.coefficients.interval_factors
         )
         return Compared(stage=case.stage, predicted=middle, low=low, high=high, fitted_without=left_out)
 
@@ -163,8 +162,3 @@ def first_token_us(waits: Sequence[tuple[float, float]]) -> float:
         return 0.0
     needed = fmean((measured - simulated) / measured**2 for simulated, measured in waits)
     return max(0.0, needed / fmean(1 / measured**2 for _, measured in waits))
-
-
-def interval_factors(half_width: float) -> tuple[float, float, float]:
-    """Factors on the steps at the lower bound of their interval, in the middle, and at the upper bound."""
-    return exp(-half_width), 1.0, exp(half_width)

@@ -9,7 +9,7 @@ from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.step_model import StepModel
 from predict.validate.serving.comparison import Comparison, first_token_us, first_token_waits, is_fitted_to
 from predict.validate.serving.rows import Stage
-from sampling.errors import SamplesError
+from sampling.errors import SamplesError, UserError
 
 LEAST_EXPERIMENTS = 3
 """Fewer leave nothing to judge a fit by."""
@@ -18,8 +18,10 @@ LEAST_EXPERIMENTS = 3
 def fitted_coefficients(stages: Sequence[Stage], model: StepModel, source: str) -> Coefficients:
     """The model's weights by the stages below saturation, then the client's time by their waits for a first token.
 
-    SamplesError where there are too few experiments.
+    SamplesError where there are too few experiments; UserError for a model whose weights are given.
     """
+    if all(term.low == term.high for term in model.terms.values()):
+        raise UserError(f"--model: {model.name} has weights of its own; fit kernels or formula")
     experiments = tuple(dict.fromkeys(stage.experiment for stage in stages if is_fitted_to(stage)))
     if len(experiments) < LEAST_EXPERIMENTS:
         raise SamplesError(

@@ -144,13 +144,13 @@ class Stage:
         )
 
 
-def read_stages(folder: Path) -> list[Stage]:
-    """The stages of a folder's table; SamplesError lists every fault of its rows, ConfigError says where there is none."""
+def read_stages(folder: Path, option: str = "--truth") -> list[Stage]:
+    """The stages of the table in the folder that an option names; SamplesError lists every fault of its rows, ConfigError says where there is none."""
     path = folder / FILE
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path))))
     except NotReadError as error:
-        raise ConfigError(f"--truth: {path}: {error}; give the folder of {FILE}") from None
+        raise ConfigError(f"{option}: {path}: {error}; give the folder of {FILE}") from None
     stages, faults = [], []
     for place, row in enumerate(rows, 1):
         stage, wrong = build(Stage, _values(row), section=f"row {place}")

@@ -1,0 +1,100 @@
+"""`predict serving`: a server under a load: latencies, throughput, the use of its cache, and the load that it can carry."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, log, print_json
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.serving.coefficients import Coefficients
+
+EXAMPLES = """\
+examples:
+  predict serving configs/serving/llama3-8b-h100.yml
+  predict serving configs/serving/llama3-8b-h100.yml --set load.rate=20 --set placement.tp=2
+  predict serving configs/serving/llama3-8b-h100.yml --find-capacity
+  predict serving configs/serving/mixtral-2xh100.yml --sweep rate=2,8,16 --json
+"""
+DESCRIPTION = """\
+Predict a server under a load by simulating the steps of its engine: vLLM V1's scheduler around a model of the step.
+
+E2E, TTFT and TPOT have a mean, percentiles, and a 90 % interval of the mean, from steps at the bounds of theirs. --find-capacity
+adds the rate beyond which the queue grows. --sweep rate=2,8,16 or rate=2..16..2 predicts several rates.
+"""
+RANGE = re.compile(r"(?P<first>[\d.]+)\.\.(?P<last>[\d.]+)\.\.(?P<step>[\d.]+)")
+MOST_RATES = 100
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "serving", "predict the latencies of a server under a load", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
+    command.add_argument(
+        "--model", default="", metavar="NAME", help="model of the step: kernels (the default), formula or published"
+    )
+    command.add_argument(
+        "--coefficients", type=Path, metavar="FILE", help="coefficients that `predict serving-fit` wrote"
+    )
+    command.add_argument(
+        "--find-capacity", action="store_true", help="the rate beyond which the queue grows, with its interval"
+    )
+    command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
+    add_overrides(command)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    rates = rates_of(options.sweep) if options.sweep else ()
+    from predict.report.console import show
+    from predict.report.serving.outcome import outcome_json, outcome_text
+    from predict.serving.config import load_serving
+    from predict.serving.outcome import LoadedServer
+    from predict.serving.stepper import Stepper
+
+    run = load_serving(options.config, options.overrides)
+    server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
+    outcomes = []
+    for done, outcome in enumerate(server.at_rates(rates) if rates else [server.under(run.load)], 1):
+        outcomes.append(outcome)
+        if rates:
+            log(f"{done} of {len(rates)} rates")
+    capacity = server.capacity() if options.find_capacity else None
+    slow = server.rate_of_slow_first_tokens(capacity.median_us) if capacity else None
+    if options.json:
+        print_json(outcome_json(server, outcomes, capacity, slow))
+    else:
+        show(outcome_text(server, outcomes, capacity, slow))
+
+
+def _coefficients(options: argparse.Namespace) -> Coefficients:
+    from predict.serving.coefficients import chosen_coefficients
+
+    return chosen_coefficients(options.model, options.coefficients)
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """The rates of `rate=2,8,16` or `rate=2..16..2`. UserError for anything else."""
+    key, _, values = text.partition("=")
+    example = "give for example rate=2,8,16 or rate=2..16..2"
+    if key != "rate" or not values:
+        raise UserError(f"--sweep: {text!r} is not a list of rates; {example}")
+    try:
+        if span := RANGE.fullmatch(values):
+            first, last, step = (float(span[name]) for name in ("first", "last", "step"))
+            count = int((last - first) / step + 1e-9) + 1 if step > 0 else 0
+            found = tuple(first + place * step for place in range(min(count, MOST_RATES + 1)))
+        else:
+            found = tuple(float(value) for value in values.split(","))
+    except ValueError:
+        raise UserError(f"--sweep: {text!r} has a value that is not a number; {example}") from None
+    if not found or len(found) > MOST_RATES or min(found) <= 0:
+        raise UserError(f"--sweep: {text!r} gives {len(found)} rates; give 1 to {MOST_RATES}, each above 0: {example}")
+    return found

@@ -1,0 +1,35 @@
+"""Fitted coefficients of a step model as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration, plain
+from predict.serving.step_model import step_model
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from predict.serving.coefficients import Coefficients
+
+
+def coefficients_text(coefficients: Coefficients) -> RenderableType:
+    """Each weight with its interval, its prior and its meaning."""
+    from rich.console import Group
+
+    table = figures_table("", ("term", "meaning"), ("value", "90 % interval", "prior"))
+    for name, term in step_model(coefficients.model).terms.items():
+        weight = coefficients.weights[name]
+        interval = f"{plain(weight.low)} to {plain(weight.high)}" if term.low < term.high else "not fitted"
+        table.add_row(name, escape(term.meaning), plain(weight.value), interval, plain(term.prior))
+    return Group(
+        f"{coefficients.model}, fitted to {counted(len(coefficients.experiments), 'experiment')} of {escape(coefficients.source)}",
+        "",
+        table,
+        "",
+        f"up to the first token the client waits {duration(coefficients.client.first_token_us)} beside the steps",
+        f"steps of an experiment left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+    )

@@ -1,0 +1,121 @@
+"""A server under a load: latencies with intervals, the use of its cache, and the load that it can carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from predict.serving.coefficients import Client
+from predict.serving.config import ServingRun
+from predict.serving.kv_cache import CacheRoom, cache_room
+from predict.serving.scheduler.capacity import capacity_per_s
+from predict.serving.scheduler.latency import Latency, latency_of
+from predict.serving.scheduler.simulate import Served, serve
+from predict.serving.scheduler.traffic import Load, Traffic, at_rate, traffic_of
+from predict.serving.server import EngineSettings
+from predict.serving.stepper import Stepper
+from predict.step.interval import Interval
+
+SLOWER = 3.0
+"""Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
+LOW, STEPS = 0.05, 12
+"""Share of the capacity that is a low rate, and halvings of the search."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One replica under its share of a load, and with steps at the bounds of their interval."""
+
+    load: Load
+    latency: Latency
+    low: Latency
+    high: Latency
+    served: Served
+    room: CacheRoom
+
+    @property
+    def kv_share(self) -> float:
+        """Share of the cache's blocks in use, on average over the time of steps."""
+        return self.served.mean_blocks / self.room.blocks
+
+    @property
+    def grows(self) -> bool:
+        """Whether more requests arrive than are served."""
+        return (
+            not self.load.concurrency
+            and self.latency.requests_per_s < 0.95 * self.load.rate
+            and self.latency.queue_growth_per_s > 0
+        )
+
+
+class LoadedServer:
+    """A serving run whose loads are simulated."""
+
+    def __init__(self, run: ServingRun, stepper: Stepper) -> None:
+        self.run, self.stepper = run, stepper
+        self.room = cache_room(run.server)
+
+    @property
+    def engine(self) -> EngineSettings:
+        return replace(self.run.server.engine, asynchronous=self._asynchronous)
+
+    @property
+    def _asynchronous(self) -> bool:
+        return self.run.server.engine.asynchronous and self.stepper.coefficients.asynchronous
+
+    @property
+    def client(self) -> Client:
+        return self.stepper.coefficients.client
+
+    def under(self, load: Load, traffic: Traffic | None = None) -> Outcome:
+        """The outcome of a load, or of given requests of it."""
+        requests = traffic or traffic_of(self._share(load))
+        low, middle, high = (
+            serve(self.engine, self.room.blocks, self.stepper.table.scaled(factor), requests)
+            for factor in self.stepper.coefficients.interval_factors
+        )
+        return Outcome(
+            load=load,
+            latency=latency_of(middle, self.client),
+            low=latency_of(low, self.client),
+            high=latency_of(high, self.client),
+            served=middle,
+            room=self.room,
+        )
+
+    def at_rates(self, rates: Sequence[float]) -> Iterator[Outcome]:
+        """The outcome at each rate."""
+        for rate in rates:
+            yield self.under(at_rate(self.run.load, rate))
+
+    def capacity(self) -> Interval:
+        """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
+        load = self._share(self.run.load)
+        replicas = self.run.server.placement.dp
+        low, middle, high = (
+            replicas * capacity_per_s(self.engine, self.room.blocks, self.stepper.table.scaled(1 / factor), load)
+            for factor in self.stepper.coefficients.interval_factors
+        )
+        return Interval(median_us=middle, low_us=low, high_us=high)
+
+    def rate_of_slow_first_tokens(self, capacity: float) -> float:
+        """The rate at which the mean time to the first token passes SLOWER times that of a low rate, by bisection below 1.5 capacities."""
+
+        def ttft_us(rate: float) -> float:
+            served = serve(
+                self.engine, self.room.blocks, self.stepper.table, traffic_of(self._share(at_rate(self.run.load, rate)))
+            )
+            return latency_of(served, self.client).ttft.mean_us
+
+        limit = SLOWER * ttft_us(LOW * capacity)
+        least, most = LOW * capacity, 1.5 * capacity
+        for _ in range(STEPS):
+            middle = (least + most) / 2
+            least, most = (middle, most) if ttft_us(middle) < limit else (least, middle)
+        return (least + most) / 2
+
+    def _share(self, load: Load) -> Load:
+        """The load of one replica."""
+        replicas = self.run.server.placement.dp
+        concurrency = -(-load.concurrency // replicas)
+        return replace(load, rate=load.rate / replicas, concurrency=concurrency)

@@ -1,0 +1,138 @@
+"""Servers under loads: configs, capacity, and what moves the latencies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from predict.cli import main
+from predict.cli.serving.serving import rates_of
+from predict.serving import Chunk, StepBatch, step_time, step_times
+from predict.serving.config import load_serving
+from predict.serving.kv_cache import cache_room
+from predict.serving.outcome import LoadedServer
+from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.stepper import stepper
+from sampling.errors import ConfigError, InfeasibleError, UserError
+from sampling.files.places import CONFIGS
+from tests.predict.serving.servers import server
+
+CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
+SHORT = ("load.duration_s=20", "load.output=50")
+
+
+def loaded(*overrides: str, model: str = "formula") -> LoadedServer:
+    run = load_serving(CONFIG, [*SHORT, *overrides])
+    return LoadedServer(run, stepper(run.server, model))
+
+
+@pytest.mark.parametrize("config", sorted((CONFIGS / "serving").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_shipped_config_is_sound(config: Path) -> None:
+    assert cache_room(load_serving(config).server).blocks > 0
+
+
+def test_published_blocks_are_met_within_5_percent() -> None:
+    # vLLM's own counts of 2026 on H100: Llama-2-7B 7,462, Llama-2-70B over 4 GPUs 31,356, Mixtral over 2 27,510
+    for model, tp, blocks in (("llama2-7b", 1, 7462), ("llama2-70b", 4, 31_356), ("mixtral-8x7b", 2, 27_510)):
+        assert cache_room(server(model, tp=tp)).blocks == pytest.approx(blocks, rel=0.05)
+
+
+def test_all_faults_of_a_config_at_once() -> None:
+    wrong = [
+        "placement.tp=3",
+        "placement.expert_parallel=true",
+        "load.prompt=-4",
+        "engine.name=vlm",
+        "load.rat=3",
+        "hardware=H1000",
+    ]
+    with pytest.raises(ConfigError) as error:
+        load_serving(CONFIG, wrong)
+    told = str(error.value)
+    for part in ("placement.tp: 3", "has no experts", "load.prompt: -4", "'vllm-v1'", "load.rat", "'H1000'"):
+        assert part in told
+    assert len(told.splitlines()) == 6
+
+
+def test_a_cache_without_room_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="no block of 16 tokens fits"):
+        loaded("model=llama3-70b")
+
+
+def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
+    one = loaded("load.duration_s=60")
+    capacity = one.capacity()
+    assert capacity.low_us < capacity.median_us < capacity.high_us
+    below, near, above = one.at_rates([0.2 * capacity.median_us, 0.8 * capacity.median_us, 1.5 * capacity.median_us])
+    assert below.latency.e2e.mean_us < near.latency.e2e.mean_us < above.latency.e2e.mean_us
+    assert (below.grows, near.grows, above.grows) == (False, False, True)
+    assert above.latency.requests_per_s == pytest.approx(capacity.median_us, rel=0.15)
+    assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
+
+
+@pytest.mark.parametrize(
+    ("changed", "shorter"),
+    [
+        ("load.distinct_prompts=9", "ttft"),
+        ("engine.asynchronous=false", "ttft"),
+        ("placement.tp=2", "tpot"),
+        ("load.prompt=100", "ttft"),
+    ],
+)
+def test_a_setting_moves_the_latencies(changed: str, shorter: str) -> None:
+    before, after = (getattr(loaded(*each).under(loaded(*each).run.load).latency, shorter) for each in ((), (changed,)))
+    assert after.mean_us < before.mean_us
+
+
+def test_loads_of_a_kind() -> None:
+    poisson, constant = (traffic_of(Load(rate=10, duration_s=100, arrivals=kind)) for kind in ("poisson", "constant"))
+    assert len(constant) == 1000
+    assert len(poisson) == pytest.approx(1000, abs=100)
+    assert np.diff(constant.arrival_us) == pytest.approx(1e5)
+    spread = traffic_of(Load(rate=10, prompt=100, spread=0.5))
+    assert (spread.prompt.min(), spread.prompt.max()) == (50, 150)
+    for wrong in (Load(), Load(rate=1, concurrency=1)):
+        with pytest.raises(UserError, match="give one of them"):
+            traffic_of(wrong)
+
+
+def test_one_step_by_the_front_door() -> None:
+    batch = StepBatch(chunks=(Chunk(tokens=64),), decodes=(700, 1200))
+    time = step_time(batch, CONFIG, model="formula")
+    assert step_times([batch] * 3, CONFIG, model="formula") == (time,) * 3
+    assert time.low_us < time.median_us < time.high_us
+
+
+def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for each in SHORT for part in ("--set", each)]
+    assert main(["serving", str(CONFIG), "--model", "formula", "--sweep", "rate=2,4", "--json", *arguments]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
+    assert (
+        main(["serving-step", str(CONFIG), "--decodes", "8x500", "--prefill", "64@32", "--model", "all", "--json"]) == 0
+    )
+    content = json.loads(capsys.readouterr().out)
+    assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
+
+
+def test_rates_of_a_sweep() -> None:
+    assert rates_of("rate=2..6..2") == (2, 4, 6)
+    for wrong in ("rat=2", "rate=", "rate=2,x", "rate=0", "rate=1..9..0", "rate=1..9999..1"):
+        with pytest.raises(UserError, match="give"):
+            rates_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["serving-step", str(CONFIG)], "--decodes: missing"),
+        (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
+        (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
+    ],
+)
+def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert fault in capsys.readouterr().err

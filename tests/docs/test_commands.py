@@ -21,7 +21,17 @@ from tests.docs.pages import ROOT, commands, inline_commands, pages
 
 MINUTES = ("predict measure", "predict validate configs", "predict validate this-", "predict benchmark")
 """Commands that train or time for real; tests of their own run them on smaller runs."""
-PLACEHOLDERS = {"CLONE", "HOST:29500", "all_reduce.log", "trace.json.gz", "FILE", "CONFIG", "bench.json", "memory.json"}
+PLACEHOLDERS = {
+    "CLONE",
+    "DIR",
+    "HOST:29500",
+    "all_reduce.log",
+    "trace.json.gz",
+    "FILE",
+    "CONFIG",
+    "bench.json",
+    "memory.json",
+}
 """Words for files that the reader has and this clone has not."""
 SHOWN = [(page, command) for page in pages() for command in commands(page)]
 

@@ -74,7 +74,7 @@ def _one(outcome: Outcome) -> RenderableType:
             *(duration(time) for time in spread.percentiles_us.values()),
         )
     latency, served = outcome.latency, outcome.served
-    told = [
+    told: list[RenderableType] = [
         f"load   {load_line(outcome.load)}",
         "",
         table,

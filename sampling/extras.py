@@ -12,13 +12,15 @@ EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("torch", "sklearn", "xgboost", "pandas", "pyarrow", "joblib", "scipy", "numba"), "sample"),
     "matplotlib": "plot",
     "transformers": "transformers",
+    "google.protobuf": "chakra",
 }
 """Library, by the name it is imported by → the extra of pyproject.toml that installs it."""
 
 
 def require_library(name: str) -> None:
     """UserError, before any work, for a library that is not installed."""
-    if importlib.util.find_spec(name) is None:
+    parent = name.partition(".")[0]  # looked for first: a search inside one that is not there fails
+    if importlib.util.find_spec(parent) is None or importlib.util.find_spec(name) is None:
         raise _missing(name)
 
 

@@ -11,7 +11,7 @@ from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, sc
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
-from predict.cli.pictures import explore, plot, report
+from predict.cli.pictures import explore, plot, report, trace
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
 from predict.cli.serving import serving, serving_fit, serving_step
@@ -32,6 +32,7 @@ COMMANDS = (
     report,
     plot,
     explore,
+    trace,
     export,
     import_config,
     calls,

@@ -11,13 +11,14 @@ from sampling.extras import EXTRAS
 
 PROGRAM = "steptime"
 CORE = ("numpy", "yaml", "rich")
-PACKAGES: Mapping[str, str] = {"yaml": "PyYAML", "sklearn": "scikit-learn"}
+PACKAGES: Mapping[str, str] = {"google.protobuf": "protobuf", "yaml": "PyYAML", "sklearn": "scikit-learn"}
 """Library, by the name it is imported by → the name it is installed by, where that is another."""
 GIVES: Mapping[str, str] = {
     "": "predicting",
     "sample": "sampling, fitting, importing and real steps",
     "plot": "pictures",
     "transformers": "real steps of the transformers library",
+    "chakra": "traces for simulators of networks",
 }
 """Extra → what its libraries are for."""
 

@@ -1,0 +1,69 @@
+"""`predict trace`: the predicted step as a trace, for Perfetto or for simulators of networks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_config, cannot_write, log, require_suffix, require_writable
+from sampling.errors import UserError
+
+FORMATS = ("chrome", "chakra")
+SUFFIXES = (".json", ".gz")
+EXAMPLES = """\
+examples:
+  predict trace configs/runs/llama3-70b-64xh100.yml -o step.json.gz
+  predict trace configs/runs/demo.yml --format chakra -o traces
+"""
+DESCRIPTION = """\
+The predicted step as a trace that other tools read.
+
+chrome: for Perfetto (ui.perfetto.dev), every action of every pipeline rank with its operators and the communication streams beside
+them, .json or .json.gz. chakra: execution traces of MLCommons Chakra for ASTRA-sim and its kin, a folder with a file a GPU and the
+groups: compute with its predicted time, messages with their bytes, whose time is then the simulator's to find.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "trace", "the predicted step as a trace for other tools", EXAMPLES, description=DESCRIPTION
+    )
+    add_config(command)
+    command.add_argument("--format", choices=FORMATS, default="chrome", help="chrome (default) or chakra")
+    command.add_argument(
+        "--every-gpu", action="store_true", help="chakra: a file for every GPU, not one GPU of each pipeline rank"
+    )
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", required=True, help="the file, or for chakra the folder, to write"
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    chakra = options.format == "chakra"
+    if options.every_gpu and not chakra:
+        raise UserError(
+            "--every-gpu: a Chrome trace has pipeline ranks, not GPUs; give --format chakra too, or omit it"
+        )
+    if chakra and options.output.is_file():
+        raise UserError(f"--output: {options.output} is a file; give a folder")
+    if not chakra:
+        require_suffix("--output", options.output, SUFFIXES)
+        require_writable("--output", options.output)
+    from predict import estimate, load
+
+    prediction = estimate(load(options.config, options.overrides), require_fit=False)
+    try:
+        if chakra:
+            from predict.report.traces.chakra.files import save_chakra
+
+            written = save_chakra(prediction, options.output, every_gpu=options.every_gpu)
+            log(f"wrote {len(written)} traces and their groups to {options.output}")
+        else:
+            from predict.report.traces.chrome import save_step_trace
+
+            detailed = save_step_trace(prediction, options.output)
+            log(f"wrote {options.output}, with the operators of each rank's first {detailed:,} actions")
+    except OSError as error:
+        raise cannot_write("--output", options.output, error) from None

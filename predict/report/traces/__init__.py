@@ -1,0 +1,1 @@
+"""A predicted step as traces that other tools read."""

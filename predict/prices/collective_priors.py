@@ -62,6 +62,11 @@ sums a part and then reads the other parts. These and the next are fitted to its
 H100, 2 to 8 ranks, up to 4 MiB)."""
 CUSTOM_FILLED = 0.6
 """Bandwidth of these reads over the link's own."""
+PCIE_GB_PER_S = 100.0
+"""Links slower than this go through the host, where vLLM's kernel takes no more than two ranks."""
+HOST_GB_PER_S, HOST_START_US = 80.0, 3.4
+"""The first, divided by the ranks, is the bandwidth that all of them together have through the host; the second is the start per rank.
+NCCL's all-reduce on L40S (AIConfigurator; 4 and 8 ranks, 8 KiB to 16 MiB)."""
 
 Algorithms = dict[str, float]
 
@@ -111,8 +116,11 @@ def _around_ring(call: Collective, cluster: Cluster) -> Algorithms:
 
 
 def _custom(call: Collective, cluster: Cluster) -> Algorithms:
-    """Both of vLLM's kernels, and the library that it leaves larger buffers to."""
+    """Both of vLLM's kernels, and the library that it leaves larger buffers to, and groups whose links go through the host."""
     link, others = cluster.intra_node, call.ranks - 1
+    if link.gb_per_s < PCIE_GB_PER_S and call.ranks > 2:
+        through_host = 2 * others * call.ranks * call.size_bytes / (HOST_GB_PER_S * 1e3)
+        return {"host": HOST_START_US * call.ranks + through_host}
     speed = CUSTOM_FILLED * link.bytes_per_us()
     read_us = others * call.size_bytes / speed
     return {

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
+from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link, load_cluster
@@ -242,3 +243,24 @@ def test_exchanges_inside_a_node_take_as_long_as_published(hardware: str, gb_per
     received = 6 * 4096 * 7168 * 2
     call = TokenExchange(size_bytes=received * 7 // 8, away_bytes=0, ranks=8, ranks_per_node=8)
     assert collective_us(call, cluster_of(hardware)) == pytest.approx(received / (gb_per_s * 1e3), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "ranks", "size_bytes", "measured_us"),
+    [
+        ("h100-sxm", 2, 2**14, 4.4),
+        ("h100-sxm", 4, 2**17, 5.8),
+        ("h100-sxm", 8, 2**21, 20.9),
+        ("a100-80gb", 4, 2**17, 7.8),
+        ("a100-80gb", 2, 2**21, 15.2),
+        ("l40s", 2, 2**21, 116.8),
+        ("l40s", 4, 2**20, 268.3),
+        ("l40s", 8, 2**22, 5149.2),
+    ],
+)
+def test_an_engines_own_all_reduce_is_near_published_tables(
+    hardware: str, ranks: int, size_bytes: int, measured_us: float
+) -> None:
+    # AIConfigurator: vLLM 0.14 inside graphs, and NCCL where that does not run
+    call = CustomAllReduce(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks)
+    assert collective_us(call, cluster_of(hardware)) == pytest.approx(measured_us, rel=0.25)

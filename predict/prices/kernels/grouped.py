@@ -25,8 +25,8 @@ START_US = 23.0
 """Start of one grouped product, including making its list of problems. Fitted together with SHARE."""
 UNTUNED_START_US = 74.0
 UNTUNED_SHARE = 0.735
-"""The same of a fused kernel without tiles tuned for its shape, as vLLM's for whole experts, and its share of the bandwidth: Mixtral's on
-H100 over 1 to 8 expert-parallel ranks (AIConfigurator, vLLM 0.14), 1,290 to 293 µs of 64 tokens."""
+"""The same of a fused kernel without tiles tuned for its shape, and its share of the bandwidth: Mixtral's whole experts on H100 over 1 to
+8 expert-parallel ranks (AIConfigurator, vLLM 0.14), 1,290 to 293 µs of 64 tokens."""
 WIDTH = 0.6
 """Log half-width at 90 %: 0.5–0.7 by kernel on those tables (1.0 for TensorRT-LLM where a few experts have 1k rows or
 more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""

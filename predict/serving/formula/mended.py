@@ -4,7 +4,7 @@
 - heads have their true size, and each GPU keeps at least one of keys and values;
 - experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing;
 - the head, routers, shared experts and the cache that later chunks read are counted;
-- with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose, by slower kernels;
+- with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide ones are read by slower kernels;
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
@@ -21,8 +21,10 @@ from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
 from predict.prices.kernels.grouped import START_US, UNTUNED_SHARE, UNTUNED_START_US
 from predict.prices.kernels.products import MEMORY_SHARE
 from predict.serving.batch import BatchSums, Floats
+from predict.serving.kernels.calls import expert_width
 from predict.serving.server import Server
 from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.experts import UNTUNED_WIDTH
 
 
 def features_us(server: Server, sums: BatchSums) -> Floats:
@@ -68,7 +70,7 @@ def _flops_per_token(server: Server) -> float:
 
 
 def _weights_us(server: Server, tokens: Floats) -> Floats:
-    """µs at the stated bandwidth of the layers' weights that one GPU reads for so many tokens. Whole experts take the longer by what
+    """µs at the stated bandwidth of the layers' weights that one GPU reads for so many tokens. Wide experts take the longer by what
     kernels without tiles tuned for them lose."""
     model, total = server.model, np.zeros_like(tokens)
     bytes_per_us = server.cluster.gpu.bytes_per_us()
@@ -79,12 +81,11 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
         if not (kind.sparse and model.experts):
             continue
         expert_us = _expert_elements(server, model.experts) * server.weight_bytes / bytes_per_us
-        if server.ep > 1:
-            read = distinct_experts(model.experts, tokens * server.placement.dp) / server.ep
-            slower, later_us = MEMORY_SHARE / UNTUNED_SHARE, 2 * (UNTUNED_START_US - START_US)
-            total += count * (read * expert_us * slower + later_us)
-        else:
-            total += count * distinct_experts(model.experts, tokens) * expert_us / server.tp
+        everywhere = tokens * server.placement.dp if server.ep > 1 else tokens
+        read_us = distinct_experts(model.experts, everywhere) * expert_us / (server.ep if server.ep > 1 else server.tp)
+        if expert_width(server, model.experts) >= UNTUNED_WIDTH:
+            read_us = read_us * MEMORY_SHARE / UNTUNED_SHARE + 2 * (UNTUNED_START_US - START_US)
+        total += count * read_us
     return total
 
 

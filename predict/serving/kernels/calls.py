@@ -21,7 +21,7 @@ from sampling.operators.attention import Attention as PrefillAttention
 from sampling.operators.decode_attention import UNPACKED, DecodeAttention
 from sampling.operators.elementwise import Gelu, RoPE, SwiGLU
 from sampling.operators.experts import UNTUNED as UNTUNED_EXPERTS
-from sampling.operators.experts import GroupedGemm
+from sampling.operators.experts import UNTUNED_WIDTH, GroupedGemm
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import RMSNorm
 
@@ -122,6 +122,7 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[tuple[Gr
     rows = max(1, round(everywhere * experts.topk / server.ep))
     held = max(1, experts.count // server.ep)
     busy = max(1, round(experts_with_rows(held, rows, EVEN)))
+    width = expert_width(server, experts)
     for outputs, inputs in products_on_rank(experts.expert_matrices(model), 1 if server.ep > 1 else tp).values():
         product = GroupedGemm(
             dtype=server.placement.precision,
@@ -130,15 +131,19 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[tuple[Gr
             n=outputs,
             k=inputs,
             distribution=EVEN,
-            kernel=UNTUNED_EXPERTS if server.ep > 1 else "",
+            kernel=UNTUNED_EXPERTS if width >= UNTUNED_WIDTH else "",
         )
         yield "moe", product, 1
-    width = experts.ffn if server.ep > 1 else max(1, experts.ffn // tp)
     yield "elementwise", SwiGLU(dtype=ACTIVATIONS, tokens=rows, width=width), 1
     if server.ep > 1 and dp > 1:
         size = 2 * everywhere * model.hidden
         for kind in (AllGather, ReduceScatter):
             yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=dp), 1
+
+
+def expert_width(server: Server, experts: Experts) -> int:
+    """Inner width of an expert on one GPU."""
+    return experts.ffn if server.ep > 1 else max(1, experts.ffn // server.tp)
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:

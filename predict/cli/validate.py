@@ -48,6 +48,7 @@ examples:
   predict validate this-machine --rounds 1
   predict validate samples
   predict validate published --truth data/published/runs.csv
+  predict validate serving --truth docs/examples/serving --model formula
 """
 
 

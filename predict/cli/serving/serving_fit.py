@@ -10,7 +10,7 @@ from predict.cli.options import add_command, add_json, log, print_json, require_
 
 EXAMPLES = """\
 examples:
-  predict serving-fit --help
+  predict serving-fit docs/examples/serving --model formula --source made-up
 """
 DESCRIPTION = """\
 Fit the coefficients of a step model to measured serving runs: DIR holds serving_experiments.csv, a row for each stage.

@@ -10,6 +10,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
 
 Blocks that nobody holds are reused in the order in which they were freed: a shared prompt is forgotten once as many blocks have
 been taken as were free when its last request ended.
+
+All functions stand in this file, since numba's cache of `play` sees the changes of no other one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import read_model
 from predict.model.spec import ModelSpec
 from predict.serving.engines import USUAL, engine_names, engine_settings
-from predict.serving.scheduler.traffic import Load
+from predict.serving.scheduler.request_file import read_requests
+from predict.serving.scheduler.traffic import SECOND_US, Load, Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
@@ -43,6 +44,9 @@ class ServingRun:
     server: Server
     engine_name: str
     load: Load
+    """As stated, or the means of the requests of its file."""
+    traffic: Traffic | None = None
+    """The requests of the load's file."""
 
 
 def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
@@ -71,7 +75,22 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     profile = str(document.get("profile") or default_profile(hardware))
     cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=placement.tp * placement.dp, profile=profile)
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
-    return ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
+    run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
+    return _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
+
+
+def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
+    """The run with requests of a file, and their means for its load."""
+    span_s = max(float(traffic.arrival_us[-1]) / SECOND_US, 1e-3)
+    load = replace(
+        run.load,
+        rate=len(traffic) / span_s,
+        concurrency=0,
+        duration_s=span_s,
+        prompt=round(float(traffic.prompt.mean())),
+        output=round(float(traffic.output.mean())),
+    )
+    return replace(run, load=load, traffic=traffic)
 
 
 def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:

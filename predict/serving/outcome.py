@@ -11,7 +11,7 @@ from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.capacity import capacity_per_s
 from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import Served, serve
-from predict.serving.scheduler.traffic import Load, Traffic, at_rate, traffic_of
+from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.serving.server import EngineSettings
 from predict.serving.stepper import Stepper
 from predict.step.interval import Interval
@@ -67,8 +67,13 @@ class LoadedServer:
     def client(self) -> Client:
         return self.stepper.coefficients.client
 
+    def as_configured(self) -> Outcome:
+        """The outcome of the config's own load: its file's requests where it has one, every dp-th of them on one replica."""
+        traffic, replicas = self.run.traffic, self.run.server.placement.dp
+        return self.under(self.run.load, traffic and every(traffic, replicas))
+
     def under(self, load: Load, traffic: Traffic | None = None) -> Outcome:
-        """The outcome of a load, or of given requests of it."""
+        """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or traffic_of(self._share(load))
         low, middle, high = (
             serve(self.engine, self.room.blocks, self.stepper.table.scaled(factor), requests)

@@ -60,9 +60,11 @@ def run(options: argparse.Namespace) -> None:
     from predict.serving.stepper import Stepper
 
     run = load_serving(options.config, options.overrides)
+    if rates and run.traffic:
+        raise UserError("--sweep: load.file gives the requests; remove one of the two")
     server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
     outcomes = []
-    for done, outcome in enumerate(server.at_rates(rates) if rates else [server.under(run.load)], 1):
+    for done, outcome in enumerate(server.at_rates(rates) if rates else [server.as_configured()], 1):
         outcomes.append(outcome)
         if rates:
             log(f"{done} of {len(rates)} rates")

@@ -13,7 +13,7 @@ import numpy as np
 
 from predict.serving.batch import Floats
 from predict.serving.features import Features, sums
-from predict.serving.scheduler.traffic import Load
+from predict.serving.scheduler.traffic import SECOND_US, Load
 from predict.serving.server import EngineSettings
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -44,7 +44,7 @@ def mean_features(observed: Observed, features: Features) -> Floats:
 def decoding(observed: Observed) -> float:
     """Requests that decode, on average."""
     load = observed.load
-    found = load.rate * (load.output - 1) * observed.tpot_us / 1e6
+    found = load.rate * (load.output - 1) * observed.tpot_us / SECOND_US
     return min(found, float(observed.engine.max_num_seqs))
 
 
@@ -52,7 +52,7 @@ def growth(observed: Observed, features: Features) -> Floats:
     """The change of the mean features per µs of the time per token: a slower step lets requests pile up, which slows it further."""
     mean = decoding(observed)
     more = _features_at(observed, features, (1 + MORE) * mean) - _features_at(observed, features, mean)
-    per_us = observed.load.rate * (observed.load.output - 1) / 1e6
+    per_us = observed.load.rate * (observed.load.output - 1) / SECOND_US
     found: Floats = more / (MORE * mean) * per_us
     return found
 
@@ -61,7 +61,7 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
     engine, load = observed.engine, observed.load
     decodes = np.clip(np.rint(mean + math.sqrt(mean) * np.array(DEVIATIONS)), 1, engine.max_num_seqs)
     context = decodes * (load.prompt + load.output / 2)
-    joining = load.rate * observed.tpot_us / 1e6
+    joining = load.rate * observed.tpot_us / SECOND_US
     mixed = -math.expm1(-joining)
     chunks = joining / mixed
     tokens = computed_tokens(engine, load)

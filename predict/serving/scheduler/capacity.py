@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.scheduler.traffic import SECOND_US, Load, traffic_of
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
 
@@ -25,4 +25,4 @@ def capacity_per_s(engine: EngineSettings, blocks: int, table: StepTable, load: 
     first, last = engine.max_num_seqs, (ROUNDS - 1) * engine.max_num_seqs
     half = engine.max_num_seqs // 2
     early, late = ends[first - half : first + half].mean(), ends[last - half : last + half].mean()
-    return float((last - first) / (late - early) * 1e6)
+    return float((last - first) / (late - early) * SECOND_US)

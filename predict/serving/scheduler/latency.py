@@ -10,9 +10,9 @@ import numpy as np
 from predict.serving.batch import Floats
 from predict.serving.coefficients import Client
 from predict.serving.scheduler.simulate import Served
+from predict.serving.scheduler.traffic import SECOND_US
 
 PERCENTILES = (50, 90, 99)
-SECOND_US = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

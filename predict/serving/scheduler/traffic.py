@@ -14,6 +14,7 @@ from sampling.files.keys import Key
 
 Ints = NDArray[np.int64]
 Arrivals = Literal["poisson", "constant"]
+SECOND_US = 1e6
 SEED = 20
 """Seed of the draws, so that equal traffic gives equal results."""
 
@@ -76,6 +77,8 @@ class Load:
     """Different prompts that are sent again and again; 0 for each request its own."""
     shared_tokens: Annotated[int, Key(minimum=0)] = 0
     """Leading tokens that all prompts have in common, such as a system prompt, where each request has its own prompt."""
+    file: str = ""
+    """File of requests (CSV or lifecycle JSON) in place of all of these, relative to the config."""
 
 
 MOST_REQUESTS = 2_000_000
@@ -116,6 +119,14 @@ def at_rate(load: Load, rate: float) -> Load:
     return replace(load, rate=rate, concurrency=0)
 
 
+def every(traffic: Traffic, replicas: int) -> Traffic:
+    """Every so many-th request, as a balancer that takes its replicas in turn gives the first of them."""
+    columns = {
+        name: getattr(traffic, name)[::replicas] for name in ("arrival_us", "prompt", "output", "shared", "group")
+    }
+    return replace(traffic, **columns)
+
+
 def _count(load: Load, draw: np.random.Generator) -> int:
     if load.concurrency:
         return load.requests or max(200, 20 * load.concurrency)
@@ -129,8 +140,8 @@ def _arrivals_us(load: Load, count: int, draw: np.random.Generator) -> Floats:
     if load.concurrency:
         return np.zeros(count)
     if load.arrivals == "constant":
-        return np.arange(count) / load.rate * 1e6
-    return np.sort(draw.uniform(0.0, load.duration_s * 1e6, count))
+        return np.arange(count) / load.rate * SECOND_US
+    return np.sort(draw.uniform(0.0, load.duration_s * SECOND_US, count))
 
 
 def _lengths(mean: int, spread: float, count: int, draw: np.random.Generator) -> Ints:

@@ -35,7 +35,8 @@ def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
     ]
     if content["capacities"]:
         parts += ["", _capacities(content)]
-    return Group(*parts, "", _rows(worst))
+    left_out = [f"{one['experiment']}, stage {one['stage']}: {one['why']}" for one in content["refused"]]
+    return Group(*parts, "", _rows(worst), *(["", "not predicted", *map(escape, left_out)] if left_out else []))
 
 
 def _groups(content: Mapping[str, Any]) -> Table:

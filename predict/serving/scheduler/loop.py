@@ -92,7 +92,9 @@ def play(requests: Requests, rules: Rules, table: Table, state: State, record: R
         before = now
         now += time
         finish_step(requests, state, record, now)
-        if steps >= len(record.trace) and sums[CHUNKS] == 0 and sums[DECODES] == numbers[RUNNING]:
+        full = numbers[RUNNING] == rules.most_running
+        alike = steps >= len(record.trace) and sums[CHUNKS] == 0 and sums[DECODES] == numbers[RUNNING]
+        if alike and (full or next_request(requests, state, before if rules.asynchronous else now) < 0):
             turns = quiet_steps(requests, rules, state)
             if turns > 1:
                 before, now = repeat_decodes(requests, rules, table, state, record, before, now, turns)
@@ -103,8 +105,6 @@ def quiet_steps(requests: Requests, rules: Rules, state: State) -> int:
     """Steps that the running decodes can do before one of them ends, with the blocks that are free; 0 where one has just ended."""
     numbers, least, output = state.numbers, NO_END, requests.output
     running, made, computed, room = state.running, state.made, state.computed, state.room
-    if numbers[WAITING] > 0:
-        return 0
     for place in range(numbers[RUNNING]):
         i = running[place]
         least = min(least, output[i] - made[i] - 1)

@@ -49,7 +49,7 @@ def serve(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffi
 
     InfeasibleError for a request that the cache cannot hold by itself.
     """
-    _require_room(engine, blocks, traffic)
+    require_room(engine, blocks, traffic)
     machine_code = pays(int(traffic.output.sum()) + len(traffic))
     as_form = np.asarray if machine_code else _as_list
     requests, rules, state = (
@@ -163,7 +163,8 @@ def _served(traffic: Traffic, requests: at.Requests, state: at.State, record: at
     )
 
 
-def _require_room(engine: EngineSettings, blocks: int, traffic: Traffic) -> None:
+def require_room(engine: EngineSettings, blocks: int, traffic: Traffic) -> None:
+    """InfeasibleError for a request that the engine can never run by itself."""
     needed = -(-(traffic.prompt + traffic.output) // engine.block_size)
     most = int(needed.argmax())
     if needed[most] > blocks:

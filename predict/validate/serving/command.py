@@ -22,4 +22,4 @@ def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict
         for case in comparison.cases:
             rows.append(comparison.compared(case))
             progress(len(rows), len(comparison.cases), case.stage.experiment)
-    return as_json(rows, list(capacities(truth, comparison)), model=used.model)
+    return as_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)

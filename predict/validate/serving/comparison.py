@@ -13,12 +13,13 @@ from predict.serving.fitting.fit import Fit
 from predict.serving.fitting.observed import Observed
 from predict.serving.kv_cache import cache_room
 from predict.serving.scheduler.latency import Latency, latency_of
-from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.simulate import require_room, serve
 from predict.serving.scheduler.traffic import Load, at_rate, traffic_of
 from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import StepModel, step_model
 from predict.serving.step_table import StepTable
 from predict.validate.serving.rows import Stage
+from sampling.errors import UserError
 
 SUB = "sub"
 """Stages below saturation, on which errors are judged."""
@@ -89,17 +90,33 @@ class Compared:
         return self.low.e2e.mean_us <= 1e3 * measured <= self.high.e2e.mean_us if measured else None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """A stage that cannot be predicted, and why."""
+
+    stage: Stage
+    why: str
+
+
 class Comparison:
-    """All stages of a table under one model. Coefficients that a stage's experiment is among the sources of are fitted anew without it."""
+    """All stages of a table under one model, those that cannot be predicted apart. Coefficients that a stage's experiment is among the sources of are fitted anew without it."""
 
     def __init__(self, stages: Sequence[Stage], coefficients: Coefficients) -> None:
         self.coefficients = coefficients
         self.model: StepModel = step_model(coefficients.model)
-        self.cases = [self._case(stage) for stage in stages]
+        self.cases: list[Case] = []
+        self.refused: list[Refused] = []
+        for stage in stages:
+            try:
+                self.cases.append(self._case(stage))
+            except UserError as error:
+                self.refused.append(Refused(stage=stage, why=str(error)))
 
     def _case(self, stage: Stage) -> Case:
         server = stage.server()
-        return Case(stage, server, self.model.features_of(server), self.coefficients.asynchronous)
+        case = Case(stage, server, self.model.features_of(server), self.coefficients.asynchronous)
+        require_room(case.engine, case.blocks, traffic_of(replace(case.load, duration_s=1.0, rate=10.0)))
+        return case
 
     @cached_property
     def fit(self) -> Fit:

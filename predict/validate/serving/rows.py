@@ -21,7 +21,7 @@ from sampling.files.faults import Fault, config_error
 from sampling.files.keys import Key, keys_of, one_of
 from sampling.files.regular import NotReadError, read_text
 from sampling.files.schema import build
-from sampling.hardware.cluster import load_cluster
+from sampling.hardware.cluster import hardware_entry, known_hardware, load_cluster
 
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
@@ -109,7 +109,7 @@ class Stage:
             memory_utilization=self.gpu_mem_util,
         )
         ranks = self.tp * self.dp
-        cluster = load_cluster(hardware=self.gpu, nodes=1, gpus_per_node=ranks, profile=ANALYTIC)
+        cluster = load_cluster(hardware=hardware_of(self.gpu), nodes=1, gpus_per_node=ranks, profile=ANALYTIC)
         placement = Placement(
             tp=self.tp,
             dp=self.dp,
@@ -142,6 +142,13 @@ class Stage:
             layer_kinds=(LayerKind(mixer="full", sparse=True),) * self.layers if experts else (),
             experts=experts,
         )
+
+
+def hardware_of(gpu: str) -> str:
+    """The catalogue's name of a device that a table names, as `L40S-PCIE-48GB`; the name itself where none is known."""
+    parts = gpu.split("-")
+    names = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((entry for name in names if (entry := hardware_entry(name)) in known_hardware()), gpu)
 
 
 def read_stages(folder: Path, option: str = "--truth") -> list[Stage]:

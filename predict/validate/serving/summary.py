@@ -8,13 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from predict.validate.serving.capacity import Capacity
-from predict.validate.serving.comparison import SUB, Compared
+from predict.validate.serving.comparison import SUB, Compared, Refused
 
 VERSION = 1
 FIGURES = ("e2e", "ttft", "tpot", "e2e_p90")
 
 
-def as_json(compared: Sequence[Compared], found: Sequence[Capacity], *, model: str) -> dict[str, Any]:
+def as_json(
+    compared: Sequence[Compared], refused: Sequence[Refused], found: Sequence[Capacity], *, model: str
+) -> dict[str, Any]:
     """The stable content of `predict validate serving --json`; errors and shares are fractions."""
     judged = [one for one in compared if one.stage.regime == SUB]
     coverage = [one.covered for one in judged if one.covered is not None]
@@ -30,6 +32,7 @@ def as_json(compared: Sequence[Compared], found: Sequence[Capacity], *, model: s
         "by_gpu": _by(judged, lambda one: one.stage.gpu),
         "by_model": _by(judged, lambda one: one.stage.model),
         "rows": [_row(one) for one in compared],
+        "refused": [{"experiment": one.stage.experiment, "stage": one.stage.stage, "why": one.why} for one in refused],
         "capacities": [{**asdict(one), "error": one.error} for one in found],
     }
 

@@ -18,7 +18,7 @@ from predict.serving.scheduler.traffic import traffic_of
 from predict.serving.step_model import FORMULA
 from predict.validate.serving.comparison import Comparison, first_token_us
 from predict.validate.serving.fitted import fitted_coefficients
-from predict.validate.serving.rows import Stage, read_stages
+from predict.validate.serving.rows import Stage, hardware_of, read_stages
 from sampling.errors import ConfigError, SamplesError
 
 MIXTURE = {"model": "Mixtral", "experts": 8, "top_k": 2, "tp": 2}
@@ -128,6 +128,21 @@ def test_the_contract_of_the_command(
     assert above["error"] == pytest.approx(above["predicted"] / 10 - 1)
     assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
     assert "is of the model formula" in capsys.readouterr().err
+
+
+def test_a_stage_that_cannot_be_predicted_is_told_apart(stages: list[Stage], fitted: Coefficients) -> None:
+    too_large, unknown = replace(stages[0], layers=400), replace(stages[0], gpu="H1000")
+    comparison = Comparison([stages[0], too_large, unknown], replace(fitted, experiments=()))
+    assert [case.stage for case in comparison.cases] == [stages[0]]
+    assert ["no block" in one.why for one in comparison.refused] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("named", "entry"),
+    [("H100-SXM-80GB", "h100-sxm"), ("A100-SXM-80GB", "a100-80gb"), ("L40S-PCIE-48GB", "l40s"), ("H1000-X", "H1000-X")],
+)
+def test_a_device_goes_by_the_longest_name_that_is_known(named: str, entry: str) -> None:
+    assert hardware_of(named) == entry
 
 
 def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path) -> None:

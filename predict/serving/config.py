@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import read_model
+from predict.model.parts.attention import Attention
 from predict.model.spec import ModelSpec
 from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.scheduler.request_file import read_requests
@@ -94,8 +95,14 @@ def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
 
 
 def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
-    """Placements that the model does not allow."""
-    faults = []
+    """Layers that are not modelled, and placements that the model does not allow."""
+    faults = [
+        Fault(
+            path="model",
+            problem=f"{model.name} has {mixer} layers, which serving does not model yet; take another model",
+        )
+        for mixer in sorted({model.mixer(kind).NAME for kind in model.kinds()} - {Attention.NAME})
+    ]
     tp, ranks = placement.tp, placement.tp * placement.dp
     if model.heads % tp:
         faults.append(

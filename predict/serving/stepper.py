@@ -11,10 +11,17 @@ import numpy as np
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.features import Features
+from predict.serving.kernels.calls import Group, step_kernels
+from predict.serving.kernels.features import prices_of
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable
 from predict.step.interval import Interval
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
+
+BOUND: tuple[Group, ...] = ("gemm", "moe", "attention")
+"""Groups of kernels that the speed of light counts: a cache may hold what the others move."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +51,29 @@ class Stepper:
         weights = self.coefficients.values
         names = list(step_model(self.coefficients.model).terms)
         return {name: float(weights[name] * value) for name, value in zip(names, np.asarray(features), strict=True)}
+
+    def bound_us(self, batch: StepBatch) -> float:
+        """The speed of light of a batch's step: each product and attention at its slower of peak FLOP/s and stated bandwidth."""
+        kernels = step_kernels(self.server, batch)
+        return sum(_bound_us(one, self.server) for group in BOUND for one in kernels[group])
+
+    def sources(self, batch: StepBatch) -> Mapping[str, float]:
+        """Source of times → its share of the time of a batch's kernels, which add up to 1."""
+        found: dict[str, float] = {}
+        counted = [one for calls in step_kernels(self.server, batch).values() for one in calls]
+        for priced in prices_of(self.server).priced(counted):
+            found[priced.time.source] = found.get(priced.time.source, 0.0) + priced.total_us
+        total = sum(found.values())
+        return {source: time_us / total for source, time_us in found.items()}
+
+
+def _bound_us(one: Counted, server: Server) -> float:
+    """The least time of a call whose weights, or keys, no cache holds from one step to the next."""
+    call, gpu = one.call, server.cluster.gpu
+    if not isinstance(call, Operator):
+        return 0.0
+    compute_us = call.executed_flops(one.phase) / gpu.peak_flops_per_us(call.compute_dtype)
+    return one.count * max(compute_us, call.least_bytes(one.phase) / gpu.bytes_per_us())
 
 
 def stepper(server: Server, model: str = KERNELS.name) -> Stepper:

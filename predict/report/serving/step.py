@@ -30,6 +30,8 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
         f"{escape(run.name)}  {escape(server_line(run))}",
         f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {chunks}",
     ]
+    sources = ", ".join(f"{share:.0%} {source}" for source, share in steppers[0].sources(batch).items())
+    lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", f"prices of kernels  {sources}"]
     for one in steppers:
         (time,) = one.step_times([batch])
         table = figures_table("", ("term",), ("time", "share"))
@@ -66,6 +68,8 @@ def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
             "chunks": [{"tokens": chunk.tokens, "context": chunk.context} for chunk in batch.chunks],
             "decodes": list(batch.decodes),
         },
+        "speed_of_light_us": steppers[0].bound_us(batch),
+        "sources": dict(steppers[0].sources(batch)),
         "models": [_model_json(one, batch) for one in steppers],
     }
 

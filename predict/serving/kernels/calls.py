@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.attention import Attention, heads_on_rank
 from predict.model.parts.mixture import Experts
 from predict.prices.kernels.decode_attention import PACKING
+from predict.serving.batch import StepBatch
 from predict.serving.server import Server
 from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.call import Call, Counted
@@ -55,8 +57,8 @@ def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
     return found
 
 
-def decode_attention(server: Server, decodes: int, keys: int) -> Counted:
-    """Attention of a step's decodes, all layers together."""
+def decode_attention(server: Server, decodes: int, keys: int) -> list[Counted]:
+    """Attention of a step's decodes with so many keys each, all layers together."""
     heads, kv_heads = heads_on_rank(server.model, server.tp)
     call = DecodeAttention(
         dtype=server.placement.kv_precision,
@@ -67,10 +69,13 @@ def decode_attention(server: Server, decodes: int, keys: int) -> Counted:
         head_dim=server.model.head_dim,
         kernel="" if server.cluster.gpu.architecture in PACKING else UNPACKED,
     )
-    return Counted(call=call, phase="forward", count=server.model.layers)
+    return [
+        Counted(call=replace(call, window=window), phase="forward", count=layers)
+        for window, layers in _layers_by_window(server).items()
+    ]
 
 
-def prefill_attention(server: Server, tokens: int) -> Counted:
+def prefill_attention(server: Server, tokens: int) -> list[Counted]:
     """Attention of a prompt that is computed in one chunk, all layers together."""
     heads, kv_heads = heads_on_rank(server.model, server.tp)
     call = PrefillAttention(
@@ -82,7 +87,29 @@ def prefill_attention(server: Server, tokens: int) -> Counted:
         head_dim=server.model.head_dim,
         causal=True,
     )
-    return Counted(call=call, phase="forward", count=server.model.layers)
+    return [
+        Counted(call=replace(call, window=window), phase="forward", count=layers)
+        for window, layers in _layers_by_window(server).items()
+    ]
+
+
+def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]:
+    """The kernels of one step; its decodes read their mean number of keys, and its chunks no keys of earlier ones."""
+    chunks = [chunk.tokens for chunk in batch.chunks]
+    requests = len(chunks) + len(batch.decodes)
+    found = token_kernels(server, sum(chunks) + len(batch.decodes))
+    for group, calls in head_kernels(server, requests).items():
+        found[group] += calls
+    attention = [call for tokens in chunks for call in prefill_attention(server, tokens)]
+    if batch.decodes:
+        keys = max(1, sum(batch.decodes) // len(batch.decodes))
+        attention += decode_attention(server, len(batch.decodes), keys)
+    return {**found, "attention": attention}
+
+
+def _layers_by_window(server: Server) -> Counter[int]:
+    """Layers by the keys that a query sees in them, 0 for all."""
+    return Counter(server.model.window if kind.mixer == "sliding" else 0 for kind in server.model.kinds())
 
 
 def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[tuple[Group, Call, float]]:

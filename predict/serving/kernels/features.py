@@ -75,16 +75,16 @@ class KernelFeatures:
 
 def kernel_features(server: Server) -> KernelFeatures:
     """Price a server's kernels by the samples of its cluster's profile, or analytically where there are none."""
-    prices = open_prices(server.cluster, Execution(clocks=CLOCKS))
+    prices = prices_of(server)
     engine = server.engine
     most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
     sizes = priced_sizes(most, engine.graph_sizes)
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
     by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
     batches = [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
-    attention = [[_sum(prices, [decode_attention(server, batch, keys)]) for keys in KEYS] for batch in batches]
-    pair_us = _sum(prices, [prefill_attention(server, PROMPT)]) / (PROMPT * PROMPT / 2)
-    few, many = (_sum(prices, [decode_attention(server, 1, keys)]) for keys in KEYS[-2:])
+    attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in KEYS] for batch in batches]
+    pair_us = _sum(prices, prefill_attention(server, PROMPT)) / (PROMPT * PROMPT / 2)
+    few, many = (_sum(prices, decode_attention(server, 1, keys)) for keys in KEYS[-2:])
     return KernelFeatures(
         server=server,
         sizes=np.array(sizes, dtype=np.float64),
@@ -95,6 +95,11 @@ def kernel_features(server: Server) -> KernelFeatures:
         pair_us=pair_us,
         read_us=(many - few) / (KEYS[-1] - KEYS[-2]),
     )
+
+
+def prices_of(server: Server) -> Prices:
+    """The price list of a server's cluster."""
+    return open_prices(server.cluster, Execution(clocks=CLOCKS))
 
 
 def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:

@@ -112,3 +112,24 @@ def test_linear_features_make_an_exact_table() -> None:
     batches = [ONE, StepBatch(decodes=(3,) * 100), StepBatch(chunks=(Chunk(tokens=7, context=11),) * 3)]
     exact = partial(mended.features_us, one.server)(sums_of(batches)) @ weights
     np.testing.assert_allclose(one.table.times_us(sums_of(batches)), exact, rtol=1e-9)
+
+
+def test_the_speed_of_light_is_below_every_model() -> None:
+    for placed in (server(), server("mixtral-8x7b", tp=2), server("llama3-8b", "A100")):
+        one = stepper(placed)
+        for batch in (ONE, StepBatch(decodes=(900,) * 32), StepBatch(chunks=(Chunk(tokens=2000),))):
+            (time,) = one.step_times([batch])
+            assert 0.3 * time.low_us < one.bound_us(batch) < time.low_us
+            assert sum(one.sources(batch).values()) == pytest.approx(1)
+
+
+def test_sliding_layers_read_their_window() -> None:
+    sliding = server("gemma2-27b", tp=2, settings=engine(max_num_seqs=32, max_num_batched_tokens=512))
+    short, long = (
+        stepper(sliding).step_times([StepBatch(decodes=(keys,) * 32)])[0].median_us for keys in (4096, 16_384)
+    )
+    full = replace(sliding, model=replace(sliding.model, layer_kinds=(), window=0))
+    assert long - short < 0.7 * (
+        stepper(full).step_times([StepBatch(decodes=(16_384,) * 32)])[0].median_us
+        - stepper(full).step_times([StepBatch(decodes=(4096,) * 32)])[0].median_us
+    )

@@ -6,16 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predict.ledger.work import StepItem
-from predict.run.lengths import PACKED, RealSequences
+from predict.run.training_run import TrainingRun
+from predict.step.itemised.breakdown import P2P
 from predict.step.itemised.items import TP
 from predict.step.prediction import Prediction
 from predict.workload.layers.layer import ACCUMULATION
 from sampling.operators.attention import Attention
+from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 
-BY_TOKENS = (TP, "cp", "ep")
+BY_TOKENS = (TP, "cp", "ep", P2P)
 """Headings of communication whose bytes grow with the tokens."""
-BY_SQUARES = (Attention, CausalSoftmax, MaskFill, Softmax)
+BY_SQUARES = (Attention, BatchedGemm, CausalSoftmax, MaskFill, Softmax)
 """Operators whose work grows with the squares of the lengths."""
 
 
@@ -47,7 +49,7 @@ def padding_book(prediction: Prediction, items: Iterable[StepItem]) -> PaddingBo
     if run.real is None:
         return None
     real, batch = run.real, run.batch
-    attention_waste = _attention_waste(real, batch.padding)
+    attention_waste = _attention_waste(run)
     wasted_us = sum(
         each.time_us * (attention_waste if isinstance(each.item.call, BY_SQUARES) else real.waste)
         for each in items
@@ -69,12 +71,10 @@ def padding_book(prediction: Prediction, items: Iterable[StepItem]) -> PaddingBo
     )
 
 
-def _attention_waste(real: RealSequences, padding: str) -> float:
-    if padding == PACKED:
-        return 0.0  # each sequence attends to itself alone
-    needed = sum(length * length * count for length, count in real.counts)
-    per_row = sum(like.squares for like in real.attended) or float(real.row_tokens**2)
-    return 1 - needed / (real.rows * per_row)
+def _attention_waste(run: TrainingRun) -> float:
+    needed = sum(length * length * count for length, count in run.sequences.items())
+    per_row = sum(like.squares for like in run.attended) or float(run.batch.seq_len**2)
+    return max(0.0, 1 - needed / (run.batch.global_ * per_row))  # rounding aside, nothing where they are packed
 
 
 def _grows_with_tokens(each: StepItem) -> bool:

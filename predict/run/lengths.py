@@ -47,7 +47,8 @@ class RealSequences:
     """Tokens of the mean row."""
     longest_row: int
     attended: tuple[LikeLengths, ...]
-    """The sequences that attention sees: those packed, or whole rows of padded ones; () where every row is of `row_tokens`."""
+    """The sequences that a fused kernel of attention sees: those packed, or whole rows of padded ones; () where every row is of
+    `row_tokens`."""
 
     @property
     def tokens(self) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from predict.model.spec import ModelSpec
 from predict.run.calibration import Calibration
 from predict.run.execution import Execution
-from predict.run.lengths import RealSequences
+from predict.run.lengths import PACKED, LikeLengths, RealSequences
 from predict.run.plan import Batch, Plan
 from predict.schedules import registry
 from predict.schedules.building.schedule import Schedule
@@ -57,6 +57,14 @@ class TrainingRun:
     def sequences(self) -> Mapping[int, int]:
         """Length of a sequence → how many a step has."""
         return dict(self.real.counts) if self.real else {self.batch.seq_len: self.batch.global_}
+
+    @property
+    def attended(self) -> tuple[LikeLengths, ...]:
+        """The sequences of several lengths that attention sees; () where it sees rows of `batch.seq_len`. Unfused attention computes
+        packed rows whole, and masks what lies between their sequences."""
+        if self.real is None or (self.batch.padding == PACKED and self.execution.attention == "unfused"):
+            return ()
+        return self.real.attended
 
     @property
     def with_longest_row(self) -> TrainingRun:

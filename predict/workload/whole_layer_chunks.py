@@ -95,7 +95,7 @@ def _over_microbatches(call: Call, count: float, microbatches: int) -> Calls:
 
 def _real_attention(run: TrainingRun, layer: DenseLayer, layers: int, phase: Phase) -> Calls:
     """Attention of the real sequences in place of that of whole rows, which is a part of the layers; () where rows are whole."""
-    if run.real is None or not run.real.attended:
+    if not run.attended:
         return ()
     whole = next(call for call, _ in layer.attention_calls() if isinstance(call, Attention))
     return (

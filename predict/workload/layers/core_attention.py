@@ -7,6 +7,7 @@ from dataclasses import replace
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.module import Works
 from predict.workload.rank.share import RankShare
+from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
@@ -53,16 +54,22 @@ def core_attention(
 
 
 def attended(run: TrainingRun, whole: Attention, *, window: int = 0) -> tuple[tuple[Attention, float], ...]:
-    """Attention of a microbatch's rows as that of its real sequences: for each group of like lengths a call with as many tokens as
-    the microbatch, by the share in which it has the group's squares."""
-    if run.real is None or not run.real.attended:
-        return ((whole, 1.0),)
-    tokens, found = whole.batch * whole.seq_len, []
-    for like in run.real.attended:
-        batch = max(1, round(tokens / like.length))
-        call = replace(whole, batch=batch, seq_len=like.length, window=_window(window, like.length))
-        found.append((call, whole.batch * like.squares / (batch * like.length**2)))
-    return tuple(found)
+    """Attention of a microbatch's rows as that of its real sequences, each call by the share in which it counts."""
+    return tuple(
+        (replace(whole, batch=count, seq_len=length, window=_window(window, length)), share)
+        for count, length, share in _sequences_seen(run)
+    )
+
+
+def _sequences_seen(run: TrainingRun) -> tuple[tuple[int, int, float], ...]:
+    """Number and length of the sequences that attention of a microbatch sees: for each group of like lengths as many as have the
+    microbatch's tokens, and the share of them that has the group's squares."""
+    micro, row_tokens = run.batch.micro, run.batch.seq_len
+    found = []
+    for like in run.attended:
+        count = max(1, round(micro * row_tokens / like.length))
+        found.append((count, like.length, micro * like.squares / (count * like.length**2)))
+    return tuple(found) or ((micro, row_tokens, 1.0),)
 
 
 def _window(window: int, seq_len: int) -> int:
@@ -72,11 +79,18 @@ def _window(window: int, seq_len: int) -> int:
 
 def _unfused(rank: RankShare, heads: int, head_dim: int, value_dim: int) -> Works:
     """Two products with softmax, and dropout, between them (Megatron-LM's core attention)."""
-    batch, dtype, share = rank.run.batch, rank.dtype, 1 / rank.plan.cp
-    seq_len, matrices = batch.seq_len, batch.micro * heads
+    return tuple(
+        (call, share / rank.plan.cp)
+        for count, length, share in _sequences_seen(rank.run)
+        for call in _unfused_calls(rank, count * heads, length, head_dim, value_dim)
+    )
+
+
+def _unfused_calls(rank: RankShare, matrices: int, seq_len: int, head_dim: int, value_dim: int) -> tuple[Operator, ...]:
+    dtype, execution = rank.dtype, rank.execution
     scores = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=seq_len, k=head_dim, adds=True)
     values = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=value_dim, k=seq_len, adds=False)
-    between = (CausalSoftmax,) if rank.execution.fuse_softmax else (MaskFill, Softmax)
-    softmax = tuple((kind(dtype=dtype, matrices=matrices, seq_len=seq_len), share) for kind in between)
-    dropped = ((Dropout(dtype=dtype, count=matrices * seq_len**2), share),) if rank.execution.dropout else ()
-    return ((scores, share), *softmax, *dropped, (values, share))
+    between = (CausalSoftmax,) if execution.fuse_softmax else (MaskFill, Softmax)
+    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in between)
+    dropped = (Dropout(dtype=dtype, count=matrices * seq_len**2),) if execution.dropout else ()
+    return (scores, *softmax, *dropped, values)

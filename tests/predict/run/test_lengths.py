@@ -88,6 +88,22 @@ def test_packed_attention_does_the_squares_of_the_sequences() -> None:
     assert flops == pytest.approx(4 * squares * run.model.q_width * run.model.layers, rel=REL)
 
 
+@pytest.mark.parametrize("padding", ["sorted", "packed"])
+def test_unfused_attention_does_the_squares_of_rows(padding: str) -> None:
+    """Of each row alone where it is padded to its own length, and of whole packed rows, whose other sequences it masks."""
+    ledger = _ledger("plan.cp=1", "plan.dp=4", "execution.attention=unfused", SPREAD, f"batch.padding={padding}")
+    run, waste = ledger.prediction.run, ledger.schedule.padding.attention_waste
+    assert run.batch.micro == 1
+    products = [line for line in ledger.compute.operators if line.heading == "batched_gemm" and line.phase == "forward"]
+    flops = sum(line.count * line.call.flops("forward") for line in products) * ledger.compute.gpus
+    up_to_tp = {length: -(-length // run.plan.tp) * run.plan.tp for length in run.sequences}
+    padded = sum(up_to_tp[length] ** 2 * count for length, count in run.sequences.items())
+    squares = padded if padding == "sorted" else run.batch.global_ * run.batch.seq_len**2
+    assert flops == pytest.approx(4 * squares * run.model.q_width * run.model.layers, rel=REL)
+    needed = sum(length**2 * count for length, count in run.sequences.items())
+    assert waste == pytest.approx(1 - needed / squares, abs=REL)
+
+
 def test_mfu_counts_the_real_sequences_alone() -> None:
     ledger = _ledger(SPREAD, "batch.padding=packed")
     lengths = [length for length, count in ledger.prediction.run.sequences.items() for _ in range(count)]

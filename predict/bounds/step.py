@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from predict.bounds.call_work import CallWork, StepModels, models_of, work_of
@@ -23,7 +24,7 @@ class OperatorBound:
     predicted_us: float
     bound_us: float
     compute_us: float
-    """Time of its products at the peak; as long as the bound where they limit it."""
+    """The part of the bound that is of shapes which their products limit; memory limits the others."""
 
     @property
     def ratio(self) -> float | None:
@@ -67,12 +68,12 @@ class StepBounds:
 
 def step_bounds(prediction: Prediction) -> StepBounds:
     """The operators of a predicted step and their bounds. Communication, idle time and launches are not among them."""
-    run = prediction.run
+    gpu = prediction.run.cluster.gpu.at_its_fastest()
     items = (each for each in step_items(prediction) if not each.is_message)
     groups: dict[tuple[str, Phase], list[tuple[OperatorTime, CallWork]]] = {}
-    for each in operators_of(run, items):
+    for each in operators_of(prediction.run, items):
         if each.call is not None and each.phase is not None:
-            work = work_of(each.call, each.phase, run.cluster.gpu, each.count)
+            work = work_of(each.call, each.phase, gpu, each.count)
             if work is not None:
                 groups.setdefault((each.heading, each.phase), []).append((each, work))
     operators = [_together(name, phase, members) for (name, phase), members in groups.items()]
@@ -90,5 +91,9 @@ def _together(name: str, phase: Phase, members: list[tuple[OperatorTime, CallWor
         count=sum(each.count for each, _ in members),
         predicted_us=sum(each.total_us for each, _ in members),
         bound_us=sum(each.bound_us or 0.0 for each, _ in members),
-        compute_us=sum(work.compute_us for _, work in members),
+        compute_us=sum(each.bound_us or 0.0 for each, work in members if _is_limited_by_products(each, work)),
     )
+
+
+def _is_limited_by_products(operator: OperatorTime, work: CallWork) -> bool:
+    return bool(work.compute_us) and math.isclose(operator.bound_us or 0.0, work.compute_us)

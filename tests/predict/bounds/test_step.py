@@ -47,3 +47,11 @@ def test_faster_memory_lowers_the_bounds_of_what_it_limits() -> None:
     ]
     assert bounds[0].keys() == bounds[1].keys() != set()
     assert all(bounds[1][key] < bounds[0][key] for key in bounds[0])
+
+
+def test_products_of_few_tokens_are_limited_by_reading_their_weights() -> None:
+    """256 tokens are 85 % of what balances an H100's peaks: memory limits, though products take most of that time too."""
+    short = step_speed_of_light(RUNS[1], ["batch.seq_len=512", "plan.cp=2"])
+    limits = {(each.name, each.phase): each.bottleneck for each in short.operators}
+    assert limits["gemm", "forward"] == "memory"
+    assert limits["attention", "backward"] == "compute"

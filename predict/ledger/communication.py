@@ -13,6 +13,7 @@ from predict.step.itemised.items import TP
 from predict.workload.rank.sharded_weights import FSDP
 from predict.workload.sends import PIPELINE
 from sampling.call import Call
+from sampling.cells.pipeline_action import PipelineAction
 from sampling.collectives.kinds import AllGather, Collective
 from sampling.operators.streaming import Stream
 
@@ -37,7 +38,7 @@ class MessageTime:
     ranks_per_node: int
     size_bytes: int
     wire_bytes: float
-    """Bytes that the busiest rank puts on its link; 0 for a copy."""
+    """Bytes that the busiest rank puts on its link; 0 for a copy and a pipeline action."""
     algorithm: str
     """The fastest algorithm by the priors of collectives; empty for a copy, and where the time was not asked of them."""
     source: str
@@ -102,12 +103,12 @@ def _message(run: TrainingRun, members: list[StepItem]) -> MessageTime:
     group = item.group or (PIPELINE if item.heading == P2P else "")
     return MessageTime(
         heading=item.heading,
-        kind=collective.NAME if collective else COPY,
+        kind=COPY if call is None or isinstance(call, Stream) else call.NAME,
         group=group,
         carries=_carries(item.heading, group, call),
-        ranks=collective.ranks if collective else 1,
-        ranks_per_node=collective.ranks_per_node if collective else 1,
-        size_bytes=collective.size_bytes if collective else call.size_bytes if isinstance(call, Stream) else 0,
+        ranks=call.group_size if call else 1,
+        ranks_per_node=collective.ranks_per_node if collective else call.group_size if call else 1,
+        size_bytes=call.size_bytes if isinstance(call, Collective | Stream | PipelineAction) else 0,
         wire_bytes=collective.bytes_on_wire() if collective else 0.0,
         algorithm=_algorithm(run, collective) if collective and item.source == "analytic" else "",
         source=item.source or "assumed",

@@ -18,6 +18,9 @@ from sampling.speed_of_light import physical_bound_us
 TRAINING = 3
 """Forward and backward over forward: the backward has two products for each of the forward."""
 
+ROUNDING = 1e-12
+"""Share of the operators' time below which that of one is what rounding leaves of calls that cancel."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartOfStep:
@@ -68,7 +71,6 @@ class ComputeBook:
     """FLOPs by part over all GPUs, and the time of every operator on one GPU."""
 
     parts: tuple[PartOfStep, ...]
-    """Empty for a model whose layers the exact count does not know."""
     optimizer_flops: float
     """Products of the optimizer on all GPUs: those of Muon; AdamW has none."""
     operators: tuple[OperatorTime, ...]
@@ -133,7 +135,8 @@ def operators_of(run: TrainingRun, items: Iterable[StepItem]) -> tuple[OperatorT
         item = each.item
         alike.setdefault((item.heading, each.again, item.call, item.phase, item.source), []).append(each)
     lines = [_operator(run, members) for members in alike.values()]
-    return tuple(sorted((line for line in lines if line.total_us), key=lambda line: -line.total_us))
+    nothing_us = ROUNDING * sum(line.total_us for line in lines)
+    return tuple(sorted((line for line in lines if abs(line.total_us) > nothing_us), key=lambda line: -line.total_us))
 
 
 def _operator(run: TrainingRun, members: list[StepItem]) -> OperatorTime:

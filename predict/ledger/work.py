@@ -44,8 +44,8 @@ class StepItem:
 
     @property
     def is_message(self) -> bool:
-        """Whether it is communication, or a copy that goes with it."""
-        return self.item.beside or isinstance(self.item.call, Collective)
+        """Whether it is communication, a copy that goes with it, or a pipeline action with its send."""
+        return self.item.beside or self.item.heading == P2P or isinstance(self.item.call, Collective)
 
 
 def step_items(prediction: Prediction) -> tuple[StepItem, ...]:

@@ -67,6 +67,12 @@ def test_the_bubble_of_the_gaps_is_what_the_breakdown_leaves(ledger: Ledger) -> 
     assert ledger.schedule.bubble_us == pytest.approx(left_us, abs=REL * ledger.prediction.median_us)
 
 
+def test_messages_between_ranks_and_replicas_are_those_of_the_breakdown(ledger: Ledger) -> None:
+    exposed_us, breakdown_us = ledger.communication.exposed_by_heading_us(), ledger.prediction.breakdown_us
+    for heading in ("p2p", "dp_exposed"):
+        assert exposed_us.get(heading, 0.0) == pytest.approx(breakdown_us[heading], rel=REL, abs=1e-3)
+
+
 def test_memory_terms_add_up_to_the_peak(ledger: Ledger) -> None:
     assert sum(ledger.memory.terms_bytes.values()) == pytest.approx(ledger.prediction.memory.point_bytes, rel=REL)
 

@@ -37,7 +37,7 @@ class Architecture:
 
     @property
     def macs_per_cycle(self) -> Mapping[str, float]:
-        """By precision; one of bf16 and fp16 stands for the other where it is missing."""
+        """Peaks by precision; one of bf16 and fp16 stands for the other where it is missing."""
         stated = {
             "fp32": self.MAC_per_cycle_fp32_sm,
             "tf32": self.MAC_per_cycle_tf32_tc,

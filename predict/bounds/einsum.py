@@ -12,7 +12,7 @@ LETTERS = "ABCDEFGHIJLMOPQSTUVWXYZ"
 
 
 def equation_of(operation: Operation) -> str:
-    """What an operation does to its dimensions, one letter each: `B0K,NK->B0N` for a linear layer; '' where letters say nothing."""
+    """The equation of an operation on its dimensions, one letter each: `B0K,NK->B0N` for a linear layer; '' where letters say nothing."""
     ranks = [len(tensor.shape) for tensor in operation.reads]
     (out, *_) = (*(len(tensor.shape) for tensor in operation.writes), 0)
     if operation.type == "linear":

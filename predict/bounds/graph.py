@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 Role = Literal["input", "weight", "made"]
-"""Who makes a tensor: the caller, the module's parameters and buffers, or one of its operations."""
+"""The maker of a tensor: the caller, the module's parameters and buffers, or one of its operations."""
 Kind = Literal["view", "slice", "copy", "made", "product", "attention", "pointwise", "row", "gather", "update", "other"]
-"""What an operation does to memory: `made` makes a tensor from nothing, `row` reduces or normalizes along dimensions, `update` writes
+"""An operation by what it does to memory: `made` makes a tensor from nothing, `row` reduces or normalizes along dimensions, `update` writes
 a part of a tensor, `other` needs a kernel of its own."""
 
 

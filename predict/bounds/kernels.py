@@ -112,7 +112,7 @@ class _Traffic:
                     self.readers.setdefault(self.owner[tensor.name], set()).add(each.name)
 
     def read_bytes(self, operations: list[Operation]) -> float:
-        """What they read of tensors that none of them makes: of each no more than there is."""
+        """Bytes read of tensors that none of the operations makes: of each no more than there is."""
         own = {self.owner[tensor.name] for each in operations for tensor in each.writes}
         needed: dict[str, dict[str, float]] = {}
         for each in operations:
@@ -124,7 +124,7 @@ class _Traffic:
         return sum(min(sum(parts.values()), self.graph.tensors[owner].size_bytes) for owner, parts in needed.items())
 
     def written_bytes(self, operations: list[Operation], *, all_of_them: bool = False) -> float:
-        """What they make and others read or the module returns; with `all_of_them` there are no others."""
+        """Bytes of the tensors made that other operations read or the module returns; with `all_of_them` there are no others."""
         inside = {each.name for each in operations}
         written = 0.0
         for each in operations:

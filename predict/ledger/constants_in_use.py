@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ CONSTANTS = published_constants()
 
 @dataclass(frozen=True)
 class Used:
-    """What a step's items and its run look at."""
+    """A step with its items, and the questions to it of which constants it depends on."""
 
     prediction: Prediction
     items: tuple[StepItem, ...]
@@ -87,6 +88,20 @@ class Used:
         """Whether a setting of `execution` is this constant."""
         return bool(getattr(self.run.execution, setting) == CONSTANTS[name].value)
 
+    def launch_floor_width(self) -> bool:
+        """Whether a launch floor has the published width: a stated one, or one that few layers were sampled for."""
+        blocks = (
+            block
+            for rank in self.prediction.ranks
+            for chunk in rank.chunks
+            for block in (*chunk.forward.blocks, *chunk.backward.blocks)
+        )
+        floors = [block.priced.floor for block in blocks if block.priced.floor is not None]
+        most = 1 + CONSTANTS["LAUNCH_FLOOR_WIDTH"].value
+        return any(
+            floor.source == "analytic" or math.isclose(floor.high_us, most * floor.median_us) for floor in floors
+        )
+
     def spread(self, name: str) -> bool:
         return self.has_prior_share and framework_spread(self.run.execution.framework) == CONSTANTS[name].value
 
@@ -118,12 +133,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     ),
     "FA2_HOPPER": lambda used: used.attention("fa2", "hopper", "blackwell"),
     "ATTENTION_BACKWARD_HOPPER": lambda used: used.attention("", "hopper", backward=True),
-    "LAUNCH_FLOOR_WIDTH": lambda used: any(
-        block.priced.floor is not None and block.priced.floor.source == "analytic"
-        for rank in used.prediction.ranks
-        for chunk in rank.chunks
-        for block in (*chunk.forward.blocks, *chunk.backward.blocks)
-    ),
+    "LAUNCH_FLOOR_WIDTH": lambda used: used.launch_floor_width(),
     "PLAN_SETTING": lambda used: False,  # a step by itself is no ratio
     "PIPELINED_TP": lambda used: used.run.execution.overlap_tp == "pipelined" and used.run.plan.tp > 1,
     "LAUNCH_FLOOR_2021": lambda used: used.stated("launch_floor_us", "LAUNCH_FLOOR_2021"),

@@ -1,8 +1,8 @@
 """Model FLOPs of a step, and MFU: the share of the machine's peak that the model's own arithmetic uses.
 
 Convention of PaLM (Chowdhery et al., arXiv 2204.02311, appendix B), but for the embedding look-up, which multiplies nothing and
-which `conventions.palm` counts: 6 FLOPs a weight and token for every matrix that multiplies, plus 12·heads·head_dim·seq_len a token and layer for attention, not halved for
-causality; recomputation is not counted. Beyond PaLM's dense layers: routed experts count as those a token is sent to, with
+which `conventions.palm` counts: 6 FLOPs per weight and token for every matrix that multiplies, plus 12·heads·head_dim·seq_len per
+token and layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed experts count as those a token is sent to, with
 the router and the shared experts; a sliding layer counts the keys within its window; the recurrence of a linear layer counts
 15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out.
 """

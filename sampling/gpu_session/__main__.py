@@ -165,8 +165,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float) -> int:
-    """Run a worker and wait for it; its exit code. One is killed that runs on after the session, or writes no event for `limit_s`,
-    which gives TOO_SLOW; before its first event it may take LONGEST_CALL_S, to import torch and to open the device."""
+    """Run a worker and wait for it; its exit code. A worker that runs on after the session is killed, and so is one that writes no
+    event for `limit_s`, whose code is TOO_SLOW. Before its first event it may take LONGEST_CALL_S, to import torch and to open the
+    device."""
     command = [sys.executable, "-m", "sampling.gpu_session.worker", json.dumps(asdict(settings))]
     latest_s = settings.until_s + LAST_CALL_S + LEAVING_S
     with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
@@ -174,8 +175,9 @@ def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float)
             size, give_up_s = _size(out), time.monotonic() + LONGEST_CALL_S
             while worker.poll() is None:
                 time.sleep(POLL_S)
-                if size != (size := _size(out)):
-                    give_up_s = time.monotonic() + limit_s
+                written = _size(out)
+                if written != size:
+                    size, give_up_s = written, time.monotonic() + limit_s
                 if time.monotonic() > latest_s:
                     worker.kill()
                 elif time.monotonic() > give_up_s:

@@ -80,7 +80,7 @@ def import_archive(
 
 
 def _next(profile: str, progress: Progress) -> str:
-    """The command that shows real steps, where there are any."""
+    """The commands that come next where the archive has real steps; '' where it has none."""
     if not progress.answered_steps():
         return ""
     return (

@@ -56,7 +56,8 @@ class Captures:
     _failed: set[str] = field(default_factory=set)
 
     def with_launch(self, burst: Timing, phase: TimedPhase, launch: Launch) -> Timing:
-        """The burst with its time on an idle device, and what of it launching adds: over a replayed graph, or over the burst without one."""
+        """The burst with its time on an idle device, and with what launching adds to that of a replayed graph, or to the burst's own
+        where there is no graph."""
         replayed_us = self._replayed_us(phase)
         unlaunched_us = burst.median_us if replayed_us is None else replayed_us / phase.done_per_run
         exposed_us = launch.exposed_us / phase.done_per_run

@@ -58,7 +58,8 @@ def time_requests(
 
     `deadline_s` is on `time.monotonic`: no phase is begun after it, and one that is begun has as many repeats as fit before it
     (all ranks agree on that). A call that the device lacks the memory, the precision or the software for has no row:
-    `left_out` gets it with the reason, and `say` each reason once. Each call is built and timed inside `begun`, which sees an error that ends this process.
+    `left_out` gets it with the reason, and `say` each reason once. Each call is built and timed inside `begun`, which sees an error
+    that ends this process.
     """
     skipped = SkippedCalls(say)
     timer = _CallTimer(

@@ -1,4 +1,4 @@
-"""What torch's operations do to memory, by the names that they have in an exported graph."""
+"""Kinds of torch's operations by what they do to memory, under the names that they have in an exported graph."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def _inner(reads: Tensors, out: Tensor) -> int:
 
 
 def _second(reads: Tensors, out: Tensor) -> int:
-    """Of `addmm` and its like, whose first tensor is added."""
+    """Products of `addmm` and its like, whose first tensor is added."""
     return out.elements * reads[1].shape[-1]
 
 
@@ -61,7 +61,8 @@ def _attention(reads: Tensors, out: Tensor) -> int:
 def _grouped(reads: Tensors, out: Tensor) -> int:
     """Rows of one operand, each with the matrix of its group; or the columns of each group, where the result is a stack."""
     left, right = reads[:2]
-    return left.elements * right.shape[-1]
+    groups = left.shape[0] if len(left.shape) > len(right.shape) else 1  # each column meets its own group's matrix
+    return left.elements // groups * right.shape[-1]
 
 
 PRODUCTS: Mapping[str, Callable[[Tensors, Tensor], int]] = {

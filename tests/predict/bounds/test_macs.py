@@ -10,7 +10,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from predict.bounds.element_counts import element_counts
+from predict.bounds.exported.macs import macs_of
 from predict.bounds.exported.read import read_module
+from predict.bounds.graph import Tensor
 from tests.predict.bounds.modules import forward, write
 
 PRODUCTS = {
@@ -91,6 +93,17 @@ def _torch_counts(path: Path) -> int:
 def test_products_are_counted_as_torch_counts_them(product: str, tmp_path: Path) -> None:
     path = write(tmp_path, PRODUCTS[product])
     assert 2 * element_counts(read_module(path, "bf16")).total("macs") == _torch_counts(path) > 0
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((6, 8), (3, 8, 4)), ((3, 4, 8), (8, 6)), ((4, 6), (6, 8)), ((1, 6, 8), (1, 8, 4))]
+)
+def test_each_row_or_column_of_a_grouped_product_meets_the_matrix_of_its_group(
+    left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    """Three groups share 6 rows, columns, or terms of a sum; a stack of one is a plain product. torch does not count these."""
+    reads = [Tensor(name="", shape=shape, dtype="bfloat16", item_bytes=2.0, role="input") for shape in (left, right)]
+    assert macs_of("_grouped_mm", reads, reads[0], ()) == 6 * 8 * 4
 
 
 @pytest.mark.parametrize("family", FAMILIES)

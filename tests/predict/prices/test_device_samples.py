@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from predict import Prediction, one_batch
+from predict.ledger.books import ledger_of
 from predict.prices.kernels.norm import joined_us
 from predict.report.provenance_text import last_lines
 from regressors.dataset.device_facts import device_facts
@@ -154,6 +155,8 @@ def test_the_interval_of_a_sampled_floor_is_how_widely_layers_differ_or_the_publ
     widths = [each.step_time.high_us / each.step_time.low_us for each in (alike, one, apart)]
     assert widths == sorted(widths)
     assert widths[2] > 1.1 * widths[0]
+    published = ["LAUNCH_FLOOR_WIDTH" in ledger_of(each).calibration.constants for each in (one, alike, apart)]
+    assert published == [True, False, False]
 
 
 def test_another_device_keeps_its_own_figures(data: Path) -> None:

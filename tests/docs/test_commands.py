@@ -19,8 +19,14 @@ import pytest
 
 from tests.docs.pages import ROOT, commands, inline_commands, pages
 
-MINUTES = ("predict measure", "predict validate configs", "predict validate this-", "predict benchmark")
-"""Commands that train or time for real; tests of their own run them on smaller runs."""
+MINUTES = (
+    "predict measure",
+    "predict validate configs",
+    "predict validate this-",
+    "predict benchmark",
+    "predict explore",
+)
+"""Commands that train or time for real, or serve until they are ended; tests of their own run them on smaller runs."""
 PLACEHOLDERS = {
     "CLONE",
     "DIR",

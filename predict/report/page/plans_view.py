@@ -18,7 +18,7 @@ def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list
     rows = [{**plan_row("this plan", own), "own": True}]
     refused = []
     for each in neighbours:
-        label = ", ".join(f"{path.partition('.')[2]} {value}" for path, value in each.values.items())
+        label = ", ".join(f"{path.partition('.')[2]} {_told(value)}" for path, value in each.values.items())
         if each.prediction is None:
             refused.append({"label": label, "reason": each.reason})
         else:
@@ -36,10 +36,15 @@ def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
     rows = []
     for place, plan in enumerate(answer.plans, 1):
         settings = settings_json(plan.settings)
-        label = ", ".join(f"{key} {value}" for key, value in settings.items() if key != "schedule")
+        label = ", ".join(f"{key} {_told(value)}" for key, value in settings.items() if key != "schedule")
         tied = place > 1 and plan.ratio.tied
         rows.append({**plan_row(f"{place}", plan.prediction), "settings": label, "tied": tied, "own": place == 1})
     return with_front(rows)
+
+
+def _told(value: Any) -> str:
+    """A value as a config writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:

@@ -112,11 +112,13 @@
     status.textContent = "";
     found.scrollIntoView();
   }
+  // those of the settings that are not the config's own
+  function changed(given) { return Object.fromEntries(Object.entries(given).filter(([path, value]) => JSON.stringify(known.get(path)?.value) !== JSON.stringify(value))); }
   async function best() {
     status.textContent = "searching …";
     const reply = await ask("search", settings).catch((error) => ({ faults: { "": String(error.message) } }));
     if (reply.faults) { tell(reply.faults, {}); status.textContent = "no plan found"; return; }
-    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...reply.settings[at] }); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
+    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...changed(reply.settings[at]) }); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
     found.replaceChildren(el("section", {}, el("h2", {}, "Plans found"), el("div", { class: "bar" }, takes), plans(reply.plans, latest.runs[0].memory.capacity_bytes, reply.search)));
     status.textContent = "";
     found.scrollIntoView();

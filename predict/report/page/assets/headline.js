@@ -9,7 +9,7 @@ function headline(run) {
     el("dl", { class: "cards" },
       card("step time", duration(step.median), "90 %: " + range(step)),
       card("tokens/s/GPU", rate(found.tokens_per_second_per_gpu), `${rate(found.tokens_per_second)} tokens/s on ${grouped(run.gpus)} GPUs`),
-      card("MFU", percent(found.mfu), conventions(run) || `bubble ${percent(found.bubble_fraction)}`),
+      card("MFU", percent(found.mfu), conventions(run) ? "by convention: " + conventions(run) : `bubble ${percent(found.bubble_fraction)}`),
       card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}`, tone),
       card("rests on", sources.split(", ")[0], sources.split(", ").slice(1).join(", ") || "shares of the step's work"),
       cost && card("training", `${significant(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)));

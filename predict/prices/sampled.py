@@ -15,6 +15,8 @@ from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
 from sampling.operators.attention import Attention
+from sampling.operators.decode_attention import UNPACKED, DecodeAttention
+from sampling.operators.experts import UNTUNED, GroupedGemm
 
 USUAL_BYTES = (2**16, 2**20, 2**23, 2**26)
 """Sizes of messages that samplers time."""
@@ -41,6 +43,8 @@ class WithinSamples:
 
     def _usable(self, asked: Asked, time: Times | None, cluster: Cluster) -> Times | None:
         call, phase = asked
+        if isinstance(call, DecodeAttention | GroupedGemm) and call.kernel in (UNPACKED, UNTUNED):
+            return None  # no sampler has the engine's kernel, and those that it has are faster
         if time is None or not isinstance(call, Collective):
             return time and _by_own_kernel(call, time, self.attention_kernel, cluster)
         if time.source == "measured":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sampling.call import Call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
 from sampling.operators.attention import Attention
+from sampling.operators.decode_attention import DecodeAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 
@@ -61,7 +62,7 @@ def _gemms(content: pd.DataFrame) -> list[Call]:
     ]
 
 
-def _not_prefill(content: pd.DataFrame) -> LeftOut:
+def _not_plain_attention(content: pd.DataFrame) -> LeftOut:
     left = _other_dtypes(content)
     if "past_kv" in content.columns:
         left["with keys of earlier tokens"] = content["past_kv"] != 0
@@ -92,6 +93,23 @@ def _attentions(content: pd.DataFrame, *, causal: bool) -> list[Attention]:
         for dtype, batch, seq_len, heads, kv, head_dim, seen, kernel in _lists(
             content.assign(kv=kv_heads, seen=window), "dtype", "b", "s", "heads", "kv", "head_dim", "seen", "kernel"
         )
+    ]
+
+
+def _decode_attentions(content: pd.DataFrame) -> list[Call]:
+    columns = ("dtype", "b", "kv_len", "heads", "kv_heads", "head_dim", "window", "kernel")
+    return [
+        DecodeAttention(
+            dtype=DTYPES[dtype],
+            batch=batch,
+            keys=keys,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            window=window,
+            kernel=kernel,
+        )
+        for dtype, batch, keys, heads, kv_heads, head_dim, window, kernel in _lists(content, *columns)
     ]
 
 
@@ -167,8 +185,16 @@ KINDS: Mapping[str, Kind] = {
         },
         shape=("b", "s", "heads", "kv_heads", "head_dim", "window"),
         optional=("window_size", "step", "kv_cache_dtype"),
-        left_out=_not_prefill,
+        left_out=_not_plain_attention,
         calls=lambda content: _attentions(content, causal=True),
+    ),
+    # of this table the exported files alone are known
+    "decode_attention": Kind(
+        export="attention_decode",
+        columns={},
+        shape=("b", "kv_len", "heads", "kv_heads", "head_dim", "window"),
+        left_out=_not_plain_attention,
+        calls=_decode_attentions,
     ),
     "encoder_attention_perf": Kind(
         export="",
@@ -189,7 +215,7 @@ KINDS: Mapping[str, Kind] = {
         },
         shape=("b", "s", "heads"),
         optional=("step", "kv_cache_dtype"),
-        left_out=_not_prefill,
+        left_out=_not_plain_attention,
         calls=_latent_attentions,
     ),
     "moe_perf": Kind(

@@ -17,6 +17,7 @@ from sampling.importers.aiconfigurator import read
 from sampling.importers.aiconfigurator.files import PINNED, version_key
 from sampling.importers.table import ImportRequest, Table
 from sampling.operators.attention import Attention
+from sampling.operators.decode_attention import DecodeAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 
@@ -180,3 +181,20 @@ def test_versions_are_ordered_as_releases_are() -> None:
     shuffled = ["1.3.0", "0.5.14", "1.3.0rc20", "0.5.6", "1.3.0rc10", "0.5.6.post2"]
     ordered = ["0.5.6", "0.5.6.post2", "0.5.14", "1.3.0rc10", "1.3.0rc20", "1.3.0"]
     assert sorted(shuffled, key=version_key) == ordered
+
+
+def test_an_exported_table_of_decode_attention_becomes_calls(tmp_path: Path) -> None:
+    row = {
+        "framework": "vllm",
+        "version": "0.14.0",
+        "kernel": "flash",
+        "dtype": "bfloat16",
+        "kv_dtype": "bfloat16",
+        "b": 32,
+    }
+    row |= {"kv_len": 1024, "heads": 16, "kv_heads": 4, "head_dim": 128, "window": 0, "time_us": 30.0}
+    pd.DataFrame([row, {**row, "kv_dtype": "fp8"}]).to_parquet(tmp_path / "h100_sxm_attention_decode.parquet")
+    (table,) = tables_of(tmp_path).values()
+    call = DecodeAttention(dtype="bf16", batch=32, keys=1024, heads=16, kv_heads=4, head_dim=128)
+    assert [(one.call, one.time_us) for one in table.rows] == [(call, 30.0)]
+    assert table.remarks == ("1 rows left out: with a quantised key-value cache",)

@@ -14,7 +14,6 @@ from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.serving.server import EngineSettings
 from predict.serving.stepper import Stepper
-from predict.step.interval import Interval
 
 SLOWER = 3.0
 """Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
@@ -46,6 +45,15 @@ class Outcome:
             and self.latency.requests_per_s < 0.95 * self.load.rate
             and self.latency.queue_growth_per_s > 0
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """Requests per second with their 90 % bounds."""
+
+    median_per_s: float
+    low_per_s: float
+    high_per_s: float
 
 
 class LoadedServer:
@@ -93,7 +101,7 @@ class LoadedServer:
         for rate in rates:
             yield self.under(at_rate(self.run.load, rate))
 
-    def capacity(self) -> Interval:
+    def capacity(self) -> Rate:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
         load = self._share(self.run.load)
         replicas = self.run.server.placement.dp
@@ -101,7 +109,7 @@ class LoadedServer:
             replicas * capacity_per_s(self.engine, self.room.blocks, self.stepper.table.scaled(1 / factor), load)
             for factor in self.stepper.coefficients.interval_factors
         )
-        return Interval(median_us=middle, low_us=low, high_us=high)
+        return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
 
     def rate_of_slow_first_tokens(self, capacity: float) -> float:
         """The rate at which the mean time to the first token passes SLOWER times that of a low rate, by bisection below 1.5 capacities."""

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
         if rates:
             log(f"{done} of {len(rates)} rates")
     capacity = server.capacity() if options.find_capacity else None
-    slow = server.rate_of_slow_first_tokens(capacity.median_us) if capacity else None
+    slow = server.rate_of_slow_first_tokens(capacity.median_per_s) if capacity else None
     if options.json:
         print_json(outcome_json(server, outcomes, capacity, slow))
     else:

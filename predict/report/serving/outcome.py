@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.serving.outcome import LoadedServer, Outcome
+    from predict.serving.outcome import LoadedServer, Outcome, Rate
     from predict.serving.scheduler.latency import Latency
     from predict.serving.scheduler.traffic import Load
-    from predict.step.interval import Interval
 
 VERSION = 1
 GIB = 2**30
@@ -26,7 +25,7 @@ TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
 def outcome_text(
-    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Interval | None, slow: float | None
+    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Rate | None, slow: float | None
 ) -> RenderableType:
     """One load in full, or a line for each of several; then the capacity where it was sought."""
     from rich.console import Group
@@ -44,7 +43,7 @@ def outcome_text(
     if capacity:
         lines += [
             "",
-            f"capacity  {_rate(capacity.median_us)}   (90 %: {plain(capacity.low_us)} to {_rate(capacity.high_us)})",
+            f"capacity  {_rate(capacity.median_per_s)}   (90 %: {plain(capacity.low_per_s)} to {_rate(capacity.high_per_s)})",
         ]
         lines += [f"mean TTFT passes three times that of a low rate at {_rate(slow or 0.0)}"]
     lines += [
@@ -117,7 +116,7 @@ def _rate(rate: float) -> str:
 
 
 def outcome_json(
-    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Interval | None, slow: float | None
+    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Rate | None, slow: float | None
 ) -> dict[str, Any]:
     """The stable content of `predict serving --json`."""
     room = server.room
@@ -130,7 +129,11 @@ def outcome_json(
         "loads": [_load_json(one) for one in outcomes],
     }
     if capacity:
-        found["capacity_rps"] = {"median": capacity.median_us, "low": capacity.low_us, "high": capacity.high_us}
+        found["capacity_rps"] = {
+            "median": capacity.median_per_s,
+            "low": capacity.low_per_s,
+            "high": capacity.high_per_s,
+        }
         found["rate_of_slow_first_tokens_rps"] = slow
     return found
 

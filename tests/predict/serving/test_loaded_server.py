@@ -66,11 +66,13 @@ def test_a_cache_without_room_is_infeasible() -> None:
 def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
     one = loaded("load.duration_s=60")
     capacity = one.capacity()
-    assert capacity.low_us < capacity.median_us < capacity.high_us
-    below, near, above = one.at_rates([0.2 * capacity.median_us, 0.8 * capacity.median_us, 1.5 * capacity.median_us])
+    assert capacity.low_per_s < capacity.median_per_s < capacity.high_per_s
+    below, near, above = one.at_rates(
+        [0.2 * capacity.median_per_s, 0.8 * capacity.median_per_s, 1.5 * capacity.median_per_s]
+    )
     assert below.latency.e2e.mean_us < near.latency.e2e.mean_us < above.latency.e2e.mean_us
     assert (below.grows, near.grows, above.grows) == (False, False, True)
-    assert above.latency.requests_per_s == pytest.approx(capacity.median_us, rel=0.15)
+    assert above.latency.requests_per_s == pytest.approx(capacity.median_per_s, rel=0.15)
     assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
 
 

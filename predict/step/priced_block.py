@@ -13,7 +13,7 @@ from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.run.training_run import TrainingRun
-from predict.step.overlap import Contention, exposed_us
+from predict.step.overlap import Contention, contention_of, exposed_us
 from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication, plain
 from regressors.bank.times import Times
 from regressors.dataset.launching import LAUNCH_NORM
@@ -189,12 +189,7 @@ class BlockPrices:
 
 def block_prices(run: TrainingRun, prices: Prices) -> BlockPrices:
     """The prices of a run's blocks, among which are those of earlier runs at the same prices."""
-    contention = Contention(
-        sampled=prices.sampled_contention,
-        of_sharding=run.execution.sharding_contention,
-        gpus_per_node=run.cluster.gpus_per_node,
-        network_share=run.cluster.network_share,
-    )
+    contention = contention_of(run, prices.sampled_contention)
     for kept in tuple(_kept):
         if kept.prices is prices and kept.contention == contention:
             return kept

@@ -26,7 +26,7 @@ BIAS_BYTES = 32
 """Bytes that adding a bias moves per element of the rows: 28 in forward (written 4, summed 2 + 4 + 4, concatenated 8, cast 4 + 2) and 36
 in backward (cast 12, gradients of bias and routing weight 8 + 4 and 8 + 4); their mean."""
 SHARE_BESIDE_MICROBATCH = 0.8
-"""Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times."""
+"""Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 
 
 def modules(rank: RankShare, kind: LayerKind, experts: Experts) -> tuple[Module, ...]:

@@ -15,10 +15,11 @@ from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of
-from predict.step.overlap import Contention, exposed_us
+from predict.step.overlap import Contention, contention_of, exposed_us
 from predict.step.priced_block import Bucket, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
 from sampling.collectives.kinds import AllGather
+from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import load_cluster
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 
@@ -53,7 +54,7 @@ def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> N
 
 
 def _contention(sampled: float | None = None, network_share: float = 1.0) -> Contention:
-    return Contention(sampled=sampled, of_sharding=0.6, gpus_per_node=8, network_share=network_share)
+    return Contention(sampled=sampled, of_sharding=0.6, of_exchange=0.15, gpus_per_node=8, network_share=network_share)
 
 
 def test_sharded_weights_slow_compute_by_the_channels_that_their_groups_take() -> None:
@@ -85,6 +86,22 @@ def test_samples_of_contention_come_before_its_priors() -> None:
     gather = [(AllGather(size_bytes=2**20, ranks=8, ranks_per_node=8), 1.0)]
     assert _contention().slowdown("tp", gather) == CONTENTION_SLOWDOWN
     assert _contention(0.3).slowdown("tp", gather) == _contention(0.3).slowdown("fsdp", gather) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("hardware", "dispatch", "taken", "of"),
+    [("h100-sxm", "deepep", 20, 132), ("b200", "deepep", 20, 148), ("b200", "hybridep", 16, 148)],
+)
+def test_a_hidden_exchange_of_tokens_takes_the_multiprocessors_of_its_kernels(
+    hardware: str, dispatch: str, taken: int, of: int
+) -> None:
+    cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=8, profile="none")
+    run = made("qwen3-30b-a3b", plan__dp=8, plan__ep=8, execution__dispatch=dispatch)
+    exchange = TokenExchange(size_bytes=2**20, away_bytes=0, ranks=8, ranks_per_node=8)
+    found = contention_of(replace(run, cluster=cluster), sampled=0.3)
+    assert found.slowdown("ep", [(exchange, 1.0)]) == pytest.approx(taken / of)
+    gather = AllGather(size_bytes=2**20, ranks=8, ranks_per_node=8)
+    assert found.slowdown("ep", [(exchange, 1.0), (gather, 1.0)]) == pytest.approx((taken / of + 0.3) / 2)
 
 
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))

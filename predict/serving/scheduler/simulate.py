@@ -17,6 +17,9 @@ from predict.serving.step_table import StepTable
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled
 
+AT_ONCE = 8
+"""Tokens that a turn of the loop makes, at least: steps that repeat are played at once."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Served:
@@ -50,7 +53,7 @@ def serve(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffi
     InfeasibleError for a request that the cache cannot hold by itself.
     """
     require_room(engine, blocks, traffic)
-    machine_code = pays(int(traffic.output.sum()) + len(traffic))
+    machine_code = pays((int(traffic.output.sum()) + len(traffic)) // AT_ONCE)
     as_form = np.asarray if machine_code else _as_list
     requests, rules, state = (
         _requests(traffic, as_form),

@@ -1,4 +1,4 @@
-"""Megatron-LM's argument names, which a config may use in place of the keys they stand for."""
+"""Other names for keys of a config: Megatron-LM's arguments, and `experts.routing`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sampling.files.faults import Fault, join, shown
+from predict.run.execution import NATURAL
+from sampling.arithmetic.expert_rows import BALANCED
+from sampling.files.faults import Fault, did_you_mean, join, shown
 
-SECTIONS = ("model", "cluster", "plan", "batch")
+SECTIONS = ("model", "cluster", "plan", "batch", "execution")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,19 @@ ALIASES: Mapping[str, Alias] = {
 """Names of Megatron-LM's arguments.py. Model keys keep their names here: the key they stand for depends on the model_type."""
 
 
+EXPERTS = "experts"
+ROUTINGS: Mapping[str, str] = {"natural": NATURAL, "forced": BALANCED}
+"""How a published run says that tokens fall on experts, and the `execution.expert_load` that it is."""
+
+
+def _load_of(routing: Any) -> Any:
+    return ROUTINGS.get(routing, routing) if isinstance(routing, str) else routing
+
+
+DOTTED: Mapping[str, Alias] = {f"{EXPERTS}.routing": Alias(section="execution", key="expert_load", convert=_load_of)}
+"""Names of keys in sections that hold nothing else."""
+
+
 def alias_of(name: Any) -> Alias | None:
     """The alias of a name written with dashes or underscores."""
     return ALIASES.get(name.replace("-", "_")) if isinstance(name, str) else None
@@ -111,7 +126,25 @@ def resolve(document: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[str, Any]
             if alias is not None and alias.section == section:
                 del given[name]
                 faults += _put(given, alias, value, path=join(section, name))
-    return resolved, model_keys, faults
+    return resolved, model_keys, faults + _without_experts(resolved)
+
+
+def _without_experts(resolved: dict[Any, Any]) -> list[Fault]:
+    """Move the keys of `experts` to where they belong; the faults of those that are none."""
+    given = resolved.get(EXPERTS)
+    if not isinstance(given, dict):
+        return []
+    del resolved[EXPERTS]
+    faults: list[Fault] = []
+    for key, value in given.items():
+        path = f"{EXPERTS}.{key}"
+        alias = DOTTED.get(path)
+        if alias is None:
+            known = [name.partition(".")[2] for name in DOTTED]
+            faults.append(Fault(path=path, problem=f"unknown key; remove it{did_you_mean(str(key), known)}"))
+        elif isinstance(target := resolved.setdefault(alias.section, {}), dict):
+            faults += _put(target, alias, value, path=path)
+    return faults
 
 
 def _put(target: dict[Any, Any], alias: Alias, value: Any, *, path: str) -> list[Fault]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict.config.aliases import alias_of
+from predict.config.aliases import DOTTED, alias_of
 from sampling.files.documents import parse_yaml
 from sampling.files.faults import Fault, join, shown
 from sampling.files.plain_yaml import NotYamlError
@@ -51,7 +51,9 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
 
 def _setting(path: str, value: Any) -> Override:
     section, _, key = path.partition(".")
-    alias = alias_of(key or section)
-    if alias is None or (key and alias.section != section):
-        return Override(section=section, key=key, value=value)
+    alias = DOTTED.get(path)
+    if alias is None:
+        alias = alias_of(key or section)
+        if alias is None or (key and alias.section != section):
+            return Override(section=section, key=key, value=value)
     return Override(section=alias.section, key=alias.key, value=alias.convert(value))

@@ -125,7 +125,8 @@ class Execution:
         str, one_of("balanced", NATURAL, pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)+")
     ] = "balanced"
     """How tokens fall on experts: balanced, as benchmarks force it (Megatron's moe_router_force_load_balancing); natural, as a trained
-    router with an auxiliary loss leaves it; power_law_A; or how often each is chosen, separated by commas."""
+    router with an auxiliary loss leaves it; power_law_A; or how often each is chosen, separated by commas. The first two are
+    `experts.routing: forced` and `natural` too."""
     stragglers: bool = False
     """Ranks wait for the slowest of them, and wait longer the more ranks there are."""
 

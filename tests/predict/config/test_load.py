@@ -99,6 +99,21 @@ def test_megatron_names_mean_the_same_at_the_top_in_a_section_and_as_overrides(t
     assert loaded(tmp_path, SOUND, [f"{name}={json.dumps(value)}" for name, value in named.items()]) == expected
 
 
+@pytest.mark.parametrize(("routing", "load"), [("natural", "natural"), ("forced", "balanced")])
+def test_the_routing_of_experts_is_their_load(tmp_path: Path, routing: str, load: str) -> None:
+    framework = {"framework": "megatron-core"}
+    mixture = {**SOUND, "model": str(CONFIGS / "models" / "mixtral-8x7b.json"), "execution": framework}
+    expected = loaded(tmp_path, mixture, [f"execution.expert_load={load}"])
+    assert expected.execution.expert_load == load
+    assert loaded(tmp_path, {**mixture, "experts": {"routing": routing}}) == expected
+    assert loaded(tmp_path, mixture, [f"experts.routing={routing}"]) == expected
+    skewed = {**mixture, "execution": {**framework, "expert_load": "power_law_1.2"}}
+    with pytest.raises(ConfigError, match="experts.routing: '?.*, but execution.expert_load .* is 'power_law_1.2'"):
+        loaded(tmp_path, {**skewed, "experts": {"routing": routing}})
+    with pytest.raises(ConfigError, match="experts.routng: unknown key; .* 'routing'"):
+        loaded(tmp_path, {**mixture, "experts": {"routng": routing}})
+
+
 def test_the_distributed_optimizer_is_zero_1_and_model_aliases_make_a_model(tmp_path: Path) -> None:
     inline = {key: value for key, value in SOUND["model"].items() if key != "num_hidden_layers"}
     document = {**SOUND, "model": inline, "num_layers": 6, "use_distributed_optimizer": True}

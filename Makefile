@@ -81,6 +81,7 @@ bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside pl
 	@$(BIN)/python tests/bench/plans.py
 	@$(BIN)/python tests/bench/memory.py
 	@$(BIN)/python tests/bench/search.py
+	@$(BIN)/python tests/bench/pages.py
 
 bench-accuracy: $(READY)  ## judge the time models on rows held out [MEASUREMENTS=folder of published tables]
 	@$(BIN)/predict validate samples $(if $(MEASUREMENTS),--measurements $(MEASUREMENTS))

@@ -10,5 +10,6 @@ MUTE = (0, False, "", None)
 
 def call_text(call: Call) -> str:
     """`gemm fp8 m=2048 n=576 k=7168`."""
-    told = [f"{name}={value}" for name, value in call.fields().items() if name != "dtype" and value not in MUTE]
+    given = {name: value for name, value in call.fields().items() if name != "dtype" and value not in MUTE}
+    told = [name if value is True else f"{name}={value}" for name, value in given.items()]
     return " ".join([call.NAME, *filter(None, [call.fields().get("dtype")]), *told])

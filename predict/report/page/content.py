@@ -39,6 +39,9 @@ def report_content(
     ]
     if len(predictions) > 1:
         plans = plans_of_runs(predictions)
+        for place, view in enumerate(views):
+            if earlier := [each["name"] for each in views[:place]].count(view["name"]):
+                view["name"] += f" ({earlier + 1})"
     else:
         own = predictions[0]
         fit_or_not = partial(estimate, require_fit=False)

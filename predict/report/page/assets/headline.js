@@ -3,7 +3,7 @@ function headline(run) {
   const found = run.prediction, step = found.step_time_us, memory = found.memory, cost = run.cost;
   const tone = memory.verdict === "AT RISK" ? "RISK" : memory.verdict;
   const card = (name, value, note, kind) => el("div", { class: "card" }, el("dt", {}, name), el("dd", { class: kind }, value, note && el("small", {}, note)));
-  const money = cost && cost.cost && `${cost.currency}${grouped(cost.cost.median)}`;
+  const money = cost && cost.cost && (/^[A-Za-z]*$/.test(cost.currency) ? `${grouped(cost.cost.median)} ${cost.currency || "at the price given"}` : `${cost.currency}${grouped(cost.cost.median)}`);
   const sources = Object.entries(found.sources).filter(([, share]) => share >= 0.0005).map(([name, share]) => `${percent(share, 0)} ${name}`).join(", ");
   return el("div", {}, run.misfit && el("p", { class: "warning" }, run.misfit),
     el("dl", { class: "cards" },
@@ -12,7 +12,7 @@ function headline(run) {
       card("MFU", percent(found.mfu), conventions(run) ? "by convention: " + conventions(run) : `bubble ${percent(found.bubble_fraction)}`),
       card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}`, tone),
       card("rests on", sources.split(", ")[0], sources.split(", ").slice(1).join(", ") || "shares of the step's work"),
-      cost && card("training", `${significant(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)));
+      cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)));
 }
 function conventions(run) {
   return run.mfu && Object.entries(run.mfu).map(([name, value]) => `${name} ${typeof value === "number" ? percent(value) : "–"}`).join(" · ");

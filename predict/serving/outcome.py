@@ -17,7 +17,9 @@ from predict.serving.stepper import Stepper
 
 SLOWER = 3.0
 """Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
-LOW, STEPS = 0.05, 12
+GROWING = 0.03
+"""Share of the arrivals by which a queue grows that is no chance: below saturation it is under 0.01 in a minute."""
+LOW, STEPS = 0.05, 8
 """Share of the capacity that is a low rate, and halvings of the search."""
 
 
@@ -39,12 +41,8 @@ class Outcome:
 
     @property
     def grows(self) -> bool:
-        """Whether more requests arrive than are served."""
-        return (
-            not self.load.concurrency
-            and self.latency.requests_per_s < 0.95 * self.load.rate
-            and self.latency.queue_growth_per_s > 0
-        )
+        """Whether the queue takes up more than GROWING of the requests that arrive."""
+        return not self.load.concurrency and self.latency.queue_growth_per_s > GROWING * self.load.rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

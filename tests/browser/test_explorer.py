@@ -9,7 +9,7 @@ import pytest
 
 import predict
 from predict.report.units import duration
-from tests.browser.conftest import DEMO, Visit
+from tests.browser.conftest import DEMO, HOSTILE, Visit
 from tests.browser.test_report import faults_of_access, sums
 
 Opened = Callable[..., Visit]
@@ -63,6 +63,15 @@ def test_a_fault_stands_beside_its_control_and_the_answer_stays(visit: Opened, e
     page.get_by_role("button", name="reset plan.tp").click()
     wait(page, "answered in")
     assert page.locator("#key-plan-tp-problem").inner_text() == ""
+
+
+def test_a_hostile_value_is_told_as_text(visit: Opened, explorer: str) -> None:
+    page = visit(explorer).page
+    page.get_by_label("model", exact=True).fill(HOSTILE)
+    page.keyboard.press("Enter")
+    wait(page, "not possible")
+    assert "onerror" in page.locator("#key-model-problem").inner_text()
+    assert page.locator("img").count() == 0
 
 
 def test_settings_can_be_copied_and_access_is_sound_on_a_narrow_screen(visit: Opened, explorer: str) -> None:

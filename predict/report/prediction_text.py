@@ -11,7 +11,7 @@ from predict.report.feasibility import headlines, misfit, smallest_in_words
 from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.run_text import run_text
-from predict.report.units import duration, durations
+from predict.report.units import bar, duration, durations, percent
 from predict.step.interval import Interval
 from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-BAR_WIDTH = 24
 MOST_UNKNOWNS = 3
 """Unknowns that are told; `--json` has all of them."""
 ROUNDING = 1e-9
@@ -51,7 +50,7 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
         step_line(prediction.step_time),
         f"  interval    {in_words(prediction.unknowns)}",
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
-        f"  MFU         {prediction.mfu:.1%}   bubble {_percent(prediction.bubble_fraction)} of the schedule",
+        f"  MFU         {prediction.mfu:.1%}   bubble {percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
         f"  memory      {summary(prediction.memory)}",
         *([] if prediction.feasible else [f"  fits with   {advice_line(advice[0]) if advice else NO_CHANGE}"]),
@@ -106,13 +105,8 @@ def _ledger(prediction: Prediction) -> RenderableType:
     }
     for name, time_us in [*_descending(compute), *_descending(rest)]:
         share = time_us / step_us
-        table.add_row(name, duration(time_us), _percent(share), "█" * round(BAR_WIDTH * max(0.0, share)))
+        table.add_row(name, duration(time_us), percent(share), bar(share))
     return table
-
-
-def _percent(share: float) -> str:
-    """Percent to a tenth; a value that rounds to 0 has no sign."""
-    return f"{round(share, 3) + 0.0:.1%}"
 
 
 def _descending(ledger: dict[str, float]) -> list[tuple[str, float]]:

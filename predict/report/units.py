@@ -12,6 +12,8 @@ UNITS = ((3.6e9, "h"), (1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 """µs in each unit that a time is told in."""
 LONG = 999.5
 """Figure from which on three digits would need an exponent."""
+BAR_WIDTH = 24
+"""Characters of a bar that stands for all."""
 
 
 def duration(time_us: float) -> str:
@@ -32,6 +34,16 @@ def _unit(time_us: float) -> tuple[float, str]:
 
 def _figure(value: float) -> str:
     return f"{value:.3g}" if abs(value) < LONG else f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """Percent to a tenth; a value that rounds to 0 has no sign."""
+    return f"{round(share, 3) + 0.0:.1%}"
+
+
+def bar(share: float) -> str:
+    """A bar as long as the share, of BAR_WIDTH characters for all."""
+    return "█" * round(BAR_WIDTH * max(0.0, share))
 
 
 def plain(value: float) -> str:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from predict.ledger.compute import ComputeBook, OperatorTime
 from predict.report.tables import figures_table
-from predict.report.units import duration
+from predict.report.units import duration, percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_OPERATORS = 14
-BAR_WIDTH = 24
 STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SHOWN_FIELDS = ("m", "n", "k", "batch", "seq_len", "heads", "tokens", "hidden", "width", "groups", "rows", "parameters")
 
@@ -23,15 +22,6 @@ def quantity(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{prefix}"
     return f"{value:.4g}"
-
-
-def percent(share: float) -> str:
-    """Percent to a tenth; a value that rounds to 0 has no sign."""
-    return f"{round(share, 3) + 0.0:.1%}"
-
-
-def bar(share: float) -> str:
-    return "█" * round(BAR_WIDTH * max(0.0, share))
 
 
 def parts_table(book: ComputeBook) -> Table:

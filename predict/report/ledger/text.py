@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from predict.ledger.books import Ledger
@@ -9,12 +10,12 @@ from predict.ledger.calibration import CalibrationBook
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.schedule import ScheduleBook
 from predict.memory.estimate import GIB
-from predict.report.ledger.compute_text import bar, operators_table, parts_table, percent, quantity
+from predict.report.ledger.compute_text import operators_table, parts_table, quantity
 from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations
+from predict.report.units import bar, counted, duration, durations, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -169,10 +170,11 @@ def _calibration(book: CalibrationBook) -> list[RenderableType]:
     from rich.markup import escape
 
     rests = " · ".join(f"{share:.1%} {source}" for source, share in book.shares.items() if share >= 0.0005)
+    unknown = ((name, math.expm1(width)) for name, width in book.unknowns.items())
     lines: list[RenderableType] = [
         "[bold]  calibration[/]",
         f"  rests on   {rests}" + (f"; samples: {escape(book.samples)}" if book.samples else ""),
-        f"  unknown    {' · '.join(f'{escape(name)} ±{width:.1%}' for name, width in book.unknowns.items() if width >= 0.0005)}",
+        f"  unknown    {' · '.join(f'{escape(name)} ±{share:.1%}' for name, share in unknown if share >= 0.0005)}",
     ]
     if not book.constants:
         return [*lines, "  constants  none read off published runs"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 
 import pytest
 
@@ -46,6 +47,13 @@ def test_text_names_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(_output(capsys, "--set", "model.model_type=phi3").split())
     assert "verl refused" in text
     assert "no estimator for 'phi3'" in text
+
+
+def test_an_unknown_has_the_width_that_one_batch_tells(capsys: pytest.CaptureFixture[str]) -> None:
+    share = math.expm1(predict.ledger(DEMO).calibration.unknowns["the profile's validation runs"])
+    assert f"the profile's validation runs ±{share:.1%}" in " ".join(_output(capsys).split())
+    assert main(["one-batch", DEMO]) == 0
+    assert f"the profile's validation runs ±{share:.0%}" in capsys.readouterr().out
 
 
 def test_the_ledger_from_python() -> None:

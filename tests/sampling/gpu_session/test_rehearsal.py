@@ -21,12 +21,14 @@ from sampling.gpu_session.archive import EventWriter, read_events, read_facts
 from sampling.gpu_session.import_archive import import_archive
 from sampling.gpu_session.log import SessionLog
 from sampling.gpu_session.progress import progress_of
-from sampling.gpu_session.rehearsal import REFUSAL, Script
+from sampling.gpu_session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
 from sampling.gpu_session.session import MOST_LOST, time_plan
 from sampling.gpu_session.steps import RealStep
+from sampling.hardware.cluster import load_cluster
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
-from tests.sampling.gpu_session.rehearsed import KilledError, MortalClock, phases_of, plan_of, rehearsal
+from sampling.timing.timer import PRESETS
+from tests.sampling.gpu_session.rehearsed import HARDWARE, KilledError, MortalClock, phases_of, plan_of, rehearsal
 
 KILLS = 24
 STEP = RealStep(name="dense", module="predict", arguments=("measure", "run.yml"), seconds=20.0)
@@ -194,6 +196,19 @@ def test_a_call_that_the_time_was_too_short_for_is_not_left_out(tmp_path: Path) 
     time_plan(log, planned, lambda requests, **_: list(requests), now_s=lambda: 0.0, until_s=1.0)
     assert log.progress.left_out == {}
     assert [log.progress.lacking(each.request) for each in planned] == [each.request for each in planned]
+
+
+@pytest.mark.parametrize(("left_s", "states"), [(-1.0, []), (0.005, []), (100.0, ["burst", "sustained"])])
+def test_a_rehearsed_phase_is_not_begun_where_a_real_one_would_not_be(left_s: float, states: list[str]) -> None:
+    product = next(each.request for each in plan_of(models=0).planned if each.request.call.NAME == "gemm")
+    clock, rows = FakeClock(), list[Sample]()
+    cluster = load_cluster(hardware=HARDWARE, nodes=1, gpus_per_node=1, profile="")
+    deadline_s = rehearsing.START_S + rehearsing.BUILD_S + left_s
+    bench = FakeBench(clock, cluster, PRESETS["quick"], 0, Script(), deadline_s)
+    forward = Request(call=product.call, phases=("forward",))
+    bench([forward], keep=rows.append, say=lambda text: None, left_out=lambda call, reason: None)
+    assert [row.state for row in rows] == states
+    assert clock() < deadline_s + 1.0
 
 
 def test_a_failed_capture_is_told_once_and_costs_no_row(tmp_path: Path) -> None:

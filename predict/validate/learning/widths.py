@@ -1,7 +1,8 @@
 """Widths learnt from published runs: how wide each unknown must make an interval to contain 90 % of the runs that have it.
 
-Unknowns are learnt in turn, each on the runs that have no later one, so that each covers what those before it leave. Sources
-weigh by the square root of their configurations: a long sweep of one stack does not speak for all of them.
+Unknowns are learnt in turn, each on the runs that have no later one, so that each covers what those before it leave. What every step
+has is the need of the median framework: one whose runs scatter widens its own steps, not everyone's. Sources weigh by the square root
+of their configurations: a long sweep of one stack does not speak for all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from predict import estimate
@@ -129,7 +130,9 @@ def _learnt(known: Sequence[Known]) -> dict[str, float]:
     """Unknown → width; frameworks, in any precision, before mixtures."""
     widths: dict[str, float] = {}
     dense = [one for one in known if MIXTURE not in one.unknowns]
-    for name in dict.fromkeys(name for one in dense for name in one.unknowns):
+    if dense:
+        widths[EVERY] = _of_median_framework([one for one in dense if one.unknowns[-1] == EVERY])
+    for name in dict.fromkeys(name for one in dense for name in one.unknowns if name != EVERY):
         _learn(name, [one for one in dense if one.unknowns[-1] == name], widths)
     for framework in sorted({one.framework for one in dense}):
         _learn(framework, [one for one in dense if one.framework == framework], widths)
@@ -138,8 +141,16 @@ def _learnt(known: Sequence[Known]) -> dict[str, float]:
     return widths
 
 
+def _of_median_framework(known: Sequence[Known]) -> float:
+    """The width that the median framework needs; 0 without any."""
+    needs: dict[str, float] = {}
+    for framework in {one.framework for one in known}:
+        _learn(framework, [one for one in known if one.framework == framework], needs)
+    return median(needs.values()) if needs else 0.0
+
+
 def _learn(name: str, having: Sequence[Known], widths: dict[str, float]) -> None:
-    """Add the least width that contains LEVEL of the configurations; nothing where there are none."""
+    """Set the least width that contains LEVEL of the configurations; nothing where there are none."""
     if having:
         enough = (width for width in TRIED if _weighted_coverage(having, {**widths, name: width}) >= LEVEL)
         widths[name] = next(enough, TRIED[-1])

@@ -108,9 +108,9 @@ def test_the_routing_of_experts_is_their_load(tmp_path: Path, routing: str, load
     assert loaded(tmp_path, {**mixture, "experts": {"routing": routing}}) == expected
     assert loaded(tmp_path, mixture, [f"experts.routing={routing}"]) == expected
     skewed = {**mixture, "execution": {**framework, "expert_load": "power_law_1.2"}}
-    with pytest.raises(ConfigError, match="experts.routing: '?.*, but execution.expert_load .* is 'power_law_1.2'"):
+    with pytest.raises(ConfigError, match=r"experts.routing: '?.*, but execution.expert_load .* is 'power_law_1.2'"):
         loaded(tmp_path, {**skewed, "experts": {"routing": routing}})
-    with pytest.raises(ConfigError, match="experts.routng: unknown key; .* 'routing'"):
+    with pytest.raises(ConfigError, match=r"experts.routng: unknown key; .* 'routing'"):
         loaded(tmp_path, {**mixture, "experts": {"routng": routing}})
 
 

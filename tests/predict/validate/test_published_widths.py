@@ -28,6 +28,17 @@ def test_a_width_contains_nine_in_ten() -> None:
     assert 0.085 <= width.width <= 0.095
 
 
+def test_a_stack_whose_runs_scatter_widens_its_own_steps_alone() -> None:
+    known = [
+        *([_known("a", 0.05)] * 40),
+        *([_known("b", 0.05, framework="maxtext")] * 40),
+        *([_known("c", 0.3, framework="torchtitan")] * 20),
+    ]
+    widths = {one.unknown: one.width for one in learnt_widths(known).widths}
+    assert widths[EVERY] == pytest.approx(0.05, abs=0.006)
+    assert math.hypot(widths[EVERY], widths["torchtitan"]) == pytest.approx(0.3, abs=0.006)
+
+
 def test_a_later_unknown_adds_only_what_earlier_ones_leave() -> None:
     known = [_known("a", 0.1) for _ in range(10)] + [_known("a", 0.2, MIXTURE) for _ in range(10)]
     widths = {one.unknown: one.width for one in learnt_widths(known).widths}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from predict.plan_search.whole_search import Listener
     from predict.plan_search.wishes import Backend, ObjectiveName
     from predict.prices.price_list import Prices
+    from predict.rl.step import RlStep
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
     from predict.unstated.likely import LikelySteps
@@ -57,6 +58,7 @@ __all__ = [
     "one_batch_memory",
     "one_batch_predict",
     "plot",
+    "rl_step",
     "search",
     "sensitivity",
     "speed_of_light",
@@ -251,6 +253,18 @@ def speed_of_light(file: Path | str, *, arch: str = "h100-sxm", precision: str =
     device = device_of(arch)
     device.macs_in(precision)
     return analyse(read_module(Path(file), precision), device)
+
+
+def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
+    """One step of reinforcement learning of an RL config, as in configs/rl: `.time`, `.phases` under verl's names, `.rollout`.
+
+    `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
+    not fit an engine's cache.
+    """
+    from predict.rl.config import load_rl
+    from predict.rl.step import rl_step as step_of
+
+    return step_of(load_rl(config, overrides), estimate)
 
 
 def step_speed_of_light(config: Path | str | Document, overrides: Sequence[str] = ()) -> StepBounds:

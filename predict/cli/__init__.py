@@ -14,6 +14,7 @@ from predict.cli.other_tools import export, import_config
 from predict.cli.pictures import explore, plot, report, trace
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
+from predict.cli.rl import rl_step
 from predict.cli.serving import serving, serving_fit, serving_step
 from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
@@ -41,6 +42,7 @@ COMMANDS = (
     serving,
     serving_step,
     serving_fit,
+    rl_step,
     validate,
     schema,
     doctor,

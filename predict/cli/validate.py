@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from predict.validate.published.comparison import Comparison
 
 GPU = "this-gpu"
-WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving")
+WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving", "rl")
 """What may be validated apart from configs."""
 APART = WORDS[2:]
 OWN_OPTIONS = {
@@ -38,6 +38,7 @@ OWN_OPTIONS = {
     "memory": ("truth",),
     "ranking": ("truth",),
     "serving": ("truth", "model", "coefficients"),
+    "rl": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
 }
 """Options of each kind of validation, except --json and --rounds."""
@@ -56,17 +57,17 @@ def add(subcommands: Any) -> None:
     command = add_command(subcommands, "validate", "hold predictions against measured steps", EXAMPLES)
     command.add_argument(
         "what",
-        metavar="this-machine|this-gpu|samples|published|memory|ranking|serving|CONFIG",
+        metavar="this-machine|this-gpu|samples|published|memory|ranking|serving|rl|CONFIG",
         nargs="+",
         help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
         "found, or where there is none the steps that sessions brought to --profile; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
-        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); serving: measured serving runs (needs --truth); or configs",
+        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); serving: measured serving runs (needs --truth); rl: published steps of reinforcement learning (needs --truth); or configs",
     )
     command.add_argument(
         "--truth",
         type=Path,
         metavar="FILE",
-        help="published, memory, ranking: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
+        help="published, memory, ranking, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
     )
     command.add_argument(
         "--model",
@@ -325,11 +326,28 @@ def _serving(options: argparse.Namespace) -> None:
     show(serving_validation_text(content))
 
 
+def _rl(options: argparse.Namespace) -> None:
+    if options.truth is None:
+        raise UserError("--truth: missing; give a CSV file of published RL steps, one per row")
+    from predict import estimate
+    from predict.validate.rl.command import validate_rl
+
+    content = validate_rl(options.truth, estimate)
+    if options.json:
+        print_json(content)
+        return
+    from predict.report.console import show
+    from predict.report.rl.validation import rl_validation_text
+
+    show(rl_validation_text(content))
+
+
 VALIDATE = {
     "samples": _samples,
     "published": _published,
     "memory": _memory,
     "ranking": _ranking,
     "serving": _serving,
+    "rl": _rl,
     "runs": _runs,
 }

@@ -145,13 +145,13 @@ def laid_out(
     if padding == PACKED:
         at_once = micro * replicas
         rows = -(-_packed_rows(cut, longest) // at_once) * at_once
-        attended, row_tokens, longest_row = _alike(cut, rows), longest, longest
+        attended, row_tokens, longest_row = alike(cut, rows), longest, longest
     elif padding == SORTED:
-        padded = [_up_to(cut[min(first + micro, len(cut)) - 1], multiple) for first in range(0, len(cut), micro)]
+        padded = [up_to(cut[min(first + micro, len(cut)) - 1], multiple) for first in range(0, len(cut), micro)]
         padded = [min(length, longest) for length in padded]
         rows, longest_row = len(cut), max(padded)
-        row_tokens = min(longest, _up_to(math.ceil(sum(padded) / len(padded)), multiple))
-        attended = _alike(padded, len(padded)) if len(set(padded)) > 1 else ()
+        row_tokens = min(longest, up_to(math.ceil(sum(padded) / len(padded)), multiple))
+        attended = alike(padded, len(padded)) if len(set(padded)) > 1 else ()
     else:
         rows, row_tokens, longest_row, attended = len(cut), longest, longest, ()
     return RealSequences(
@@ -164,7 +164,8 @@ def laid_out(
     )
 
 
-def _up_to(length: int, multiple: int) -> int:
+def up_to(length: int, multiple: int) -> int:
+    """The next multiple from `length` on."""
     return -(-length // multiple) * multiple
 
 
@@ -178,7 +179,7 @@ def _packed_rows(ascending: Sequence[int], longest: int) -> int:
     return len(room)
 
 
-def _alike(ascending: Sequence[int], rows: int) -> tuple[LikeLengths, ...]:
+def alike(ascending: Sequence[int], rows: int) -> tuple[LikeLengths, ...]:
     """At most GROUPS groups of sequences, ascending, with like squares in all; each by the length that weighs its tokens evenly."""
     groups: list[LikeLengths] = []
     share, tokens, squares = sum(length * length for length in ascending) / GROUPS, 0, 0

@@ -1,0 +1,44 @@
+"""`predict rl-step`: one step of reinforcement learning, phase by phase."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
+
+EXAMPLES = """\
+examples:
+  predict rl-step configs/rl/qwen3-30b-a3b-grpo.yml
+  predict rl-step configs/rl/qwen3-30b-a3b-grpo.yml --set rl.n=8 --set rl.rollout.tp=2
+  predict rl-step configs/rl/qwen3.5-35b-a3b-grpo.yml --set actor_rollout_ref.rollout.n=8 --json
+"""
+DESCRIPTION = """\
+Predict one step of reinforcement learning: generation, log-probabilities, updates and the way of new weights to the engines, under
+verl's names, each with a 90 % interval, its MFU, and what bounds it.
+
+CONFIG is a run config whose section `rl` takes the place of `batch`; --set takes its keys, and verl's own argument names.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "rl-step", "predict one step of reinforcement learning", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("config", metavar="CONFIG", help="RL config (YAML), as in configs/rl")
+    add_overrides(command)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import rl_step
+    from predict.report.console import show
+    from predict.report.rl.step import rl_step_json, rl_step_text
+
+    step = rl_step(options.config, options.overrides)
+    if options.json:
+        print_json(rl_step_json(step))
+    else:
+        show(rl_step_text(step))

@@ -1,0 +1,1 @@
+"""Steps of reinforcement learning, as text and JSON."""

@@ -1,0 +1,126 @@
+"""One RL step, as text and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+from predict.report.units import duration, plain
+from predict.rl.section import COLOCATED
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.rl.phase import Phase
+    from predict.rl.step import RlStep
+    from predict.step.interval import Interval
+
+VERSION = 1
+GIB = 2**30
+
+
+def rl_step_text(step: RlStep) -> RenderableType:
+    """The step for a terminal: what runs, its phases, and how they make up the step."""
+    from rich.console import Group
+
+    section, base, time = step.rl.section, step.rl.base, step.time
+    lines: list[RenderableType] = [
+        f"{escape(step.rl.name)}  {section.algorithm}, {section.placement}",
+        f"model    {escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}"
+        + (f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""),
+        f"samples  {section.prompts:,} prompts × {section.n}, {step.rl.samples.tokens:,} tokens; mean response "
+        f"{step.rl.samples.response.mean():,.0f}, longest {step.rl.samples.response.max():,}, {step.rl.samples.clipped:,} cut",
+        f"engines  {step.rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
+        "",
+        f"step     {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)}), "
+        f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU",
+        "",
+        _phases(step),
+        "",
+        *_composition(step),
+        *_memory(step),
+    ]
+    if section.unknown:
+        lines += ["", f"unknown, and a guess here: {escape(', '.join(section.unknown))}"]
+    return Group(*lines)
+
+
+def _phases(step: RlStep) -> Table:
+    table = figures_table("", ("phase", "bound by"), ("time", "90 % interval", "GPUs", "PFLOP", "MFU", "MFU by verl"))
+    for phase in step.phases:
+        palm, verl = phase.mfu.get("palm"), phase.mfu.get("verl")
+        table.add_row(
+            phase.name,
+            phase.bound_by,
+            duration(phase.time.median_us),
+            f"{duration(phase.time.low_us)} to {duration(phase.time.high_us)}",
+            str(phase.gpus),
+            f"{palm.flops / 1e15:,.2f}" if palm and palm.flops else "",
+            f"{palm.mfu:.1%}" if palm and palm.mfu else "",
+            f"{verl.mfu:.1%}" if verl and verl.mfu else "",
+        )
+    return table
+
+
+def _composition(step: RlStep) -> list[str]:
+    tail = f"last tenth of an engine's responses: {step.rollout.tail_share:.0%} of its time"
+    cache = f"cache {step.rollout.kv_share:.0%} in use at most, {step.rollout.served.preemptions:,} preemptions"
+    if step.rl.section.placement == COLOCATED:
+        return ["phases in turn add up to the step", f"{tail}; {cache}"]
+    waits = f"trainer waits {duration(step.wait_gen_us)}, engines wait {duration(step.idle_gen_us)}"
+    return [f"trainer and engines side by side, and both wait for new weights; {waits}", f"{tail}; {cache}"]
+
+
+def _memory(step: RlStep) -> list[str]:
+    worst, verdict = step.actor.memory.worst, step.actor.memory.verdict
+    return [
+        f"memory per GPU: update {worst.peak / GIB:.1f} GiB ({verdict}), engine {step.engine_bytes / GIB:.1f} GiB, of "
+        f"{step.rl.base.cluster.gpu.memory_gib:g} GiB"
+    ]
+
+
+def rl_step_json(step: RlStep) -> dict[str, Any]:
+    """The stable content of `predict rl-step --json`."""
+    section = step.rl.section
+    return {
+        "version": VERSION,
+        "config": step.rl.name,
+        "algorithm": section.algorithm,
+        "placement": section.placement,
+        "staleness": section.staleness,
+        "samples": section.samples,
+        "tokens": step.rl.samples.tokens,
+        "gpus": step.rl.gpus,
+        "step_us": _interval(step.time),
+        "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
+        "phases": {phase.name: _phase(phase) for phase in step.phases},
+        "wait_gen_us": step.wait_gen_us,
+        "idle_gen_us": step.idle_gen_us,
+        "rollout": {
+            "replicas": step.rollout.replicas,
+            "tail_share": step.rollout.tail_share,
+            "kv_share": step.rollout.kv_share,
+            "preemptions": step.rollout.served.preemptions,
+            "engine_steps": step.rollout.served.steps,
+        },
+        "memory_bytes": {"update_peak": step.actor.memory.worst.peak, "engine": step.engine_bytes},
+        "memory_verdict": step.actor.memory.verdict,
+        "unknown": list(section.unknown),
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "time_us": _interval(phase.time),
+        "gpus": phase.gpus,
+        "bound_by": phase.bound_by,
+        "mfu": {name: asdict(figure) for name, figure in phase.mfu.items()},
+    }
+
+
+def _interval(time: Interval) -> dict[str, float]:
+    return {"median": time.median_us, "low": time.low_us, "high": time.high_us}

@@ -1,0 +1,62 @@
+"""Published RL steps beside their predictions, as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
+    """The content of `predict validate rl --json` for a terminal."""
+    from rich.console import Group
+
+    rows = content["rows"]
+    refused = Counter(row["reason"] for row in rows if row["reason"])
+    parts: list[RenderableType] = [
+        f"{len(rows)} rows, {refused.total()} of which cannot be expressed; size of predicted over measured, less 1",
+        "",
+        _summary(content["summary"]),
+        "",
+        _rows(rows),
+    ]
+    if content["order"]["pairs"]:
+        parts += ["", f"faster placement told in {content['order']['right']:.0%} of {content['order']['pairs']} pairs"]
+    parts += ["", *(escape(f"{count} rows not expressed: {reason}") for reason, count in refused.most_common())]
+    return Group(*parts)
+
+
+def _summary(summary: Mapping[str, Any]) -> Table:
+    table = figures_table("", ("phase",), ("rows", "mean", "median", "bias", "in the interval"))
+    for name, figures in summary.items():
+        shares = [figures[key] for key in ("mean", "median", "bias", "coverage")]
+        table.add_row(name, str(figures["rows"]), *("–" if share is None else f"{share:.1%}" for share in shares))
+    return table
+
+
+def _rows(rows: list[Mapping[str, Any]]) -> Table:
+    table = figures_table(
+        "", ("row", "model", "GPUs", "placement", "phase"), ("predicted", "interval", "measured", "error")
+    )
+    for row in rows:
+        for name, phase in row["phases"].items():
+            table.add_row(
+                escape(row["row_id"]),
+                escape(row["model"]),
+                escape(f"{row['gpus']:g} {row['gpu']}") if row["gpus"] else "",
+                row["mode"],
+                name,
+                f"{phase['predicted_s']:.1f} s",
+                f"{phase['low_s']:.1f}–{phase['high_s']:.1f}",
+                f"{phase['measured_s']:.1f} s",
+                f"{phase['error']:+.0%}",
+            )
+    return table

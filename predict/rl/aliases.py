@@ -1,0 +1,92 @@
+"""verl's argument names, which an RL config may use in place of the keys they stand for, dotted or as verl's own YAML nests them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sampling.files.faults import Fault, shown
+
+ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer")
+"""Sections of verl's configuration."""
+_ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "reinforce_plus_plus": "reinforce++"}
+"""verl's adv_estimator → algorithm."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _estimator(value: Any) -> Any:
+    return ESTIMATORS.get(value, value) if isinstance(value, str) else value
+
+
+def _padding(removed: Any) -> Any:
+    return ("removed" if removed else "kept") if isinstance(removed, bool) else removed
+
+
+VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "data.train_batch_size": ("rl.prompts", _same),
+    "data.max_prompt_length": ("rl.prompt_max", _same),
+    "data.max_response_length": ("rl.response_max", _same),
+    "algorithm.adv_estimator": ("rl.algorithm", _estimator),
+    f"{_ACTOR}.use_kl_loss": ("rl.reference", _same),
+    f"{_ACTOR}.ppo_mini_batch_size": ("rl.mini_batch", _same),
+    f"{_ACTOR}.ppo_micro_batch_size_per_gpu": ("rl.micro", _same),
+    f"{_ACTOR}.ppo_max_token_len_per_gpu": ("rl.max_tokens", _same),
+    f"{_ACTOR}.ppo_epochs": ("rl.epochs", _same),
+    f"{_ACTOR}.megatron.tensor_model_parallel_size": ("plan.tp", _same),
+    f"{_ACTOR}.megatron.pipeline_model_parallel_size": ("plan.pp", _same),
+    f"{_ACTOR}.megatron.context_parallel_size": ("plan.cp", _same),
+    f"{_ACTOR}.megatron.expert_model_parallel_size": ("plan.ep", _same),
+    f"{_ACTOR}.megatron.expert_tensor_parallel_size": ("plan.etp", _same),
+    f"{_ACTOR}.ulysses_sequence_parallel_size": ("plan.cp", _same),
+    "actor_rollout_ref.model.use_remove_padding": ("rl.padding", _padding),
+    f"{_ROLLOUT}.n": ("rl.n", _same),
+    f"{_ROLLOUT}.tensor_model_parallel_size": ("rl.rollout.tp", _same),
+    f"{_ROLLOUT}.gpu_memory_utilization": ("rl.rollout.memory_share", _same),
+    f"{_ROLLOUT}.max_num_seqs": ("rl.rollout.max_num_seqs", _same),
+    f"{_ROLLOUT}.max_num_batched_tokens": ("rl.rollout.max_num_batched_tokens", _same),
+    f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": ("rl.passes.micro", _same),
+    f"{_ROLLOUT}.log_prob_max_token_len_per_gpu": ("rl.passes.max_tokens", _same),
+    "trainer.nnodes": ("cluster.nodes", _same),
+    "trainer.n_gpus_per_node": ("cluster.gpus_per_node", _same),
+}
+"""verl's name → the key it stands for, and the conversion of its value."""
+
+
+def resolved(path: str, value: Any) -> tuple[str, Any]:
+    """The key and value that a name of verl's stands for; another name as it is."""
+    if path not in VERL:
+        return path, value
+    key, convert = VERL[path]
+    return key, convert(value)
+
+
+def leaves(values: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted paths of a nested mapping, and their values."""
+    for name, value in values.items():
+        path = f"{above}.{name}" if above else str(name)
+        if isinstance(value, Mapping):
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+def put(document: dict[Any, Any], path: str, value: Any, *, over: bool, given_as: str = "") -> list[Fault]:
+    """Put a value at a dotted path; one that is there is replaced with `over`, and otherwise a fault where it differs."""
+    *sections, key = path.split(".")
+    place = document
+    for section in sections:
+        inner = place.setdefault(section, {})
+        if not isinstance(inner, dict):
+            problem = f"{section} is {shown(inner)}; a key of it can be set only where it is a mapping"
+            return [Fault(path=given_as or path, problem=problem)]
+        place = inner
+    if over or key not in place:
+        place[key] = value
+    elif place[key] != value:
+        problem = f"{shown(value)}, but {path} (the same thing) is {shown(place[key])}; keep one of the two"
+        return [Fault(path=given_as or path, problem=problem)]
+    return []

@@ -1,0 +1,181 @@
+"""An RL config: a run config without `batch`, which follows from its section `rl`; every fault of both in one error.
+
+model: qwen3.5-35b-a3b
+cluster: {hardware: h100-sxm, nodes: 4, gpus_per_node: 8}   # the trainer's machines
+plan: {tp: 2, ep: 8}                                        # the trainer's plan
+precision: bf16
+rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "constant:2048", response_max: 2048}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from predict.config.document import Document
+from predict.config.load import load
+from predict.config.overrides import OPTION, parse_overrides
+from predict.rl.aliases import ROOTS, VERL, leaves, put, resolved
+from predict.rl.samples import Samples, samples_of
+from predict.rl.section import RlSection
+from predict.run.training_run import TrainingRun
+from predict.serving.config import placement_faults
+from predict.serving.engines import engine_names
+from predict.serving.server import Placement
+from predict.serving.step_model import KERNELS
+from sampling.errors import ConfigError
+from sampling.files.documents import read_yaml
+from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.files.schema import build
+
+NAME = "rl"
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RlRun:
+    """A step of reinforcement learning: the trainer's run, whose batch is a stand-in, the section `rl`, and the samples of a step."""
+
+    base: TrainingRun
+    section: RlSection
+    samples: Samples
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    @property
+    def rollout_gpus(self) -> int:
+        return self.section.rollout.gpus or self.base.cluster.world_size
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of trainer and engines."""
+        return self.base.cluster.world_size + self.section.rollout.gpus
+
+
+def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
+    """Read an RL config; `overrides` are settings such as `rl.n=8` or `plan.tp=2`, or verl's names. ConfigError has a line for
+    each fault."""
+    path = Path(path)
+    document, faults = read_yaml(path)
+    sources = {"": str(path)}
+    if document is None:
+        raise config_error(faults, sources)
+    return rl_run(document, path, overrides, faults=faults, sources=sources)
+
+
+def rl_run(
+    document: Values,
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    faults: Sequence[Fault] = (),
+    sources: dict[str, str] | None = None,
+) -> RlRun:
+    """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
+    sources = sources if sources is not None else {"": str(path)}
+    found = [*faults, *_with_verl_names(document), *_overridden(document, overrides, sources)]
+    section, wrong = _section(document)
+    found += wrong
+    if "batch" in document:
+        found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
+    base, of_base = _base(document, section, path, sources)
+    if section and base:
+        found += _rollout_faults(base, section)
+    samples = None
+    if section:
+        try:
+            samples = samples_of(section, path.parent)
+        except ConfigError as error:
+            found.append(Fault(path=NAME, problem=str(error)))
+    told = [str(config_error(found, sources))] if found else []
+    if told or of_base or section is None or base is None or samples is None:
+        raise ConfigError("\n".join([*told, *of_base]))
+    return RlRun(base=base, section=section, samples=samples)
+
+
+def _with_verl_names(document: Values) -> list[Fault]:
+    """Put what verl's sections and dotted names at the top level say under the keys they stand for; faults for unknown ones."""
+    faults: list[Fault] = []
+    for name in [name for name in document if isinstance(name, str) and name.partition(".")[0] in ROOTS]:
+        value = document.pop(name)
+        for path, each in leaves({name: value}):
+            key, converted = resolved(path, each)
+            if key == path:
+                near = did_you_mean(path, VERL) or f"; known: {', '.join(VERL)}"
+                faults.append(
+                    Fault(path=path, problem=f"is no argument of verl's that is read here{near}, or remove it")
+                )
+            else:
+                faults += put(document, key, converted, over=False, given_as=path)
+    return faults
+
+
+def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
+    """Put the settings into the document, those of the model apart, whose file may be named."""
+    settings, faults = parse_overrides(overrides)
+    for setting in settings:
+        path, value = resolved(setting.path, setting.value)
+        sources[path] = OPTION
+        if isinstance(document.get(path.partition(".")[0]), str) and "." in path:
+            section = path.partition(".")[0]
+            problem = (
+                f"{section} is {shown(document[section])}, a name; write it as a mapping of keys to set one of them"
+            )
+            faults.append(Fault(path=path, problem=problem))
+        else:
+            faults += put(document, path, value, over=True)
+    return faults
+
+
+def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:
+    values = document.pop(NAME, None)
+    if not isinstance(values, dict):
+        problem = "missing; give it" if values is None else f"{shown(values)} is not a mapping; give one"
+        return None, [
+            Fault(path=NAME, problem=f"{problem}, with prompts, prompt, prompt_max, response and response_max")
+        ]
+    return build(RlSection, values, section=NAME)
+
+
+def _base(
+    document: Values, section: RlSection | None, path: Path, sources: dict[str, str]
+) -> tuple[TrainingRun | None, list[str]]:
+    """The trainer's run with one microbatch per replica as its batch, or the lines of what is wrong with it."""
+    plan = document.get("plan")
+    dp = plan.get("dp", 1) if isinstance(plan, dict) else 1
+    micro = section.micro if section else 1
+    replicas = dp if isinstance(dp, int) else 1
+    stages = plan.get("pp", 1) if isinstance(plan, dict) and isinstance(plan.get("pp", 1), int) else 1
+    batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
+    made = Document(name=str(path.with_suffix("")), content={**document, "batch": batch}, sources=sources)
+    try:
+        return load(made), []
+    except ConfigError as error:
+        return None, str(error).splitlines()
+
+
+def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
+    """Engines that the model or the machines do not allow."""
+    rollout, gpus = section.rollout, section.rollout.gpus or base.cluster.world_size
+    placed = Placement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
+    of_keys = {
+        "model": "rollout.step_model",
+        "placement.tp": "rollout.tp",
+        "placement.expert_parallel": "rollout.expert_parallel",
+    }
+    faults = [
+        Fault(path=f"{NAME}.{of_keys[fault.path]}", problem=fault.problem)
+        for fault in placement_faults(base.model, placed)
+        if fault.path != "model" or rollout.step_model == KERNELS.name
+    ]
+    if rollout.engine not in engine_names():
+        near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
+        faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))
+    if gpus % rollout.tp:
+        problem = f"{rollout.tp} does not divide the {gpus} GPUs of the engines; give one that does"
+        faults.append(Fault(path=f"{NAME}.rollout.tp", problem=problem))
+    return faults

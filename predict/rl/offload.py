@@ -1,0 +1,26 @@
+"""Offload: state that lies in the host's memory between phases, and crosses PCIe before and after each that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from predict.rl.section import RlSection
+from predict.rl.terms import HOST_GB_PER_S, HOST_HIGH, HOST_LOW
+from predict.step.interval import Interval
+
+if TYPE_CHECKING:
+    from predict.step.prediction import Prediction
+
+BYTES_PER_US = 1e3
+"""Of 1 GB/s."""
+
+
+def offload_time(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> Interval:
+    """The time in which a rank's share of this state comes and goes, of what the section offloads."""
+    bytes_moved = sum(2 * getattr(prediction.memory.worst, name) for name in of if name in section.offload)
+    return Interval(
+        median_us=bytes_moved / (HOST_GB_PER_S * BYTES_PER_US),
+        low_us=bytes_moved / (HOST_HIGH * BYTES_PER_US),
+        high_us=bytes_moved / (HOST_LOW * BYTES_PER_US),
+    )

@@ -1,0 +1,86 @@
+"""Phases of an RL step: each with its time, its FLOPs, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import hypot
+
+from predict.step.interval import Interval
+
+NAMES = (
+    "gen",
+    "reward",
+    "old_log_prob",
+    "ref",
+    "values",
+    "adv",
+    "update_critic",
+    "update_actor",
+    "update_weights",
+)
+"""verl's names of the phases, in the order in which a colocated step runs them."""
+TRAINING = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
+"""The phases on the trainer's GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseMfu:
+    """FLOPs of a phase by one convention, which counts a forward pass as a third of a training step, and their share of the peak."""
+
+    flops: float | None
+    mfu: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """One phase of a step."""
+
+    name: str
+    time: Interval
+    gpus: int
+    """GPUs that it runs on."""
+    bound_by: str
+    """What most of its time goes to: compute, memory, communication, pipeline, host, offload, long tail, reward or sync."""
+    mfu: dict[str, PhaseMfu] = field(default_factory=dict)
+    """By convention; none for a phase that multiplies nothing."""
+
+
+def exactly(time_us: float) -> Interval:
+    """A time without uncertainty."""
+    return Interval(median_us=time_us, low_us=time_us, high_us=time_us)
+
+
+def scaled(time: Interval, factor: float) -> Interval:
+    """The interval with its median and bounds multiplied."""
+    return Interval(median_us=factor * time.median_us, low_us=factor * time.low_us, high_us=factor * time.high_us)
+
+
+def together(times: Iterable[Interval]) -> Interval:
+    """The sum of times whose errors move together, as those of phases on the same kernels do."""
+    listed = list(times)
+    return Interval(
+        median_us=sum(time.median_us for time in listed),
+        low_us=sum(time.low_us for time in listed),
+        high_us=sum(time.high_us for time in listed),
+    )
+
+
+def independent(times: Iterable[Interval]) -> Interval:
+    """The sum of times whose errors have nothing in common: their bounds add in quadrature."""
+    listed = list(times)
+    median = sum(time.median_us for time in listed)
+    return Interval(
+        median_us=median,
+        low_us=median - hypot(*(time.median_us - time.low_us for time in listed)),
+        high_us=median + hypot(*(time.high_us - time.median_us for time in listed)),
+    )
+
+
+def longer(first: Interval, second: Interval) -> Interval:
+    """The time until both of two things that run side by side are done."""
+    return Interval(
+        median_us=max(first.median_us, second.median_us),
+        low_us=max(first.low_us, second.low_us),
+        high_us=max(first.high_us, second.high_us),
+    )

@@ -1,0 +1,131 @@
+"""Generation: the samples divided among engines, each simulated step by step by the scheduler of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from predict.rl.config import RlRun
+from predict.rl.flops import mfu_of_phase
+from predict.rl.layout import laid_out_pass
+from predict.rl.phase import Phase
+from predict.rl.samples import Samples
+from predict.rl.section import ASYNC
+from predict.serving.engines import engine_settings
+from predict.serving.kv_cache import CacheRoom, cache_room
+from predict.serving.scheduler.simulate import Served, serve
+from predict.serving.scheduler.traffic import Ints, Traffic
+from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.step_table import StepTable
+from predict.serving.stepper import stepper
+from predict.step.interval import Interval
+from sampling.hardware.cluster import Cluster
+
+MOST_SIMULATED = 8
+"""Engines that are simulated: those with the most tokens and the longest responses, one of which ends last."""
+TAIL, LONG = 0.9, 0.5
+"""A phase is bound by its tail where the last tenth of the responses takes more than half of the time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rollout:
+    """The generation of a step on the engine that ends last."""
+
+    time: Interval
+    replicas: int
+    room: CacheRoom
+    served: Served
+    steps_ahead: float
+    """Steps whose samples were simulated as one stream, less the first."""
+
+    @property
+    def tail_share(self) -> float:
+        """Share of the time after nine tenths of the engine's responses have ended."""
+        ends = np.sort(self.served.last_us)
+        return float(1 - ends[int(TAIL * (len(ends) - 1))] / ends[-1])
+
+    @property
+    def kv_share(self) -> float:
+        """Largest share of the cache in use."""
+        return self.served.most_blocks / self.room.blocks
+
+
+def rollout_server(rl: RlRun) -> Server:
+    """One engine on its GPUs."""
+    given = rl.section.rollout
+    usual = engine_settings(given.engine)
+    engine = replace(
+        usual,
+        max_num_seqs=given.max_num_seqs or usual.max_num_seqs,
+        max_num_batched_tokens=given.max_num_batched_tokens or usual.max_num_batched_tokens,
+        memory_utilization=given.memory_share,
+    )
+    placed = Placement(tp=given.tp, expert_parallel=given.expert_parallel, precision=given.precision)
+    return Server(model=rl.base.model, cluster=_of_engine(rl.base.cluster, given.tp), placement=placed, engine=engine)
+
+
+def _of_engine(cluster: Cluster, gpus: int) -> Cluster:
+    """The machines of one engine: a part of a node, or several nodes."""
+    per_node = min(gpus, cluster.gpus_per_node)
+    return replace(cluster, nodes=-(-gpus // per_node), gpus_per_node=per_node)
+
+
+def rollout_of(rl: RlRun) -> Rollout:
+    """Simulate the generation of a step. InfeasibleError where an engine's cache does not hold a response.
+
+    With `async`, engines stay busy with the samples of the next `staleness` steps while the last responses of one end: a step's
+    time is its share of the whole stream's.
+    """
+    server = rollout_server(rl)
+    steps, room = stepper(server, rl.section.rollout.step_model), cache_room(server)
+    ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
+    replicas = rl.rollout_gpus // server.tp
+    last = _slowest(server.engine, room, steps.table, _streams(rl.samples, rl.section.n, replicas, ahead + 1))
+    low, middle, high = steps.coefficients.interval_factors
+    of_step = float(last.last_us.max()) / (ahead + 1) / rl.section.rollout.kept_share
+    time = Interval(median_us=middle * of_step, low_us=low * of_step, high_us=high * of_step)
+    return Rollout(time=time, replicas=replicas, room=room, served=last, steps_ahead=ahead)
+
+
+def _streams(samples: Samples, n: int, replicas: int, steps: float) -> list[Traffic]:
+    """The requests of each engine, all there at the start: one response in turn to each engine, of `steps` steps."""
+    places = np.arange(round(steps * len(samples.prompt)))
+    return [_traffic(samples, n, places[first::replicas]) for first in range(min(replicas, len(places)))]
+
+
+def _traffic(samples: Samples, n: int, places: Ints) -> Traffic:
+    """The requests at these places of the stream of steps; responses to one prompt share it."""
+    of_step = places % len(samples.prompt)
+    prompt = samples.prompt[of_step]
+    return Traffic(
+        arrival_us=np.zeros(len(places)),
+        prompt=prompt,
+        output=samples.response[of_step],
+        shared=prompt.copy(),
+        group=np.unique(places // n, return_inverse=True)[1],
+    )
+
+
+def _slowest(engine: EngineSettings, room: CacheRoom, table: StepTable, streams: Sequence[Traffic]) -> Served:
+    """The stream that ends last, of those with the most tokens and those with the longest responses."""
+    by_tokens = sorted(streams, key=lambda one: -int(one.output.sum()))
+    by_longest = sorted(streams, key=lambda one: -int(one.output.max()))
+    chosen = {id(one): one for one in [*by_tokens[: MOST_SIMULATED // 2], *by_longest[: MOST_SIMULATED // 2]]}
+    served = [serve(engine, room.blocks, table, one) for one in chosen.values()]
+    return max(served, key=lambda one: float(one.last_us.max()))
+
+
+def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
+    """The phase of a rollout. Its FLOPs are a forward pass over prompts and responses, those sampled in vain included."""
+    section, gpus = rl.section, rl.rollout_gpus
+    run = laid_out_pass(rl.base, section, rl.samples.sequences.tolist(), micro=1, max_tokens=0)
+    vain = 1 / section.rollout.kept_share
+    return Phase(
+        name="gen",
+        time=rollout.time,
+        gpus=gpus,
+        bound_by="long tail" if rollout.tail_share > LONG else "memory",
+        mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=vain, forward_only=True),
+    )

@@ -1,0 +1,49 @@
+"""The samples of a step: the lengths of its prompts and responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from predict.rl.section import RlSection
+from predict.run.lengths import real_lengths
+from predict.serving.scheduler.traffic import SEED, Ints
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Samples:
+    """One element per response, those to one prompt side by side."""
+
+    prompt: Ints
+    """Tokens of the prompt."""
+    response: Ints
+    """Tokens of the response."""
+    clipped: int
+    """Responses that are as long as they may be."""
+
+    @property
+    def sequences(self) -> Ints:
+        """Tokens of prompt and response, ascending."""
+        lengths: Ints = np.sort(self.prompt + self.response)
+        return lengths
+
+    @property
+    def tokens(self) -> int:
+        return int(self.prompt.sum() + self.response.sum())
+
+
+def samples_of(section: RlSection, folder: Path) -> Samples:
+    """The quantiles of both distributions, cut to their longest; which response answers which prompt is drawn with a fixed seed.
+
+    ConfigError for a file of lengths that cannot be read; its path starts in `folder`.
+    """
+    draw = np.random.default_rng(SEED)
+    prompts = np.minimum(real_lengths(section.prompt, section.prompts, folder), section.prompt_max)
+    responses = np.minimum(real_lengths(section.response, section.samples, folder), section.response_max)
+    return Samples(
+        prompt=np.repeat(draw.permutation(prompts), section.n).astype(np.int64),
+        response=draw.permutation(responses).astype(np.int64),
+        clipped=int((responses == section.response_max).sum()),
+    )

@@ -1,0 +1,190 @@
+"""The `rl` section of a run config: everything of a step of reinforcement learning that the training run does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal
+
+from predict.run.lengths import FORMS, PATTERN
+from predict.run.plan import MOST_TOKENS
+from predict.serving.server import PRECISIONS
+from sampling.files.faults import Fault
+from sampling.files.keys import Key, one_of
+
+COLOCATED: Final = "colocated"
+ONE_STEP_OFF: Final = "one_step_off"
+ASYNC: Final = "async"
+Count = Annotated[int, Key(minimum=0)]
+Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
+Share = Annotated[float, Key(minimum=0.01, maximum=1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Algorithm:
+    """The passes beside generation and the actor's update that an algorithm has where the config does not say."""
+
+    reference: bool
+    critic: bool = False
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "grpo": Algorithm(reference=True),
+    "ppo": Algorithm(reference=True, critic=True),
+    "dapo": Algorithm(reference=False),
+    "reinforce++": Algorithm(reference=True),
+}
+"""GRPO and REINFORCE++ have no critic, DAPO neither a critic nor a KL term (arXiv 2402.03300, 2501.03262, 2503.14476)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """The engines that generate the responses."""
+
+    tp: int = 1
+    """Tensor-parallel GPUs of one engine (verl's GEN_TP)."""
+    gpus: Count = 0
+    """GPUs of all engines; 0 for those of the trainer, which a colocated placement shares."""
+    expert_parallel: bool = False
+    """Each GPU of an engine holds whole experts rather than a slice of each."""
+    engine: str = "vllm-v1"
+    """An engine of configs/engines."""
+    step_model: Literal["kernels", "formula"] = "kernels"
+    """The model of an engine's steps; `kernels` does not know linear attention."""
+    max_num_seqs: Count = 0
+    """Most sequences that an engine runs at once; 0 for the engine's default."""
+    max_num_batched_tokens: Count = 0
+    """Most tokens of one step of an engine; 0 for the engine's default."""
+    memory_share: Share = 0.5
+    """Share of a GPU's memory that an engine takes (verl's gpu_memory_utilization, 0.5 by default)."""
+    precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
+    """Dtype of the engines' weights."""
+    kept_share: Share = 1.0
+    """Share of the prompts that dynamic sampling keeps; the others are generated in vain (DAPO)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForwardPasses:
+    """How log-probabilities and values are computed; 0 for as in the actor's update."""
+
+    micro: Count = 0
+    """Sequences of a microbatch."""
+    max_tokens: Count = 0
+    """Tokens of a microbatch per GPU of context parallelism, where microbatches are filled by tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reward:
+    """What scores a response."""
+
+    latency_s: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
+    """Seconds of one worker per response."""
+    workers: int = 1
+    """Responses that are scored at once."""
+    overlaps: bool = True
+    """Responses are scored as they end, while others are generated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightSync:
+    """How new weights reach the engines."""
+
+    method: Literal["tensors", "buckets"] = "tensors"
+    """`tensors`: one after the other, as loaded by name; `buckets`: many in one transfer, as a checkpoint engine does."""
+    wake_s: Annotated[float, Key(minimum=0, maximum=1e4)] = 0.0
+    """Seconds in which the engines wake up and allocate their cache again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RlSection:
+    """The keys of the section `rl`."""
+
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "grpo"
+    """grpo, ppo, dapo or reinforce++."""
+    placement: Literal["colocated", "one_step_off", "async"] = COLOCATED
+    """`colocated`: training and generation take turns on the same GPUs; `one_step_off`: on GPUs of their own, generation one step
+    ahead; `async`: ahead by `staleness` steps."""
+    staleness: Annotated[float, Key(minimum=0, maximum=64)] = 0.0
+    """Steps by which generation may be ahead of training; with `async` alone."""
+    prompts: int
+    """Prompts of a step (verl's train_batch_size)."""
+    n: int = 1
+    """Responses to each prompt."""
+    prompt: Lengths
+    """Lengths of prompts, in tokens."""
+    prompt_max: Annotated[int, Key(maximum=MOST_TOKENS)]
+    """Tokens to which prompts are cut, and padded where padding is kept."""
+    response: Lengths
+    """Lengths of responses, in tokens."""
+    response_max: Annotated[int, Key(maximum=MOST_TOKENS)]
+    """Tokens to which responses are cut, and padded where padding is kept."""
+    mini_batch: Count = 0
+    """Prompts of one optimizer step; 0 for all."""
+    epochs: int = 1
+    """Times that an update goes through the samples."""
+    micro: int = 1
+    """Sequences of a microbatch of an update, on one replica."""
+    max_tokens: Count = 0
+    """Tokens of a microbatch per GPU of context parallelism, where microbatches are filled by tokens; 0 for `micro` sequences."""
+    padding: Literal["removed", "kept"] = "removed"
+    """Whether a sequence takes its own tokens, or prompt_max + response_max."""
+    reference: bool | None = None
+    """Log-probabilities of a reference model for a KL term; null for what the algorithm usually has."""
+    old_log_prob: bool = True
+    """The trainer computes the log-probabilities of the responses again, rather than taking those of the engines."""
+    offload: tuple[Literal["parameters", "optimizer"], ...] = ()
+    """What lies in the host's memory between phases: any of parameters and optimizer."""
+    passes: ForwardPasses = field(default_factory=ForwardPasses)
+    """Microbatches of the passes without a backward."""
+    rollout: Rollout = field(default_factory=Rollout)
+    """The engines."""
+    reward: Reward = field(default_factory=Reward)
+    """Scoring of the responses."""
+    weight_sync: WeightSync = field(default_factory=WeightSync)
+    """The way of the weights to the engines."""
+    unknown: tuple[str, ...] = ()
+    """Keys of this config whose values are a guess; they are shown as such."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        if self.mini_batch and self.prompts % self.mini_batch:
+            yield Fault(
+                path="mini_batch",
+                problem=f"{self.mini_batch} does not divide the {self.prompts} prompts; give one that does, or 0 for all",
+            )
+        if self.staleness and self.placement != ASYNC:
+            yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
+        apart = self.placement != COLOCATED
+        if apart != bool(self.rollout.gpus):
+            fix = "give the GPUs of the engines" if apart else "omit it: engines share the trainer's GPUs"
+            yield Fault(path="rollout.gpus", problem=f"{self.rollout.gpus} with placement: {self.placement}; {fix}")
+        if self.rollout.gpus % self.rollout.tp:
+            problem = f"{self.rollout.gpus} GPUs do not divide into engines of tp {self.rollout.tp}; change one of them"
+            yield Fault(path="rollout.gpus", problem=problem)
+        if self.max_tokens and self.padding == "kept":
+            problem = (
+                f"{self.max_tokens} fills microbatches by tokens, which needs padding: removed; set that, or omit it"
+            )
+            yield Fault(path="max_tokens", problem=problem)
+
+    @property
+    def samples(self) -> int:
+        """Responses that a step trains on."""
+        return self.prompts * self.n
+
+    @property
+    def optimizer_steps(self) -> int:
+        return self.prompts // (self.mini_batch or self.prompts) * self.epochs
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a padded sequence."""
+        return self.prompt_max + self.response_max
+
+    @property
+    def has_reference(self) -> bool:
+        usual = ALGORITHMS[self.algorithm].reference
+        return usual if self.reference is None else self.reference
+
+    @property
+    def has_critic(self) -> bool:
+        return ALGORITHMS[self.algorithm].critic

@@ -1,0 +1,117 @@
+"""The step of an RL run: its phases, composed as the placement has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from predict.rl.config import RlRun
+from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together
+from predict.rl.rollout import Rollout, gen_phase, rollout_of
+from predict.rl.section import COLOCATED
+from predict.rl.terms import TERMS
+from predict.rl.training import Estimate, forward_pass, update
+from predict.rl.weight_sync import SECOND_US, update_weights
+from predict.step.interval import Interval
+
+if TYPE_CHECKING:
+    from predict.step.prediction import Prediction
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RlStep:
+    """One predicted step. Times are µs."""
+
+    rl: RlRun
+    phases: tuple[Phase, ...]
+    """In the order in which a colocated step runs them; a phase that the run does not have is left out."""
+    rollout: Rollout
+    actor: Prediction
+    """One optimizer step of the actor, its memory among the rest."""
+
+    def phase(self, name: str) -> Phase | None:
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    @property
+    def training(self) -> Interval:
+        """The phases on the trainer's GPUs, whose errors move together."""
+        return together(phase.time for phase in self.phases if phase.name in TRAINING)
+
+    @property
+    def generating(self) -> Interval:
+        """The phases on the engines' GPUs."""
+        return independent(phase.time for phase in self.phases if phase.name in ("gen", "reward"))
+
+    @property
+    def sync(self) -> Interval:
+        return independent(phase.time for phase in self.phases if phase.name == "update_weights")
+
+    @property
+    def time(self) -> Interval:
+        """The step. Colocated: all phases in turn. Otherwise trainer and engines run side by side, and both wait for new weights."""
+        if self.rl.section.placement == COLOCATED:
+            return independent([self.generating, self.training, self.sync])
+        return independent([longer(self.generating, self.training), self.sync])
+
+    @property
+    def wait_gen_us(self) -> float:
+        """Time in which a trainer of its own waits for samples."""
+        if self.rl.section.placement == COLOCATED:
+            return 0.0
+        return max(0.0, self.generating.median_us - self.training.median_us)
+
+    @property
+    def idle_gen_us(self) -> float:
+        """Time in which engines of their own wait for the trainer."""
+        if self.rl.section.placement == COLOCATED:
+            return 0.0
+        return max(0.0, self.training.median_us - self.generating.median_us)
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """Tokens of prompts and responses that a step trains on."""
+        return self.rl.samples.tokens / self.time.median_us * SECOND_US / self.rl.gpus
+
+    @property
+    def engine_bytes(self) -> float:
+        """Memory of a GPU that an engine takes."""
+        return self.rollout.room.memory
+
+
+def rl_step(rl: RlRun, estimate: Estimate) -> RlStep:
+    """Predict one step; `estimate` is that of a training run. InfeasibleError where an engine's cache does not hold a response."""
+    rollout = rollout_of(rl)
+    section = rl.section
+    gen = gen_phase(rl, rollout)
+    actor, prediction = update(rl, estimate, "update_actor")
+    phases = [gen, actor, _adv(rl), update_weights(rl)]
+    if section.reward.latency_s:
+        phases.append(_reward(rl, gen))
+    of_actor = forward_pass(rl, estimate, "old_log_prob")
+    wanted = {"old_log_prob": section.old_log_prob, "ref": section.has_reference, "values": section.has_critic}
+    phases += [_named(of_actor, name) for name, runs in wanted.items() if runs]
+    if section.has_critic:
+        phases.append(_named(actor, "update_critic"))
+    ordered = tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
+    return RlStep(rl=rl, phases=ordered, rollout=rollout, actor=prediction)
+
+
+def _named(phase: Phase, name: str) -> Phase:
+    """The same pass of another model of the actor's size."""
+    return replace(phase, name=name)
+
+
+def _adv(rl: RlRun) -> Phase:
+    """Advantages, and what the driver does between phases."""
+    term = TERMS["dispatch_s"]
+    time = Interval(median_us=SECOND_US * term.value, low_us=SECOND_US * term.low, high_us=SECOND_US * term.high)
+    return Phase(name="adv", time=time, gpus=rl.base.cluster.world_size, bound_by="host")
+
+
+def _reward(rl: RlRun, gen: Phase) -> Phase:
+    """What scoring adds to generation: all of it, or where it overlaps what workers have left to do when generation ends."""
+    reward, samples = rl.section.reward, rl.section.samples
+    in_all = SECOND_US * reward.latency_s * -(-samples // reward.workers)
+    last = SECOND_US * reward.latency_s
+    added = max(last, in_all - gen.time.median_us) if reward.overlaps else in_all
+    return Phase(name="reward", time=exactly(added), gpus=gen.gpus, bound_by="reward")

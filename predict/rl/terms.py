@@ -1,0 +1,47 @@
+"""Terms of an RL step that no kernel's price holds: what each is, its prior, and its bounds at 90 %. Three at most move a median."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """A prior, in the unit of its name. None is fitted to a row that it is judged on."""
+
+    value: float
+    low: float
+    high: float
+    meaning: str
+    source: str
+
+
+TERMS: Mapping[str, Term] = {
+    "dispatch_s": Term(
+        value=2.0,
+        low=0.5,
+        high=6.0,
+        meaning="seconds of a step in which the driver moves samples between phases and computes advantages",
+        source="logs of verl on one node: a step is 1 to 5 s longer than its phases",
+    ),
+    "tensor_s": Term(
+        value=1e-3,
+        low=2.5e-4,
+        high=2e-3,
+        meaning="seconds per tensor of weights that is gathered, resharded and loaded by its name",
+        source="verl, docs/advance/fully_async.md: 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
+    ),
+    "bucket_share": Term(
+        value=0.3,
+        low=0.1,
+        high=0.7,
+        meaning="share of the links' bandwidth that weights in buckets reach",
+        source="checkpoint-engine's README at 59a3c4f: 61 to 76 GB/s into 8 to 16 GPUs with 50 GB/s each way between nodes and 400 inside",
+    ),
+}
+"""Name → term. Those of weight transfers are told apart by `rl.weight_sync.method`, so that at most two hold at once."""
+
+HOST_GB_PER_S, HOST_LOW, HOST_HIGH = 25.0, 10.0, 50.0
+"""Bandwidth between a GPU and the host's memory: pinned copies over PCIe 4.0 x16 reach 25 GB/s of its 32, over PCIe 5.0 50 of its 64
+(PCI-SIG), pageable ones about 10."""

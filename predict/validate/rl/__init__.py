@@ -1,0 +1,1 @@
+"""Published steps of reinforcement learning beside their predictions."""

@@ -1,0 +1,138 @@
+"""Published RL steps and their predictions, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import fmean, median
+from typing import Any
+
+from predict.rl.step import RlStep, rl_step
+from predict.rl.training import Estimate
+from predict.step.interval import Interval
+from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.rl.rows import rl_run_of
+from sampling.errors import UserError
+
+VERSION = 1
+PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
+"""Phases that tables publish."""
+SECOND_US = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One phase of one row."""
+
+    predicted: Interval
+    measured_us: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted.median_us / self.measured_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedStep:
+    """A row with its phases, or the reason why it has none."""
+
+    row: PublishedRow
+    phases: Mapping[str, Judged]
+    step: RlStep | None = None
+    reason: str = ""
+
+
+def compared(row: PublishedRow, estimate: Estimate) -> ComparedStep:
+    """A row beside its prediction, or refused."""
+    try:
+        step = rl_step(rl_run_of(row), estimate)
+    except (NotExpressibleError, UserError) as error:
+        return ComparedStep(row=row, phases={}, reason=str(error))
+    found = {phase.name: phase.time for phase in step.phases} | {"step": step.time}
+    measured = {name: row.number(f"{name}_s") for name in PHASES}
+    return ComparedStep(
+        row=row,
+        step=step,
+        phases={
+            name: Judged(predicted=found[name], measured_us=SECOND_US * seconds)
+            for name, seconds in measured.items()
+            if seconds and name in found
+        },
+    )
+
+
+def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
+    """The stable content of `predict validate rl --json`; errors and shares are fractions."""
+    return {
+        "version": VERSION,
+        "summary": {name: _summary(_of(compared_rows, name)) for name in PHASES},
+        "order": _order(compared_rows),
+        "rows": [_row(one) for one in compared_rows],
+    }
+
+
+def _of(rows: Iterable[ComparedStep], name: str) -> list[Judged]:
+    return [one.phases[name] for one in rows if name in one.phases]
+
+
+def _summary(judged: Sequence[Judged]) -> dict[str, float | None]:
+    if not judged:
+        return {"rows": 0, "mean": None, "median": None, "bias": None, "coverage": None}
+    errors = [one.error for one in judged]
+    return {
+        "rows": len(judged),
+        "mean": fmean(map(abs, errors)),
+        "median": median(map(abs, errors)),
+        "bias": fmean(errors),
+        "coverage": fmean(one.covered for one in judged),
+    }
+
+
+def _order(rows: Sequence[ComparedStep]) -> dict[str, float | None]:
+    """Pairs of a colocated and another placement of one source and GPU: the share in which the faster one is told."""
+    judged = [one for one in rows if "step" in one.phases]
+    right = []
+    for first in judged:
+        for second in judged:
+            same = all(
+                first.row.text(name) == second.row.text(name) for name in ("source_id", "gpu", "framework_version")
+            )
+            if not same or first.row.text("mode") != "colocated" or second.row.text("mode") == "colocated":
+                continue
+            one, other = first.phases["step"], second.phases["step"]
+            measured, predicted = (
+                log(one.measured_us / other.measured_us),
+                log(one.predicted.median_us / other.predicted.median_us),
+            )
+            right.append(measured * predicted > 0)
+    return {"pairs": len(right), "right": fmean(right) if right else None}
+
+
+def _row(one: ComparedStep) -> dict[str, Any]:
+    row = one.row
+    return {
+        "row_id": row.row_id,
+        "source": row.text("source_id"),
+        "model": row.text("model"),
+        "gpu": row.text("gpu"),
+        "gpus": row.number("n_gpus"),
+        "mode": row.text("mode"),
+        "reason": one.reason or None,
+        "phases": {
+            name: {
+                "predicted_s": judged.predicted.median_us / SECOND_US,
+                "low_s": judged.predicted.low_us / SECOND_US,
+                "high_s": judged.predicted.high_us / SECOND_US,
+                "measured_s": judged.measured_us / SECOND_US,
+                "error": judged.error,
+                "covered": judged.covered,
+            }
+            for name, judged in one.phases.items()
+        },
+    }

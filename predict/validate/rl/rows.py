@@ -1,0 +1,167 @@
+"""Published RL steps as RL configs. A row that leaves open what nothing usual tells is refused, with the reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from predict.model.shipped import shipped_model
+from predict.rl.config import RlRun, rl_run
+from predict.rl.section import ASYNC, COLOCATED, ONE_STEP_OFF
+from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.published.runs import hardware_of
+from predict.validate.rl.lengths import lognormal_of
+from sampling.errors import ConfigError, SamplesError
+from sampling.files.regular import NotReadError, read_text
+from sampling.hardware.cluster import hardware_facts
+
+PROMPT = 120
+"""Tokens of a prompt of the usual mathematical data sets, where none are published."""
+TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
+"""NeMo-RL's samples of an optimizer step, which the table keeps among its notes."""
+VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
+"""Words of a model's name that do not change its shape."""
+ALGORITHMS = {"GRPO": "grpo", "PPO": "ppo", "DAPO": "dapo", "REINFORCE++": "reinforce++"}
+NEMO, VERL = "NeMo RL", "verl"
+SHARDED = {"FSDP2": "fsdp", "FSDP": "fsdp1"}
+
+
+def read_rl_rows(path: Path) -> list[PublishedRow]:
+    """The rows of a table; ConfigError where there is none, SamplesError where it has no row_id or step_s."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"))))
+    except NotReadError as error:
+        raise ConfigError(f"--truth: {path}: {error}; give a CSV file of published RL steps") from None
+    if not rows or not {"row_id", "step_s"} <= set(rows[0]):
+        raise SamplesError(
+            f"--truth: {path}: it has no rows with row_id and step_s; give a table of published RL steps"
+        )
+    return [PublishedRow(cells={name: value or "" for name, value in row.items() if name}) for row in rows]
+
+
+def rl_run_of(row: PublishedRow) -> RlRun:
+    """The RL run of a row. NotExpressibleError for one that cannot be expressed."""
+    hardware = hardware_of(row)
+    try:
+        document = {
+            "model": _model(row),
+            "cluster": _machines(row, hardware),
+            "plan": _plan(row),
+            "precision": "bf16",
+            "execution": {"framework": _framework(row)},
+            "rl": _section(row),
+        }
+        return rl_run(document, Path(f"{row.row_id}.yml"))
+    except ConfigError as error:
+        raise NotExpressibleError("; ".join(str(error).replace(f"{row.row_id}.yml: ", "").splitlines())) from None
+
+
+def _model(row: PublishedRow) -> str:
+    name = VARIANTS.sub("", row.text("model"))
+    if shipped_model(name) is None:
+        raise NotExpressibleError(f"model: {row.text('model')} is not in configs/models")
+    return name
+
+
+def _machines(row: PublishedRow, hardware: str) -> dict[str, Any]:
+    """The trainer's machines."""
+    gpus, usual = row.integer("train_gpus"), hardware_facts(hardware).gpus_per_node
+    per_node = max(size for size in range(1, min(gpus, usual) + 1) if gpus % size == 0)
+    return {"hardware": hardware, "nodes": gpus // per_node, "gpus_per_node": per_node}
+
+
+def _framework(row: PublishedRow) -> str:
+    engine = row.text("train_engine")
+    if engine in SHARDED:
+        return SHARDED[engine]
+    if engine == "Megatron-Core":
+        return "megatron-core"
+    raise NotExpressibleError(f"train_engine: {engine or 'not published'} is not modelled")
+
+
+def _plan(row: PublishedRow) -> dict[str, Any]:
+    """The trainer's plan. Optimizer state is sharded as the engine does without being told; recomputation, where it is not
+    published, is that of the recipes: none."""
+    ulysses = row.integer("sp_ulysses", 1)
+    tp, pp, cp = (row.integer(name, 1) for name in ("tp", "pp", "cp"))
+    gpus = row.integer("train_gpus")
+    if gpus % (tp * pp * cp * ulysses):
+        raise NotExpressibleError(f"train_gpus: {gpus} do not divide into tp {tp} · pp {pp} · cp {cp * ulysses}")
+    sharded = row.text("train_engine").startswith("FSDP")
+    plan: dict[str, Any] = {
+        "tp": tp,
+        "sp": tp > 1,
+        "pp": pp,
+        "cp": cp * ulysses,
+        "ep": row.integer("ep", 1),
+        "dp": gpus // (tp * pp * cp * ulysses),
+        "zero": 3 if sharded else 1,
+        "recompute": row.text("recompute") or "none",
+    }
+    if ulysses > 1:
+        plan["cp_method"] = "all_to_all"
+    if sharded and row.text("fsdp_size"):
+        plan["shard"] = row.integer("fsdp_size")
+    return plan
+
+
+def _section(row: PublishedRow) -> dict[str, Any]:
+    prompts, n = row.integer("prompts"), row.integer("n", 1)
+    prompt = round(row.number("prompt_mean") or PROMPT)
+    longest = row.number("response_max") or (row.number("max_seq_len") or 0) - prompt
+    mean = row.number("response_mean")
+    if not mean or longest <= 0:
+        missing = "response_mean" if not mean else "response_max and max_seq_len"
+        raise NotExpressibleError(f"{missing}: not published, so that the work of a step is unknown")
+    section: dict[str, Any] = {
+        "prompts": prompts,
+        "n": n,
+        "prompt": f"constant:{prompt}",
+        "prompt_max": row.integer("prompt_max", prompt),
+        "response": lognormal_of(mean, longest, row.number("clip_ratio")),
+        "response_max": round(longest),
+        "algorithm": ALGORITHMS.get(row.text("algorithm"), row.text("algorithm")),
+        "mini_batch": _mini_batch(row, prompts, n),
+        "epochs": row.integer("ppo_epochs", 1),
+        "micro": row.integer("micro_batch_per_gpu", 1),
+        "offload": [
+            name for name, word in (("parameters", "param"), ("optimizer", "optim")) if word in row.text("offload")
+        ],
+        "weight_sync": {"method": "tensors" if row.text("framework") == VERL else "buckets"},
+        "old_log_prob": row.text("framework") != VERL or row.text("mode") == COLOCATED,
+    }
+    return section | _microbatches(row) | _placement(row)
+
+
+def _mini_batch(row: PublishedRow, prompts: int, n: int) -> int:
+    samples = TRAINER_SAMPLES.search(row.text("notes"))
+    of_note = int(samples[1]) // n if samples else 0
+    return row.integer("mini_batch_prompts", min(of_note, prompts), least=0)
+
+
+def _microbatches(row: PublishedRow) -> dict[str, Any]:
+    """How microbatches are filled. NeMo-RL packs sequences into rows of the longest."""
+    found: dict[str, Any] = {"passes": {"micro": row.integer("logprob_micro_batch", 0, least=0)}}
+    if row.text("max_tokens_per_gpu_train"):
+        found["max_tokens"] = row.integer("max_tokens_per_gpu_train")
+        found["passes"]["max_tokens"] = row.integer("max_tokens_per_gpu_logprob", 0, least=0)
+    elif row.text("padding") == "sequence packing":
+        found["max_tokens"] = row.integer("max_seq_len") * row.integer("micro_batch_per_gpu", 1) // row.integer("cp", 1)
+    return found
+
+
+def _placement(row: PublishedRow) -> dict[str, Any]:
+    colocated = row.text("mode") == COLOCATED
+    rollout: dict[str, Any] = {
+        "tp": row.integer("gen_tp", 1),
+        "max_num_seqs": 1024,
+        "memory_share": 0.6 if colocated else 0.9,
+    }
+    if colocated:
+        return {"placement": COLOCATED, "rollout": rollout}
+    rollout["gpus"] = row.integer("gen_gpus")
+    staleness = row.number("staleness") or 0.0
+    return {"placement": ASYNC if staleness else ONE_STEP_OFF, "staleness": staleness, "rollout": rollout}

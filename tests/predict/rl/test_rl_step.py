@@ -1,0 +1,240 @@
+"""Steps of reinforcement learning: closed forms, what each setting moves, and how phases add up."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import predict
+from predict.cli import main
+from predict.rl.config import load_rl
+from predict.rl.phase import TRAINING, Phase
+from predict.rl.rollout import rollout_server
+from predict.rl.step import RlStep
+from predict.rl.weight_sync import tensor_count
+from predict.serving.batch import Chunk, StepBatch
+from predict.serving.stepper import stepper
+from sampling.errors import ConfigError, InfeasibleError
+from sampling.files.places import CONFIGS
+
+SHIPPED = sorted((CONFIGS / "rl").glob("*.yml"))
+SMALL = """\
+model: llama3-8b
+cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 8}
+plan: {dp: 8, zero: 1}
+precision: bf16
+rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8}
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rl") / "small.yml"
+    path.write_text(SMALL)
+    return path
+
+
+@cache
+def step_of(path: Path, *settings: str) -> RlStep:
+    return predict.rl_step(path, settings)
+
+
+def phase_of(step: RlStep, name: str) -> Phase:
+    phase = step.phase(name)
+    assert phase is not None
+    return phase
+
+
+def median(step: RlStep, name: str) -> float:
+    return phase_of(step, name).time.median_us if name != "step" else step.time.median_us
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_config_runs_and_its_phases_add_up(path: Path) -> None:
+    step = predict.rl_step(path)
+    assert step.time.median_us == pytest.approx(sum(phase.time.median_us for phase in step.phases), rel=1e-12)
+    assert step.time.low_us < step.time.median_us < step.time.high_us
+    assert all(phase.time.low_us <= phase.time.median_us <= phase.time.high_us for phase in step.phases)
+    assert step.rl.section.unknown
+
+
+def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps(small: Path) -> None:
+    settings = ("rl.n=1", "rl.prompts=8", "rl.mini_batch=0", "rl.rollout.tp=8", "rl.rollout.max_num_seqs=8")
+    step = step_of(small, *settings)
+    one = stepper(rollout_server(step.rl))
+    batches = [StepBatch(chunks=tuple(Chunk(tokens=64) for _ in range(8)))]
+    batches += [StepBatch(decodes=(64 + made,) * 8) for made in range(127)]
+    assert median(step, "gen") == pytest.approx(sum(time.median_us for time in one.step_times(batches)), rel=1e-9)
+    assert step.rollout.tail_share == 0
+
+
+def test_an_update_is_its_optimizer_steps(small: Path) -> None:
+    step = step_of(small)
+    prediction = predict.estimate(predict.load(predict.default_config("llama3-8b", "8xh100", overrides=PLAIN), PLAIN))
+    assert median(step, "update_actor") == pytest.approx(2 * prediction.median_us, rel=1e-9)
+    # one pipeline stage: the forwards of its microbatches, one after the other
+    forwards = 16 * 4 // 8 * prediction.stages[0].forward_us
+    assert median(step, "old_log_prob") == pytest.approx(forwards * stragglers(prediction), rel=1e-9)
+    assert median(step, "old_log_prob") != pytest.approx(median(step, "update_actor") / 3, rel=0.02)
+
+
+PLAIN = (
+    "plan.tp=1", "plan.sp=false", "plan.pp=1", "plan.dp=8", "plan.zero=1", "plan.recompute=none", "plan.schedule=1f1b",
+    "batch.global=32", "batch.micro=1", "batch.seq_len=192", "execution.framework=megatron-core", "precision=bf16",
+)  # fmt: skip
+"""The optimizer step of the small config, as a run of its own."""
+
+
+def stragglers(prediction: Any) -> float:
+    from predict.step.stragglers import stragglers_factor
+
+    return stragglers_factor(prediction.run)
+
+
+MOVES = [
+    ("rl.n=8", "gen old_log_prob update_actor", "update_weights"),
+    ("rl.epochs=2", "update_actor", "gen old_log_prob"),
+    ("rl.mini_batch=4", "update_actor", "gen old_log_prob update_weights"),
+    ("rl.prompt_max=256 rl.padding=kept", "update_actor old_log_prob", "gen update_weights"),
+    ("rl.offload=[parameters,optimizer]", "update_actor old_log_prob", "gen"),
+    ("rl.rollout.kept_share=0.5", "gen", "update_actor old_log_prob"),
+    ("rl.rollout.max_num_seqs=1", "gen", "update_actor old_log_prob"),
+    ("rl.rollout.max_num_batched_tokens=64", "gen", "update_actor"),
+    ("rl.reward.latency_s=1 rl.reward.overlaps=false", "reward step", "gen update_actor"),
+    ("rl.weight_sync.wake_s=5", "update_weights step", "gen"),
+    ("plan.recompute=full", "update_actor", "gen old_log_prob"),
+    ("plan.tp=4 plan.dp=2", "update_actor old_log_prob", "gen"),
+    ("rl.response=lognormal:128,0.8 rl.response_max=512", "gen update_actor old_log_prob", "update_weights"),
+]
+"""Settings, the phases that take longer with them, and those that stay."""
+
+
+@pytest.mark.parametrize(("settings", "longer", "same"), MOVES, ids=[settings for settings, *_ in MOVES])
+def test_a_setting_moves_its_phases_alone(small: Path, settings: str, longer: str, same: str) -> None:
+    before, after = step_of(small), step_of(small, *settings.split())
+    for name in longer.split():
+        assert median(after, name) > (median(before, name) if name != "reward" else 0)
+    for name in same.split():
+        assert median(after, name) == pytest.approx(median(before, name), rel=1e-12)
+
+
+def test_settings_that_shorten(small: Path) -> None:
+    before = step_of(small)
+    few = ("rl.n=1", "rl.prompts=8", "rl.mini_batch=0")  # one response to each engine: sliced weights are read faster
+    assert median(step_of(small, *few, "rl.rollout.tp=4"), "gen") < median(step_of(small, *few), "gen")
+    assert median(step_of(small, "rl.passes.micro=8"), "old_log_prob") < median(before, "old_log_prob")
+    assert median(step_of(small, "rl.passes.micro=8"), "update_actor") == median(before, "update_actor")
+    assert median(step_of(small, "rl.max_tokens=4096"), "update_actor") < median(before, "update_actor")
+    assert median(step_of(small, "rl.weight_sync.method=buckets"), "update_weights") < median(before, "update_weights")
+    assert step_of(small, "rl.reference=false").phase("ref") is None
+    assert step_of(small, "rl.algorithm=dapo").phase("ref") is None
+    critic = step_of(small, "rl.algorithm=ppo")
+    assert median(critic, "values") == median(critic, "old_log_prob")
+    assert median(critic, "update_critic") == median(critic, "update_actor")
+
+
+APART = ("rl.rollout.gpus=8", "rl.rollout.tp=1")
+
+
+def test_placements_overlap_what_they_can(small: Path) -> None:
+    together, apart = step_of(small), step_of(small, "rl.placement=one_step_off", *APART)
+    for step in (together, apart):
+        training = sum(phase.time.median_us for phase in step.phases if phase.name in TRAINING)
+        sync, gen = median(step, "update_weights"), median(step, "gen")
+        expected = training + gen + sync if step is together else max(training, gen) + sync
+        assert step.time.median_us == pytest.approx(expected, rel=1e-12)
+    assert apart.wait_gen_us == pytest.approx(max(0.0, median(apart, "gen") - apart.training.median_us))
+    assert apart.wait_gen_us * apart.idle_gen_us == 0
+
+
+def test_a_stream_of_steps_hides_its_tail(small: Path) -> None:
+    tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", *APART)
+    gens = [median(step_of(small, *tail, f"rl.staleness={ahead}"), "gen") for ahead in (0.0, 0.5, 2.0)]
+    assert gens[0] > gens[1] > gens[2]
+
+
+def test_lengths_are_quantiles_that_are_cut(small: Path) -> None:
+    samples = step_of(small, "rl.response=uniform:1..200").rl.samples
+    assert samples.response.max() == 128
+    assert samples.clipped == (samples.response == 128).sum()
+    assert (np.sort(samples.response)[:3] == [3, 6, 9]).all()  # 64 quantiles of 1..200 at the middles of equal shares
+    assert (samples.prompt == 64).all()
+
+
+def test_flops_by_convention(small: Path) -> None:
+    step = step_of(small)
+    whole, forward = phase_of(step, "update_actor").mfu, phase_of(step, "old_log_prob").mfu
+    assert whole["palm"].flops == pytest.approx(3 * (forward["palm"].flops or 0))
+    peak = 8 * step.rl.base.cluster.gpu.peak_flops_per_us("bf16")
+    assert whole["palm"].mfu == pytest.approx((whole["palm"].flops or 0) / (peak * median(step, "update_actor")))
+    assert 0 < (whole["verl"].mfu or 0) < 1
+
+
+def test_tensors_of_a_checkpoint() -> None:
+    run = load_rl(CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml")
+    assert tensor_count(run.base.model) == 48 * (128 * 3 + 9) + 3
+
+
+def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "verl.yml"
+    path.write_text(
+        SMALL.replace("prompts: 16, n: 4, ", "").replace(", mini_batch: 8", "")
+        + "data: {train_batch_size: 16}\n"
+        + "actor_rollout_ref: {actor: {ppo_mini_batch_size: 8}, rollout: {n: 4, tensor_model_parallel_size: 2}}\n"
+    )
+    ours = load_rl(small, ["rl.rollout.tp=2"])
+    assert load_rl(path).section == ours.section
+    assert load_rl(small, ["actor_rollout_ref.rollout.n=8"]).section.n == 8
+    path.write_text(SMALL + "data: {train_batch_size: 32}\ntrainer: {nnode: 1}\n")
+    with pytest.raises(ConfigError) as error:
+        load_rl(path)
+    assert "data.train_batch_size: 32, but rl.prompts" in str(error.value)
+    assert "trainer.nnodes" in str(error.value)
+
+
+def test_all_faults_at_once(small: Path) -> None:
+    wrong = [
+        "rl.placement=asynk",
+        "rl.rollout.tp=3",
+        "plan.tp=3",
+        "rl.response=gamma:3",
+        "batch.micro=1",
+        "rl.rollout.gpu=8",
+    ]
+    with pytest.raises(ConfigError) as error:
+        load_rl(small, wrong)
+    told = str(error.value)
+    for part in ("rl.placement: 'asynk'", "plan.tp", "rl.response: 'gamma:3'", "batch: follows", "did you mean 'gpus'"):
+        assert part in told
+    for setting, part in (
+        ("rl.rollout.tp=3", "rl.rollout.tp: 3"),
+        ("rl.rollout.expert_parallel=true", "has no experts"),
+        ("rl.rollout.engine=vlm", "'vllm-v1'"),
+        ("rl.placement=one_step_off", "rl.rollout.gpus: 0"),
+        ("rl.staleness=1", "rl.staleness: 1"),
+        ("rl.mini_batch=5", "rl.mini_batch: 5"),
+        ("rl.response=file:none.txt", "none.txt"),
+    ):
+        with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
+            load_rl(small, [setting])
+
+
+def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
+    with pytest.raises(InfeasibleError, match="key-value cache"):
+        step_of(small, "rl.response=constant:2000000", "rl.response_max=2000000", "rl.mini_batch=16")
+
+
+def test_the_command_prints_what_the_api_returns(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rl-step", str(small), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    step = step_of(small)
+    assert found["version"] == 1
+    assert found["step_us"]["median"] == step.time.median_us
+    assert set(found["phases"]) == {phase.name for phase in step.phases}
+    assert main(["rl-step", str(small)]) == 0
+    assert "update_actor" in capsys.readouterr().out

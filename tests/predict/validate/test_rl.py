@@ -1,0 +1,124 @@
+"""Published RL steps: rows that become configs, rows that are refused, and the figures over them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import predict
+from predict.cli import main
+from predict.rl.section import ASYNC
+from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.rl.comparison import PHASES, ComparedStep, as_json, compared
+from predict.validate.rl.lengths import cut_mean, lognormal_of
+from predict.validate.rl.rows import read_rl_rows, rl_run_of
+from sampling.errors import ConfigError
+
+ROW: dict[str, str] = {
+    "row_id": "A1",
+    "source_id": "table",
+    "framework": "verl",
+    "algorithm": "GRPO",
+    "mode": "colocated",
+    "model": "Llama-3.1-8B-Instruct",
+    "gpu": "H100-SXM-80GB",
+    "n_gpus": "8",
+    "train_gpus": "8.0",
+    "train_engine": "Megatron-Core",
+    "tp": "2.0",
+    "gen_tp": "2.0",
+    "prompts": "16",
+    "n": "4",
+    "response_mean": "100",
+    "response_max": "256",
+    "step_s": "60",
+}
+
+
+def row(**cells: str) -> PublishedRow:
+    return PublishedRow(cells=ROW | cells)
+
+
+def test_a_row_becomes_its_config() -> None:
+    run = rl_run_of(row(ppo_epochs="2", mini_batch_prompts="8", recompute="full", offload="params, optimizer"))
+    plan, section = run.base.plan, run.section
+    assert (plan.tp, plan.dp, plan.zero, plan.recompute) == (2, 4, 1, "full")
+    assert (section.samples, section.optimizer_steps, section.rollout.tp) == (64, 4, 2)
+    assert section.offload == ("parameters", "optimizer")
+    assert run.samples.response.mean() == pytest.approx(100, rel=0.02)
+    apart = rl_run_of(row(mode="async", gen_gpus="8", staleness="0.5")).section
+    assert (apart.placement, apart.staleness, apart.old_log_prob) == (ASYNC, 0.5, False)
+    sharded = rl_run_of(row(train_engine="FSDP2", tp="", sp_ulysses="2", fsdp_size="4")).base.plan
+    assert (sharded.cp, sharded.cp_method, sharded.dp, sharded.zero, sharded.shard) == (2, "all_to_all", 4, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"response_mean": ""}, "response_mean: not published"),
+        ({"gpu": "C550-64GB"}, "C550-64GB is not in configs/hardware"),
+        ({"model": "Nobody-7B"}, "model: Nobody-7B"),
+        ({"train_engine": "DeepSpeed ZeRO-3"}, "DeepSpeed ZeRO-3 is not modelled"),
+        ({"tp": "3"}, "do not divide"),
+        ({"prompts": ""}, "prompts: not published"),
+    ],
+)
+def test_a_row_that_cannot_be_expressed_says_why(cells: dict[str, str], reason: str) -> None:
+    with pytest.raises(NotExpressibleError, match=reason):
+        rl_run_of(row(**cells))
+    assert reason in compared(row(**cells), predict.estimate).reason
+
+
+@pytest.mark.parametrize(("mean", "clipped"), [(100.0, None), (3200.0, None), (3500.0, 0.6), (2000.0, 0.05)])
+def test_a_distribution_has_the_published_mean_and_cut_share(mean: float, clipped: float | None) -> None:
+    median, sigma = map(float, lognormal_of(mean, 4096.0, clipped).removeprefix("lognormal:").split(","))
+    assert cut_mean(median, sigma, 4096.0) == pytest.approx(mean, rel=1e-3)
+    drawn = np.random.default_rng(0).lognormal(np.log(median), sigma, 100_000)
+    assert np.minimum(drawn, 4096).mean() == pytest.approx(mean, rel=0.02)
+    if clipped:
+        assert (drawn > 4096).mean() == pytest.approx(clipped, abs=0.02)
+
+
+def test_responses_that_are_all_cut_are_constant() -> None:
+    assert lognormal_of(4096.0, 4096.0) == "constant:4096"
+
+
+def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = compared(row(), predict.estimate).step
+    assert step is not None
+    exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 2e6}"}
+    table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
+    path = tmp_path / "steps.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=[*ROW, "gen_s"])
+        writer.writeheader()
+        writer.writerows(table)
+    assert main(["validate", "rl", "--truth", str(path), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["version"] == 1
+    assert set(found["summary"]) == set(PHASES)
+    assert found["summary"]["step"] == {"rows": 1, "mean": pytest.approx(0, abs=1e-9), "median": pytest.approx(0, abs=1e-9), "bias": pytest.approx(0, abs=1e-9), "coverage": 1.0}  # fmt: skip
+    assert found["summary"]["gen"]["mean"] == pytest.approx(1.0)
+    assert found["summary"]["gen"]["coverage"] == 0.0
+    assert "Nobody-7B" in found["rows"][1]["reason"]
+    assert main(["validate", "rl", "--truth", str(path)]) == 0
+    assert "1 rows not expressed: model: Nobody-7B" in capsys.readouterr().out
+
+
+def test_pairs_of_placements_are_ordered() -> None:
+    def judged(mode: str, step_s: str) -> ComparedStep:
+        return compared(row(mode=mode, gen_gpus="8" if mode == "async" else "", step_s=step_s), predict.estimate)
+
+    colocated = judged("colocated", "60")
+    assert as_json([colocated, judged("async", "40")])["order"] == {"pairs": 1, "right": 1.0}
+    assert as_json([colocated, judged("async", "80")])["order"] == {"pairs": 1, "right": 0.0}
+
+
+def test_a_table_that_is_none() -> None:
+    with pytest.raises(ConfigError, match=r"--truth: nowhere\.csv"):
+        read_rl_rows(Path("nowhere.csv"))

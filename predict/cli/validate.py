@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
     from predict.validate.published.comparison import Comparison
+    from predict.validate.ranking.plans import MeasuredPlan
 
 GPU = "this-gpu"
 WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving", "rl")
@@ -36,7 +37,7 @@ OWN_OPTIONS = {
     "samples": ("measurements",),
     "published": ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out"),
     "memory": ("truth",),
-    "ranking": ("truth",),
+    "ranking": ("truth", "widths"),
     "serving": ("truth", "model", "coefficients"),
     "rl": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
@@ -95,7 +96,8 @@ def add(subcommands: Any) -> None:
         "--widths",
         action="store_true",
         default=None,
-        help="published: learn from these runs how wide each unknown makes an interval, and judge it on sources left out",
+        help="published: learn from these runs how wide each unknown makes an interval, and judge it on sources left out; "
+        "ranking: how wide each differing setting makes the ratio of two plans",
     )
     command.add_argument(
         "--leave-out",
@@ -301,6 +303,9 @@ def _ranking(options: argparse.Namespace) -> None:
     rows = list(read_rows(options.truth))
     with progress_display("predicting") as progress:
         plans, left_out = measured_plans(rows, progress)
+    if options.widths:
+        _plan_setting(plans, as_json=options.json)
+        return
     groups, small = judged(plans)
     if options.json:
         print_json(as_json(groups, small, left_out))
@@ -309,6 +314,18 @@ def _ranking(options: argparse.Namespace) -> None:
     from predict.report.published.ranking import ranking_text
 
     show(ranking_text(groups, small, left_out))
+
+
+def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool) -> None:
+    from predict.report.console import show
+    from predict.report.published.widths import plan_setting_text
+    from predict.validate.learning.plan_setting import learn_plan_setting, plan_setting_json
+
+    learnt = learn_plan_setting(groups)
+    if as_json:
+        print_json(plan_setting_json(learnt))
+    else:
+        show(plan_setting_text(learnt))
 
 
 def _serving(options: argparse.Namespace) -> None:

@@ -165,10 +165,11 @@ LAUNCH_FLOOR_WIDTH = PublishedConstant(
 )
 PLAN_SETTING = PublishedConstant(
     value=0.075,
-    low=0.04,
-    high=0.25,
-    source="nine groups of published runs that differ in the plan alone: what nine tenths of their ratios need is 0.04 to 0.25 per "
-    "differing setting, this at the median; without any one of the groups it is 0.074 to 0.076",
+    low=0.07,
+    high=0.24,
+    source="three sources of published runs that differ in the plan alone and were timed as whole steps: nine tenths of their ratios need "
+    "0.07, 0.075 and 0.24 per differing setting, this at the median (`predict validate ranking --widths`); with steps added up from "
+    "timed cells as a fourth it would be 0.115",
     moves="the interval of the ratio of two plans, for each setting in which they differ, in quadrature",
     scope="interval",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.report.tables import figures_table
+from predict.validate.learning.plan_setting import LearntPlanSetting
 from predict.validate.learning.widths import LearntWidths
 
 if TYPE_CHECKING:
@@ -26,3 +27,18 @@ def widths_text(learnt: LearntWidths) -> RenderableType:
         cells = (str(each.configurations), f"{each.coverage:.0%}", f"{each.log_half_width:.2f}")
         classes.add_row(escape(each.judged_as), *cells)
     return Group(widths, "", classes)
+
+
+def plan_setting_text(learnt: LearntPlanSetting) -> RenderableType:
+    from rich.console import Group
+
+    title = "half-width in log time of the ratio of two plans per differing setting, for 90 % coverage"
+    sources = figures_table(title, ("source",), ("pairs", "needed", "by the others", "then in 90 % interval"))
+    for one in learnt.sources:
+        figures = (f"{one.pairs:,}", f"{one.width:.3f}", f"{one.by_others:.3f}", f"{one.coverage_by_others:.0%}")
+        sources.add_row(escape(one.source), *figures)
+    return Group(
+        sources,
+        "",
+        f"learnt: {learnt.width:.3f}, the median over the sources, which need {learnt.low:.3f} to {learnt.high:.3f}",
+    )

@@ -189,18 +189,17 @@ class Pace(NamedTuple):
     """Copies after which all comes again."""
 
 
-def pace_of(folded: Folded, program: Program, free: Floats) -> Pace:
-    """The pace of further copies, from the times of the short order, shape (rows, sets).
+def pace_of(folded: Folded, times: Floats) -> Pace:
+    """The pace of further copies, from the times of the last ones (`last_copies`), shape (copies, actions, sets).
 
     There is one where each of the last `reach` copies is later than the one some copies before by the same time in all its
     actions. Then so are all further ones: an action starts at the latest of two times from `reach` copies back at most.
     That some copies can be needed for it: Cohen et al. 1985, IEEE Transactions on Automatic Control 30(3).
     """
-    sets = free.shape[1]
+    sets = times.shape[2]
     time, found = np.full(sets, 0.0 if not folded.more else np.nan), np.ones(sets, dtype=np.intp)
     if not folded.more:
         return Pace(time, found)
-    times = free[_last_copies(folded, program)]
     margin = SAME * times.max(axis=(0, 1))
     for together in range(1, min(MOST_TOGETHER, len(times) - folded.reach) + 1):
         if folded.more % together == 0:
@@ -213,8 +212,10 @@ def pace_of(folded: Folded, program: Program, free: Floats) -> Pace:
 
 
 @lru_cache(maxsize=KEPT)
-def _last_copies(folded: Folded, program: Program) -> Indices:
-    """Rows of the times of the last copies that tell a pace, shape (copies, actions)."""
+def last_copies(folded: Folded, program: Program) -> Indices:
+    """Rows of the times of the last copies that tell a pace, shape (copies, actions); none where no copies are missing."""
+    if not folded.more:
+        return np.empty((0, 0), dtype=np.intp)
     count = min(folded.copies, folded.reach + MOST_TOGETHER)
     of_ranks = [
         rows[end - count * length : end].reshape(count, length)

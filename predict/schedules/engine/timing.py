@@ -18,10 +18,10 @@ import numpy as np
 
 from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
-from predict.schedules.engine.folding import Pace, forms, pace_of
+from predict.schedules.engine.folding import Pace, forms, last_copies, pace_of
 from predict.schedules.engine.order import Floats, Folded, Order
-from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
+from predict.schedules.engine.recycling import ends_in_places
 from predict.schedules.engine.timeline import Timeline, continued_timeline
 from sampling.files.machine_code import compiled
 
@@ -53,12 +53,8 @@ def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
         left = np.flatnonzero(np.isnan(ends[0]))
         if not len(left):
             break
-        program = compile_order(form.short)
-        last = np.array([rows[-1] for rows in program.rows])
-        block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
-        for sets in (left[first : first + block] for first in range(0, len(left), block)):
-            free = _free_of_sets(program, np.ascontiguousarray(costs[:, sets]))
-            ends[:, sets] = free[last] + form.more * pace_of(form, program, free).time
+        free, copies = _free_of_sets(form, compile_order(form.short), np.ascontiguousarray(costs[:, left]))
+        ends[:, left] = free + form.more * pace_of(form, copies).time
     return ends
 
 
@@ -101,7 +97,7 @@ def _play(order: Order, times: ChunkTimes, *, blocking: bool) -> _Played:
         if blocking:
             durations, delays = _blocked(program, durations, delays)
         free = _free(program, delays, durations)
-        pace = pace_of(form, program, np.reshape(free, (-1, 1)))
+        pace = pace_of(form, np.reshape(free, (-1, 1))[last_copies(form, program)])
         if not np.isnan(pace.time[0]):
             break
     return _Played(form, program, delays, free, pace)
@@ -151,34 +147,20 @@ def _run(
         free[row] = (ready if ready > arrived else arrived) + durations[index]
 
 
-def _free_of_sets(program: Program, costs: Floats) -> Floats:
-    """`_free` for many sets of times, of which `costs` has the edges' delays with the cells' durations below; shape (rows, sets)."""
+def _free_of_sets(form: Folded, program: Program, costs: Floats) -> tuple[Floats, Floats]:
+    """When each rank is done under each of many sets of times, shape (ranks, sets), and the ends of the last copies that tell a
+    pace, shape (copies, actions, sets). `costs` has the edges' delays with the cells' durations below."""
     steps = levels(program)
-    if not pays(TURNS_OF_A_LEVEL * len(steps), again=program in _timed):
-        return _run_sets(steps, len(program.cell), costs)
-    free = np.empty((len(program.cell) + 1, costs.shape[1]))
-    free[0] = 0.0
-    indices = program.previous, program.dependency, program.edge, program.cell
-    compiled(_run_each)(free, *indices, costs[: program.depth], costs[program.depth :])
-    return free
-
-
-def _run_each(
-    free: Floats,
-    previous: Indices,
-    dependency: Indices,
-    edge: Indices,
-    duration_of: Indices,
-    delays: Floats,
-    durations: Floats,
-) -> None:
-    """`_run` for many sets of times, action by action; only worth it when compiled."""
-    for index in range(len(previous)):
-        before, needed, over, cell = previous[index], dependency[index], edge[index], duration_of[index]
-        for which in range(free.shape[1]):
-            ready = free[before, which]
-            arrived = free[needed, which] + delays[over, which]
-            free[index + 1, which] = (ready if ready > arrived else arrived) + durations[cell, which]
+    if pays(TURNS_OF_A_LEVEL * len(steps), again=program in _timed):
+        return ends_in_places(form, program, costs)
+    last, copies = np.array([rows[-1] for rows in program.rows]), last_copies(form, program)
+    block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
+    found = []
+    for first in range(0, costs.shape[1], block):
+        free = _run_sets(steps, len(program.cell), np.ascontiguousarray(costs[:, first : first + block]))
+        found.append((free[last], free[copies]))
+    ends, of_copies = zip(*found, strict=True)
+    return np.concatenate(ends, axis=-1), np.concatenate(of_copies, axis=-1)
 
 
 def _run_sets(steps: Sequence[Level], actions: int, costs: Floats) -> Floats:

@@ -55,8 +55,13 @@ class GroupScores:
 
 def judged(groups: Mapping[str, Sequence[MeasuredPlan]]) -> tuple[list[GroupScores], int]:
     """The figures of each group of LEAST_TIMED timed plans or more, and how many other groups there are."""
-    large = {name: plans for name, plans in groups.items() if len(_timed(plans)) >= LEAST_TIMED}
+    large = large_groups(groups)
     return [_scores(name, plans) for name, plans in large.items()], len(groups) - len(large)
+
+
+def large_groups(groups: Mapping[str, Sequence[MeasuredPlan]]) -> dict[str, Sequence[MeasuredPlan]]:
+    """The groups of LEAST_TIMED timed plans or more."""
+    return {name: plans for name, plans in groups.items() if len(_timed(plans)) >= LEAST_TIMED}
 
 
 def _timed(plans: Sequence[MeasuredPlan]) -> list[MeasuredPlan]:

@@ -10,11 +10,12 @@ from predict.ledger.conventions.megatron import megatron_of
 from predict.ledger.conventions.palm import palm_of
 from predict.ledger.conventions.verl import verl
 from predict.ledger.conventions.verl_peaks import verl_peak_flops_per_us
+from predict.run.model_flops import PALM_NO_LOOKUP, model_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError, UserError
 
-CONVENTIONS = ("palm", "megatron", "verl", "exact", "hfu")
+CONVENTIONS = ("palm", PALM_NO_LOOKUP, "megatron", "verl", "exact", "hfu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +36,7 @@ def mfu_by_convention(prediction: Prediction, book: ComputeBook) -> dict[str, Co
     run = prediction.run
     flops: dict[str, Callable[[], float]] = {
         "palm": lambda: _over_sequences(run, lambda length: palm_of(run.model, [length])),
+        PALM_NO_LOOKUP: lambda: model_flops_per_step(run),
         "megatron": lambda: _over_sequences(run, lambda length: megatron_of(run.model, [length])),
         "verl": lambda: _verl(run),
         "exact": lambda: book.required_flops,

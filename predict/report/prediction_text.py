@@ -12,6 +12,7 @@ from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines, last_lines
 from predict.report.run_text import run_text
 from predict.report.units import bar, duration, durations, percent
+from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.step.interval import Interval
 from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
@@ -50,7 +51,7 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
         step_line(prediction.step_time),
         f"  interval    {in_words(prediction.unknowns)}",
         f"  throughput  {prediction.tokens_per_second:,.0f} tokens/s   {prediction.tokens_per_second_per_gpu:,.0f} per GPU",
-        f"  MFU         {prediction.mfu:.1%}   bubble {percent(prediction.bubble_fraction)} of the schedule",
+        f"  MFU         {prediction.mfu:.1%} ({PALM_NO_LOOKUP})   bubble {percent(prediction.bubble_fraction)} of the schedule",
         f"  rests on    {_sources(prediction)}",
         f"  memory      {summary(prediction.memory)}",
         *([] if prediction.feasible else [f"  fits with   {advice_line(advice[0]) if advice else NO_CHANGE}"]),

@@ -2,8 +2,9 @@
 
 Convention of PaLM (Chowdhery et al., arXiv 2204.02311, appendix B), but for the embedding look-up, which multiplies nothing and
 which `conventions.palm` counts: 6 FLOPs per weight and token for every matrix that multiplies, plus 12·heads·head_dim·seq_len per
-token and layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed experts count as those a token is sent to, with
-the router and the shared experts; a sliding layer counts the keys within its window; the recurrence of a linear layer counts
+token and layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed
+experts count as those a token is sent to, with the router and the shared experts; a sliding layer counts the keys within its
+window; the recurrence of a linear layer counts
 15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out.
 """
 
@@ -14,6 +15,9 @@ from collections import Counter
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
+
+PALM_NO_LOOKUP = "palm_no_lookup"
+"""Name of this convention, that of every MFU but the ledger's others."""
 
 
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:

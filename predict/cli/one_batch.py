@@ -104,13 +104,14 @@ def run(options: argparse.Namespace) -> None:
 def _partly_unknown(options: argparse.Namespace) -> bool:
     """Whether keys of the config are `unknown`. UserError for options that need one run."""
     from predict.config.load import unknown_keys
-    from predict.config.unknown import UNKNOWN
+    from predict.config.unknown import PLACEHOLDERS, UNKNOWN
 
     unknown = unknown_keys(options.config, options.overrides)
     names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
+    stated = [path for path in unknown if path in PLACEHOLDERS]  # without what follows from them
     if unknown and (extra := given(options, *names)):
         raise UserError(
-            f"{', '.join(extra)}: needs one run, and {', '.join(unknown)} is {UNKNOWN}; give a value, or omit it"
+            f"{', '.join(extra)}: needs one run, and {', '.join(stated)} is {UNKNOWN}; give a value, or omit it"
         )
     return bool(unknown)
 

@@ -91,3 +91,8 @@ def settings_of(run: TrainingRun) -> dict[str, Any]:
         "precision": run.precision,
         **keys,
     }
+
+
+def setting_text(value: Any) -> str:
+    """A setting's value as a config writes it; `default` for an empty one."""
+    return str(value).lower() if isinstance(value, bool) else str(value) or "default"

@@ -15,6 +15,7 @@ from typing import Any
 from predict.config.sections import SECTIONS
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from predict.what_if.compare import setting_text
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster
 
@@ -142,7 +143,7 @@ def _switched(run: TrainingRun, with_setting: Callable[[str], TrainingRun]) -> I
             except ConfigError:
                 continue
             plan = replace(changed.plan, schedule=run.plan.schedule)
-            yield f"execution.{key.name}", f"{_told(now)} → {_told(value)}", replace(changed, plan=plan)
+            yield f"execution.{key.name}", f"{setting_text(now)} → {setting_text(value)}", replace(changed, plan=plan)
 
 
 def _with(run: TrainingRun, **settings: Any) -> TrainingRun:
@@ -151,7 +152,3 @@ def _with(run: TrainingRun, **settings: Any) -> TrainingRun:
 
 def _scaled(figures: Mapping[str, float], name: str, value: float) -> dict[str, float]:
     return {**figures, name: value}
-
-
-def _told(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value) or "default"

@@ -117,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check_options(options: argparse.Namespace) -> None:
     """ConfigError for a number that is out of range."""
     if not 0 < options.minutes < math.inf:
-        raise ConfigError(f"--minutes: {options.minutes:g} is not a positive, finite number of minutes")
+        raise ConfigError(
+            f"--minutes: {options.minutes:g} is not a positive, finite number of minutes; give for example 10"
+        )
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
 

@@ -54,7 +54,7 @@ def load_module(path: Path, precision: str) -> MetaModule:
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"{path}: {MODULE} makes a {type(module).__name__}; make it a torch.nn.Module")
     if not isinstance(inputs, (list, tuple, dict)):
-        raise UserError(f"{path}: {INPUTS}() returns a {type(inputs).__name__}; return a list of forward's arguments")
+        raise UserError(f"{path}: {INPUTS}() returns {type(inputs).__name__}; return a list of forward's arguments")
     with _as_users_code(path, "moving it to the meta device"):
         module = module.to(device="meta", dtype=dtype)
     moved = _moved(inputs, dtype)
@@ -79,7 +79,10 @@ def _require_names(path: Path, names: dict[str, Any]) -> None:
     missing = [name for name in (MODULE, INPUTS) if not callable(names.get(name))]
     if missing:
         given = [name for name in names if not name.startswith("__")]
-        told = "; ".join(f"{path}: {name}: missing{did_you_mean(name, given)}" for name in missing)
+        told = "; ".join(
+            f"{path}: {name}: {'not callable' if name in names else 'missing' + did_you_mean(name, given)}"
+            for name in missing
+        )
         raise UserError(
             f"{told}; define class {MODULE}(torch.nn.Module) and {INPUTS}(), which returns forward's arguments"
         )

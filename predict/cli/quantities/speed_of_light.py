@@ -74,7 +74,11 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
 
     if not options.target.endswith(".py"):
-        _refuse(options, FILE_ONLY, "goes with FILE.py; a run config names its device: --set cluster.hardware=NAME")
+        _refuse(
+            options,
+            FILE_ONLY,
+            "goes with FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
+        )
         from predict import step_speed_of_light
         from predict.report.speed_of_light.step_report import step_json, step_text
 

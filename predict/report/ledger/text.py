@@ -15,7 +15,7 @@ from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import bar, counted, duration, durations, percent
+from predict.report.units import bar, counted, duration, durations, percent, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,7 +98,7 @@ def _refusals(ledger: Ledger) -> list[str]:
 
 def _memory(ledger: Ledger) -> list[RenderableType]:
     estimate = ledger.memory.estimate
-    table = figures_table(f"  memory, pipeline rank {estimate.worst.rank}, at its peak", ("",), ("GiB", "share"))
+    table = figures_table(f"  memory, peak of pipeline rank {estimate.worst.rank}", ("",), ("GiB", "share"))
     table.add_column("")
     for term, size in ledger.memory.terms_bytes.items():
         share = size / estimate.point_bytes
@@ -110,28 +110,26 @@ def _communication(book: CommunicationBook, step_us: float) -> list[RenderableTy
     if not book.messages:
         return ["[bold]  communication[/]: none"]
     table = figures_table(
-        "  communication, per GPU and step",
+        "  communication per GPU and step; alone less exposed is hidden",
         ("", "message", "group", "carries", "algorithm"),
-        ("ranks", "MB", "count", "each", "alone", "hidden", "exposed", "of the step"),
+        ("MB", "count", "each", "alone", "exposed", "of step"),
     )
     for each in book.messages[:MOST_MESSAGES]:
         table.add_row(
             each.heading,
             each.kind,
-            each.group,
+            f"{each.group} × {each.ranks}",
             each.carries,
             each.algorithm,
-            str(each.ranks),
-            f"{each.size_bytes / 1e6:,.4g}",
+            plain(each.size_bytes / 1e6),
             f"{each.count:,.4g}",
-            *map(duration, (each.each_us, each.total_us, each.hidden_us, each.exposed_us)),
+            *map(duration, (each.each_us, each.total_us, each.exposed_us)),
             percent(each.exposed_us / step_us),
         )
     table.add_row(
         "in all",
         *[""] * 7,
-        "",
-        *map(duration, (book.total_us, book.hidden_us, book.exposed_us)),
+        *map(duration, (book.total_us, book.exposed_us)),
         percent(book.exposed_us / step_us),
     )
     more = len(book.messages) - MOST_MESSAGES

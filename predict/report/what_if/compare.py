@@ -12,7 +12,7 @@ from predict.report.tables import figures_table
 from predict.report.units import counted, duration, durations
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
-from predict.what_if.compare import Difference
+from predict.what_if.compare import Difference, setting_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +33,9 @@ def compare_text(differences: Sequence[Difference]) -> RenderableType:
     names = _names(differences)
     lines = [f"  {name}  {escape(_told(each))}" for name, each in zip(names, _runs(differences), strict=True)]
     for name, each in zip(names[1:], differences, strict=True):
-        changes = ", ".join(f"{path} {first!s} → {other!s}" for path, (first, other) in each.settings.items())
+        changes = ", ".join(
+            f"{path} {setting_text(first)} → {setting_text(other)}" for path, (first, other) in each.settings.items()
+        )
         lines += ["", escape(f"  {names[0]} → {name}: {changes or 'the same settings'}"), f"  {_verdict(each)}"]
     return Group("[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
 
@@ -103,7 +105,7 @@ def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
 
 def _memory(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     first = differences[0].first.memory.worst
-    table = figures_table("memory of the worst pipeline rank, GiB", ("",), _columns(names))
+    table = figures_table("memory of the worst rank, GiB", ("",), _columns(names))
     for term in TERMS:
         changes = [each.memory_bytes[term] for each in differences]
         size = getattr(first, term)

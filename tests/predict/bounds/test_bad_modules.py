@@ -16,9 +16,10 @@ CASES = {
         "class Modle: pass\ndef get_inputs(): return []",
         r"module.py: Model: missing; did you mean 'Modle'\?",
     ),
+    "no class": ("Model = 3\ndef get_inputs(): return []", r"module.py: Model: not callable; define class Model"),
     "no inputs": ("class Model(nn.Module): pass", r"get_inputs: missing; define"),
     "no module": ("class Model: pass\ndef get_inputs(): return []", r"Model makes a Model; make it a torch.nn.Module"),
-    "no list of inputs": ("class Model(nn.Module): pass\ndef get_inputs(): return 3", r"get_inputs\(\) returns a int"),
+    "no list of inputs": ("class Model(nn.Module): pass\ndef get_inputs(): return 3", r"get_inputs\(\) returns int;"),
     "arguments of Model": (
         "class Model(nn.Module):\n    def __init__(self, a): pass\ndef get_inputs(): return []",
         r"Model\(\*get_init_inputs\(\)\) failed: TypeError",

@@ -31,6 +31,7 @@ def test_json_has_the_books_and_every_convention(capsys: pytest.CaptureFixture[s
     assert {"compute", "memory", "communication", "schedule", "calibration", "mfu", "parameters"} <= content.keys()
     assert content["mfu"].keys() == set(CONVENTIONS)
     assert all(0 < mfu < 1 for mfu in content["mfu"].values())
+    assert content["mfu"]["palm_no_lookup"] == pytest.approx(predict.one_batch(DEMO).mfu, rel=1e-12)
     assert content["parameters"] == {"total": 15733632, "active": 15733632}
     assert sum(content["account_us"].values()) == pytest.approx(content["step_time_us"]["median"], rel=1e-9)
 
@@ -74,3 +75,8 @@ def test_verl_divides_by_its_own_peaks(hardware: str, tflops: float) -> None:
 def test_a_device_that_verl_does_not_know_is_refused_by_name(hardware: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
         verl_peak_flops_per_us(hardware_facts(hardware))
+
+
+def test_half_widths_are_those_of_one_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    width = max(predict.one_batch(DEMO).unknowns.values())
+    assert f"±{math.expm1(width):.1%}" in _output(capsys)

@@ -73,7 +73,7 @@ def test_the_command_shows_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [run["plan.vpp"] for run in told["runs"]] == [5, 10, 20]
     assert told["middle"]["step_time_us"]["median"] == pytest.approx(told["step_time_us"]["median"], rel=0.02)
     assert main([*command, "--sources", "--target-nodes", "4"]) == 2
-    assert "--target-nodes, --sources: needs one run, and plan.vpp" in capsys.readouterr().err
+    assert "--target-nodes, --sources: needs one run, and plan.vpp is unknown" in capsys.readouterr().err
 
 
 def test_other_faults_are_told_as_if_the_key_were_known() -> None:

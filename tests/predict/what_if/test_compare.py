@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import predict
+from predict.what_if.compare import setting_text
 from sampling.files.places import CONFIGS
 
 RUNS = CONFIGS / "runs"
@@ -35,3 +36,7 @@ def test_intervals_far_apart_do_not_overlap() -> None:
     (difference,) = predict.compare(DENSE, RUNS / "demo.yml")
     assert not difference.overlap
     assert difference.speed < 0.1
+
+
+def test_settings_are_told_as_a_config_writes_them() -> None:
+    assert [setting_text(value) for value in (True, "", 0.5, "1f1b")] == ["true", "default", "0.5", "1f1b"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import hypot
 
-from predict.step.interval import Interval
+from predict.rl.terms import Factors
+from predict.step.interval import Interval, widened
 
 NAMES = (
     "gen",
@@ -54,6 +55,19 @@ def exactly(time_us: float) -> Interval:
 def scaled(time: Interval, factor: float) -> Interval:
     """The interval with its median and bounds multiplied."""
     return Interval(median_us=factor * time.median_us, low_us=factor * time.low_us, high_us=factor * time.high_us)
+
+
+def with_factors(phase: Phase, factors: Factors) -> Phase:
+    """The phase as its factor has it, MFU included; `phase` has none yet."""
+    kernels = {"gen": factors.rollout} | dict.fromkeys(TRAINING, factors.training)
+    if phase.name not in kernels or phase.name == "adv":
+        return phase
+    factor = kernels[phase.name]
+    mfu = {
+        name: replace(figure, mfu=None if figure.mfu is None else figure.mfu / factor)
+        for name, figure in phase.mfu.items()
+    }
+    return replace(phase, time=widened(scaled(phase.time, factor), factors.half_width), mfu=mfu)
 
 
 def together(times: Iterable[Interval]) -> Interval:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from predict.rl.config import RlRun
-from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together
+from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.section import COLOCATED
-from predict.rl.terms import TERMS
+from predict.rl.terms import FACTORS, TERMS, Factors
 from predict.rl.training import Estimate, forward_pass, update
 from predict.rl.weight_sync import SECOND_US, update_weights
 from predict.step.interval import Interval
@@ -78,8 +78,18 @@ class RlStep:
         return self.rollout.room.memory
 
 
-def rl_step(rl: RlRun, estimate: Estimate) -> RlStep:
+def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep:
     """Predict one step; `estimate` is that of a training run. InfeasibleError where an engine's cache does not hold a response."""
+    return scaled_step(unscaled_step(rl, estimate), factors)
+
+
+def scaled_step(step: RlStep, factors: Factors) -> RlStep:
+    """The step under factors, of one that has none."""
+    return replace(step, phases=tuple(with_factors(phase, factors) for phase in step.phases))
+
+
+def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
+    """The step as priced."""
     rollout = rollout_of(rl)
     section = rl.section
     gen = gen_phase(rl, rollout)

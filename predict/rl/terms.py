@@ -30,7 +30,7 @@ TERMS: Mapping[str, Term] = {
         low=2.5e-4,
         high=2e-3,
         meaning="seconds per tensor of weights that is gathered, resharded and loaded by its name",
-        source="verl, docs/advance/fully_async.md: 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
+        source="verl's page on fully asynchronous training (2025-11): 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
     ),
     "bucket_share": Term(
         value=0.3,
@@ -42,6 +42,24 @@ TERMS: Mapping[str, Term] = {
 }
 """Name → term. Those of weight transfers are told apart by `rl.weight_sync.method`, so that at most two hold at once."""
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Factors:
+    """Factors on the time of phases, and what one of them leaves open: a half-width in log time at 90 %."""
+
+    rollout: float = 1.0
+    """On generation: what an engine inside an RL framework takes over a server of its own."""
+    training: float = 1.0
+    """On passes of the trainer: what logits and entropies in fp32, recomputation that nobody states, and moving samples in and out take."""
+    half_width: float = 0.0
+
+
+UNSCALED = Factors()
+FACTORS = Factors(rollout=1.63, training=1.71, half_width=0.42)
+"""Fitted to whole steps by `predict.validate.rl.fit`, with the half-width of sources left out; a row whose source had a part in it is
+judged by factors fitted without that source."""
+FITTED_TO = ("nemo-rl-Llama-3.1-8B", "nemo-rl-Qwen3-235B-A22B", "nemo-rl-Qwen3-30B-A3B")
+"""Sources of these rows: NeMo-RL 0.4 to 0.6, its performance summary."""
 HOST_GB_PER_S, HOST_LOW, HOST_HIGH = 25.0, 10.0, 50.0
 """Bandwidth between a GPU and the host's memory: pinned copies over PCIe 4.0 x16 reach 25 GB/s of its 32, over PCIe 5.0 50 of its 64
 (PCI-SIG), pageable ones about 10."""

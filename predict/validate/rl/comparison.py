@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import fmean, median
 from typing import Any
 
-from predict.rl.step import RlStep, rl_step
+from predict.rl.step import RlStep, scaled_step, unscaled_step
+from predict.rl.terms import FACTORS, FITTED_TO
 from predict.rl.training import Estimate
 from predict.step.interval import Interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.rl.fit import Observed, fitted_factors
 from predict.validate.rl.rows import rl_run_of
 from sampling.errors import UserError
 
@@ -19,6 +21,7 @@ VERSION = 1
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
 """Phases that tables publish."""
 SECOND_US = 1e6
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,12 +51,28 @@ class ComparedStep:
     reason: str = ""
 
 
-def compared(row: PublishedRow, estimate: Estimate) -> ComparedStep:
-    """A row beside its prediction, or refused."""
-    try:
-        step = rl_step(rl_run_of(row), estimate)
-    except (NotExpressibleError, UserError) as error:
-        return ComparedStep(row=row, phases={}, reason=str(error))
+def compare(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress) -> list[ComparedStep]:
+    """Every row beside its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
+    steps: dict[str, RlStep] = {}
+    reasons: dict[str, str] = {}
+    for place, row in enumerate(rows, 1):
+        try:
+            steps[row.row_id] = unscaled_step(rl_run_of(row), estimate)
+        except (NotExpressibleError, UserError) as error:
+            reasons[row.row_id] = str(error)
+        progress(place, len(rows), row.row_id)
+    fitted = [Observed(row=row, step=steps[row.row_id]) for row in rows if row.row_id in steps]
+    fitted = [one for one in fitted if one.source in FITTED_TO and one.measured_us]
+    without = {source: fitted_factors([one for one in fitted if one.source != source]) for source in FITTED_TO}
+    return [
+        _compared(row, scaled_step(steps[row.row_id], without.get(row.text("source_id"), FACTORS)))
+        if row.row_id in steps
+        else ComparedStep(row=row, phases={}, reason=reasons[row.row_id])
+        for row in rows
+    ]
+
+
+def _compared(row: PublishedRow, step: RlStep) -> ComparedStep:
     found = {phase.name: phase.time for phase in step.phases} | {"step": step.time}
     measured = {name: row.number(f"{name}_s") for name in PHASES}
     return ComparedStep(

@@ -50,7 +50,7 @@ def rl_run_of(row: PublishedRow) -> RlRun:
             "model": _model(row),
             "cluster": _machines(row, hardware),
             "plan": _plan(row),
-            "precision": "bf16",
+            "precision": row.text("precision_train") or "bf16",
             "execution": {"framework": _framework(row)},
             "rl": _section(row),
         }

@@ -16,6 +16,7 @@ from predict.rl.config import load_rl
 from predict.rl.phase import TRAINING, Phase
 from predict.rl.rollout import rollout_server
 from predict.rl.step import RlStep
+from predict.rl.terms import FACTORS
 from predict.rl.weight_sync import tensor_count
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
@@ -69,17 +70,18 @@ def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps(small: Path
     one = stepper(rollout_server(step.rl))
     batches = [StepBatch(chunks=tuple(Chunk(tokens=64) for _ in range(8)))]
     batches += [StepBatch(decodes=(64 + made,) * 8) for made in range(127)]
-    assert median(step, "gen") == pytest.approx(sum(time.median_us for time in one.step_times(batches)), rel=1e-9)
+    steps_us = sum(time.median_us for time in one.step_times(batches))
+    assert median(step, "gen") == pytest.approx(FACTORS.rollout * steps_us, rel=1e-9)
     assert step.rollout.tail_share == 0
 
 
 def test_an_update_is_its_optimizer_steps(small: Path) -> None:
     step = step_of(small)
     prediction = predict.estimate(predict.load(predict.default_config("llama3-8b", "8xh100", overrides=PLAIN), PLAIN))
-    assert median(step, "update_actor") == pytest.approx(2 * prediction.median_us, rel=1e-9)
+    assert median(step, "update_actor") == pytest.approx(FACTORS.training * 2 * prediction.median_us, rel=1e-9)
     # one pipeline stage: the forwards of its microbatches, one after the other
     forwards = 16 * 4 // 8 * prediction.stages[0].forward_us
-    assert median(step, "old_log_prob") == pytest.approx(forwards * stragglers(prediction), rel=1e-9)
+    assert median(step, "old_log_prob") == pytest.approx(FACTORS.training * forwards * stragglers(prediction), rel=1e-9)
     assert median(step, "old_log_prob") != pytest.approx(median(step, "update_actor") / 3, rel=0.02)
 
 

@@ -13,8 +13,11 @@ import pytest
 import predict
 from predict.cli import main
 from predict.rl.section import ASYNC
+from predict.rl.step import scaled_step, unscaled_step
+from predict.rl.terms import FITTED_TO, Factors
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.rl.comparison import PHASES, ComparedStep, as_json, compared
+from predict.validate.rl.comparison import PHASES, ComparedStep, as_json, compare
+from predict.validate.rl.fit import Observed, fitted_factors
 from predict.validate.rl.lengths import cut_mean, lognormal_of
 from predict.validate.rl.rows import read_rl_rows, rl_run_of
 from sampling.errors import ConfigError
@@ -38,6 +41,11 @@ ROW: dict[str, str] = {
     "response_max": "256",
     "step_s": "60",
 }
+
+
+def compared(one: PublishedRow) -> ComparedStep:
+    (found,) = compare([one], predict.estimate, lambda *_: None)
+    return found
 
 
 def row(**cells: str) -> PublishedRow:
@@ -71,7 +79,7 @@ def test_a_row_becomes_its_config() -> None:
 def test_a_row_that_cannot_be_expressed_says_why(cells: dict[str, str], reason: str) -> None:
     with pytest.raises(NotExpressibleError, match=reason):
         rl_run_of(row(**cells))
-    assert reason in compared(row(**cells), predict.estimate).reason
+    assert reason in compared(row(**cells)).reason
 
 
 @pytest.mark.parametrize(("mean", "clipped"), [(100.0, None), (3200.0, None), (3500.0, 0.6), (2000.0, 0.05)])
@@ -89,7 +97,7 @@ def test_responses_that_are_all_cut_are_constant() -> None:
 
 
 def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step = compared(row(), predict.estimate).step
+    step = compared(row()).step
     assert step is not None
     exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 2e6}"}
     table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
@@ -110,9 +118,31 @@ def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "1 rows not expressed: model: Nobody-7B" in capsys.readouterr().out
 
 
+def test_factors_are_found_again_and_a_source_is_judged_without_its_own() -> None:
+    true = Factors(rollout=1.5, training=1.2)
+    cells: list[dict[str, str]] = [
+        {"n": "4"}, {"n": "16"}, {"n": "16", "ppo_epochs": "4"}, {"n": "8", "response_mean": "800", "response_max": "2048"}
+    ]  # fmt: skip
+    observed = []
+    for place, each in enumerate(cells):
+        step = unscaled_step(rl_run_of(row(**each)), predict.estimate)
+        seconds = scaled_step(step, true).time.median_us / 1e6
+        observed.append(Observed(row=row(**each, gpu=f"H100-{place}", step_s=f"{seconds}"), step=step))
+    found = fitted_factors(observed)
+    # the priors pull both a little towards 1
+    assert found.rollout == pytest.approx(true.rollout, rel=0.1)
+    assert found.training == pytest.approx(true.training, rel=0.2)
+    assert fitted_factors([]).rollout == pytest.approx(1, abs=0.02)
+    known, other = row(source_id=FITTED_TO[0], row_id="B1"), row()
+    of_known, of_other = (
+        one.phases["step"].predicted.median_us for one in compare([known, other], predict.estimate, lambda *_: None)
+    )
+    assert of_known < of_other  # fitted to no row at all, against the shipped factors
+
+
 def test_pairs_of_placements_are_ordered() -> None:
     def judged(mode: str, step_s: str) -> ComparedStep:
-        return compared(row(mode=mode, gen_gpus="8" if mode == "async" else "", step_s=step_s), predict.estimate)
+        return compared(row(mode=mode, gen_gpus="8" if mode == "async" else "", step_s=step_s))
 
     colocated = judged("colocated", "60")
     assert as_json([colocated, judged("async", "40")])["order"] == {"pairs": 1, "right": 1.0}

@@ -141,7 +141,10 @@ def add_target_nodes(command: argparse.ArgumentParser) -> None:
 
 def add_calibration(command: argparse._ActionsContainer) -> None:
     command.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="terms that `predict validate published --calibrate-on` fitted"
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="terms that `predict calibrate` fitted, in place of those of the cluster",
     )
 
 
@@ -149,11 +152,13 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     """The run of CONFIG, --set, `overrides` and, where the command takes them, --target-nodes and --calibration."""
     from predict import load
 
-    run = load(options.config, [*options.overrides, *overrides], target_nodes=getattr(options, "target_nodes", None))
     path = getattr(options, "calibration", None)
+    anew = ["cluster.calibration=null"] if path else []
+    settings = [*options.overrides, *overrides, *anew]
+    run = load(options.config, settings, target_nodes=getattr(options, "target_nodes", None))
     if path is None:
         return run
-    from predict.run.calibration_file import calibrated, read_calibration
+    from predict.run.calibration.file import calibrated, read_calibration
 
     return calibrated(run, read_calibration(path))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def add(subcommands: Any) -> None:
         "--calibrate-on",
         type=Path,
         metavar="FILE",
-        help="published: fit a handful of bounded terms to the runs of a CSV file, write them to --calibration, use them",
+        help="published: fit the terms of `predict calibrate` to the runs of a CSV file, write them to --calibration, use them",
     )
     command.add_argument("--calibration", type=Path, metavar="FILE", help="published: use, or write, these terms")
     command.add_argument(
@@ -238,7 +239,7 @@ def _published(options: argparse.Namespace) -> None:
     if options.json:
         from predict.validate.published.summary import as_json
 
-        print_json(as_json(verdicts) | ({"calibration": calibration} if calibration else {}))
+        print_json(as_json(verdicts) | ({"calibration": asdict(calibration)} if calibration else {}))
         return
     from predict.report.console import show
     from predict.report.published.steps import published_text

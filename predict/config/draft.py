@@ -103,21 +103,27 @@ class Draft:
         self.faults.extend(faults)
         return values
 
-    def with_known_hardware(self, cluster: Values) -> Values:
-        """The cluster's values, without a hardware that no file describes, or one that is at fault; its path is relative to the
-        file that gives it."""
+    def with_own_paths(self, cluster: Values) -> Values:
+        """The cluster's values, without a hardware that no file describes, or one that is at fault; its path, and that of a
+        calibration, are relative to the file that gives them."""
+        if "calibration" in cluster:
+            beside = self._file_of("cluster.calibration").parent / cluster["calibration"]
+            cluster = cluster | {"calibration": os.path.normpath(beside)}
         try:
             if "hardware" in cluster:
-                given_in = (
-                    self.path if self.is_set("cluster.hardware") else Path(self.sources.get("cluster", self.path))
-                )
-                cluster = cluster | {"hardware": hardware_beside(cluster["hardware"], given_in)}
+                cluster = cluster | {
+                    "hardware": hardware_beside(cluster["hardware"], self._file_of("cluster.hardware"))
+                }
                 hardware_facts(cluster["hardware"])
         except ConfigError as error:
             for problem in str(error).splitlines():
                 self._blame("cluster.hardware", problem)
             return {key: value for key, value in cluster.items() if key != "hardware"}
         return cluster
+
+    def _file_of(self, path: str) -> Path:
+        """The file that a key of the cluster is given in; the config for one that a setting gives."""
+        return self.path if self.is_set(path) else Path(self.sources.get("cluster", self.path))
 
     def is_set(self, path: str) -> bool:
         """Whether a setting, not a file, gave the value of a key or its whole section."""

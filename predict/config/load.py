@@ -25,6 +25,7 @@ from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
 from predict.model.huggingface import ModelReading
 from predict.model.spec import ModelSpec
+from predict.run.calibration.file import calibrated, read_calibration
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
 from predict.run.plan import Plan
@@ -57,6 +58,14 @@ def load_partly_unknown(
 def unknown_keys(config: Path | str | Document, overrides: Sequence[str] = ()) -> tuple[str, ...]:
     """The keys that are `unknown` in a config; ConfigError where it is not a mapping."""
     return without_unknown(_draft(config, overrides))[1]
+
+
+def cluster_file(config: Path | str, overrides: Sequence[str] = ()) -> Path | None:
+    """The file of the cluster that a config names; None where it gives the keys themselves."""
+    draft = _draft(config, overrides)
+    draft.mapping("cluster")
+    named = isinstance(draft.document.get("cluster"), str)
+    return Path(draft.sources["cluster"]) if named and "cluster" in draft.sources else None
 
 
 def _draft(config: Path | str | Document, overrides: Sequence[str]) -> Draft:
@@ -93,7 +102,7 @@ def read_sections(draft: Draft) -> Sections:
     """The values of a draft, with the settings of its framework and the profile of its cluster."""
     model = draft.model()
     values = {section: draft.section(section) for section in ("cluster", "plan", "batch")}
-    values["cluster"] = _with_profile(draft.with_known_hardware(values["cluster"]))
+    values["cluster"] = _with_profile(draft.with_own_paths(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
     values["precision"] = draft.precision()
     values["batch"] = with_real_lengths(values["batch"], draft.path.parent, draft.faults)
@@ -142,10 +151,12 @@ def _flat(values: Mapping[str, Values]) -> Values:
 def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingRun:
     plan, schedule = Plan(**values["plan"]), values["plan"]["schedule"]
     batch, real = batch_in_rows(values["batch"], plan)
-    return TrainingRun(
+    cluster = dict(values["cluster"])
+    calibration = cluster.pop("calibration", None)
+    run = TrainingRun(
         name=name,
         model=model,
-        cluster=load_cluster(**values["cluster"]),
+        cluster=load_cluster(**cluster),
         plan=plan,
         batch=batch,
         real=real,
@@ -153,6 +164,7 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         execution=Execution(**values["execution"]),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
+    return calibrated(run, read_calibration(Path(calibration))) if calibration else run
 
 
 def _with_profile(cluster: Values) -> Values:

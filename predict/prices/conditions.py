@@ -18,8 +18,10 @@ from predict.prices.published_constants import (
 )
 from predict.run.execution import Execution
 from regressors.bank.times import Times
+from sampling.arithmetic.composite import Composite
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
+from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Gpu
 from sampling.operators.elementwise import RoPE, SwiGLU
 from sampling.operators.norm import RMSNorm
@@ -81,6 +83,8 @@ class Conditions:
     fp8_recipe: str
     product_time: float
     memory_time: float
+    in_node_time: float
+    between_nodes_time: float
     stack: str = ""
     sampled_sustained: Mapping[str, Factor] = field(default_factory=dict)
     """Time of products in a long run over that of a short one, by dtype, where samples of this device tell; else the hardware file."""
@@ -92,9 +96,9 @@ class Conditions:
         stack reaches, torch's operators one after the other.
         The clocks of a long run correct times at those of a short measurement only.
         """
+        factor = Factor(value=self._calibrated(call))
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
-            return Factor()
-        factor = Factor(value=self.product_time if call.POWER_LIMITED else self.memory_time)
+            return factor
         if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
             factor *= Factor(value=math.exp(YOUNG_SOFTWARE.value * months), half_width=YOUNG_SOFTWARE.value * months)
         if call.POWER_LIMITED:
@@ -114,6 +118,14 @@ class Conditions:
             factor *= EAGER_PASSES.get(type(call), eager) if time.source == "analytic" else Factor()
         return factor
 
+    def _calibrated(self, call: Call) -> float:
+        """The calibration's factor on a call; whole layers, the parts of which were timed in one piece, go with their products."""
+        if isinstance(call, Collective):
+            return self.in_node_time if call.ranks <= call.ranks_per_node else self.between_nodes_time
+        if isinstance(call, Operator):
+            return self.product_time if call.POWER_LIMITED or isinstance(call, Composite) else self.memory_time
+        return 1.0
+
     def _sustained(self, dtype: str) -> Factor:
         stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH.value)
         return self.sampled_sustained.get(dtype, stated)
@@ -130,6 +142,8 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
         fp8_recipe=execution.fp8_recipe,
         product_time=execution.product_time,
         memory_time=execution.memory_time,
+        in_node_time=execution.in_node_time,
+        between_nodes_time=execution.between_nodes_time,
         stack=execution.stack,
     )
 

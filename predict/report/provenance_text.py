@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.report.units import counted
 from predict.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> 
         )
         lines += noted([priors])
     if provenance["calibration"]:
-        lines.append(f"[bold yellow]Calibrated to measured runs: {_terms(provenance['calibration'])}[/]")
+        lines.append(f"[bold yellow]{_calibrated(provenance)}[/]")
     return lines
 
 
@@ -108,9 +109,18 @@ def _efficiencies(run: TrainingRun) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in shares.items())
 
 
-def _terms(calibration: Mapping[str, float]) -> str:
-    """The terms that change something."""
-    return ", ".join(f"{name.replace('_', ' ')} × {value:.3g}" for name, value in calibration.items() if value != 1)
+def _calibrated(provenance: Provenance) -> str:
+    """The terms that change something by half a percent, and what they rest on."""
+    rests = provenance["calibrated_on"]
+    terms = [
+        f"{name.replace('_', ' ')} × {value:.3g}"
+        for name, value in provenance["calibration"].items()
+        if abs(value - 1) >= 0.005
+    ]
+    error = rests["left_out_percent"]
+    off = "" if error is None else f", each {error:.1f} % off by the others' terms"
+    runs = counted(len(rests["runs"]), "measured run")
+    return f"Calibrated to {runs} ({rests['date']}{off}): {', '.join(terms) or 'no term moves'}"
 
 
 def _benchmark(benchmark: Mapping[str, Any]) -> str:

@@ -17,6 +17,10 @@ IN_TURN = "in_turn"
 NATURAL = "natural"
 PRODUCT_TIME = Key(minimum=0.7, maximum=1.6)
 MEMORY_TIME = Key(minimum=0.5, maximum=2.0)
+IN_NODE_TIME = Key(minimum=0.8, maximum=4.0)
+BETWEEN_NODES_TIME = Key(minimum=0.8, maximum=40.0)
+WAITING_TIME = Key(minimum=0.2, maximum=5.0)
+EXPOSED_TIME = Key(minimum=0.4, maximum=2.5)
 """Bounds of factors on times: beyond them a factor stands for something else than its name says."""
 DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
 RECIPES = ("", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8")
@@ -57,6 +61,14 @@ class Execution:
     """Factor on the time of matrix products and attention, from a calibration."""
     memory_time: Annotated[float, MEMORY_TIME] = 1.0
     """Factor on the time of all other kernels, from a calibration."""
+    in_node_time: Annotated[float, IN_NODE_TIME] = 1.0
+    """Factor on the time of communication inside a node, from a calibration."""
+    between_nodes_time: Annotated[float, BETWEEN_NODES_TIME] = 1.0
+    """Factor on the time of communication between nodes, from a calibration."""
+    waiting_time: Annotated[float, WAITING_TIME] = 1.0
+    """Factor on the time that stragglers cost, from a calibration."""
+    exposed_time: Annotated[float, EXPOSED_TIME] = 1.0
+    """Factor on the part of overlapped communication that compute does not hide, from a calibration."""
     fp8_recipe: Annotated[str, one_of(*RECIPES)] = ""
     """How fp8 products are scaled; empty for tensorwise."""
     gradient_dtype: Annotated[str, one_of("fp32", "bf16", "fp16")] = "fp32"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from predict.model.spec import ModelSpec
-from predict.run.calibration import Calibration
+from predict.run.calibration.terms import Posterior
 from predict.run.execution import Execution
 from predict.run.lengths import PACKED, LikeLengths, RealSequences
 from predict.run.plan import Batch, Plan
@@ -38,8 +38,8 @@ class TrainingRun:
     """How a framework runs the plan."""
     order: Order | None = field(default=None, repr=False)
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
-    calibration: Calibration | None = field(default=None, repr=False)
-    """The terms that its links and settings were multiplied by; None for stated priors alone."""
+    calibration: Posterior | None = field(default=None, repr=False)
+    """The terms that its settings were multiplied by, and what they rest on; None for stated priors alone."""
     real: RealSequences | None = field(default=None, repr=False)
     """The sequences whose rows `batch` has; None where all are as long as a row."""
     model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -7,9 +7,12 @@ the profile's validation runs (`predict.prices.profile_error`), else the spread 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
+from predict.run.calibration.terms import Posterior
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
 from predict.run.stages import layers_of_ranks
@@ -26,6 +29,11 @@ SKEW_SHARE = 0.5
 UNEVEN_SHARE = 0.1
 """Share of the longest pipeline stage's excess over the mean that is added: how embedding, head and layers weigh against each
 other is less known."""
+NINETY = 1.645
+"""Standard deviations of a Gaussian on either side of its median that hold 90 % of it."""
+OWN_SHARE = 0.5
+"""Share of a step's variance that is the run's own; the rest it has in common with the other runs of its cluster and software, so that
+they tell of it. Assumed."""
 VALIDATED = "the profile's validation runs"
 
 
@@ -80,3 +88,16 @@ def _unevenness(run: TrainingRun) -> float:
         return 0.0
     layers = layers_of_ranks(run)
     return max(layers) * len(layers) / sum(layers) - 1
+
+
+def calibrated_half_width(half_width: float, posterior: Posterior, elasticities: Sequence[float]) -> float:
+    """Half-width in log time at 90 % that a calibration leaves of `half_width`: what is still unknown of its terms, by how the step
+    depends on them, and the run's own. Never more."""
+    by = np.array(elasticities)
+    of_terms = math.sqrt(float(by @ np.array(posterior.covariance) @ by))
+    return min(half_width, math.hypot(NINETY * of_terms, NINETY * own_deviation(half_width)))
+
+
+def own_deviation(half_width: float) -> float:
+    """Standard deviation of a run's logarithm about what its cluster's other runs tell of it, of its half-width at 90 %."""
+    return math.sqrt(OWN_SHARE) * half_width / NINETY

@@ -154,3 +154,15 @@ def widened(interval: Interval, width: float) -> Interval:
         low_us=median_us * math.exp(-math.hypot(width, math.log(median_us / interval.low_us))),
         high_us=median_us * math.exp(math.hypot(width, math.log(interval.high_us / median_us))),
     )
+
+
+def narrowed(interval: Interval, share: float) -> Interval:
+    """The interval with its width in log time multiplied by `share` on either side."""
+    if share == 1:
+        return interval
+    median_us = interval.median_us
+    return Interval(
+        median_us=median_us,
+        low_us=median_us * (interval.low_us / median_us) ** share,
+        high_us=median_us * (interval.high_us / median_us) ** share,
+    )

@@ -32,13 +32,16 @@ def exposed_us(
     share: float,
     most: float = 1.0,
     contention_slowdown: float = CONTENTION_SLOWDOWN,
+    exposed_time: float = 1.0,
 ) -> Time:
     """Time in µs that communication adds to work, where up to `most` of it may run during `share` of the work's time.
 
-    Never less than the communication that does not fit beside the work.
+    Never less than the communication that does not fit beside the work, unless a calibration says so: `exposed_time`, its factor,
+    changes what is exposed of communication of which a part is hidden, and never beyond all of it.
     """
     hidden_us = least(communication_us * most, work_us * share)
-    return communication_us - hidden_us * (1.0 - contention_slowdown)
+    exposed = communication_us - hidden_us * (1.0 - contention_slowdown)
+    return exposed if exposed_time == 1.0 else least(communication_us, exposed * exposed_time)
 
 
 def least(one: Time, other: Time) -> Time:
@@ -58,6 +61,8 @@ class Contention:
     of_exchange: float
     gpus_per_node: int
     network_share: float = 1.0
+    exposed_time: float = 1.0
+    """Factor on what is exposed of overlapped communication, from a calibration."""
 
     def slowdown(self, heading: str, communication: Iterable[tuple[Call, float]]) -> float:
         """The slowdown beside calls under a heading of the ledger, each with its time in µs."""
@@ -90,4 +95,5 @@ def contention_of(run: TrainingRun, sampled: float | None) -> Contention:
         of_exchange=min(1.0, taken / gpu.multiprocessors),
         gpus_per_node=run.cluster.gpus_per_node,
         network_share=run.cluster.network_share,
+        exposed_time=run.execution.exposed_time,
     )

@@ -5,6 +5,7 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -16,18 +17,22 @@ from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
 from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
 from predict.prices.whose_rows import notes_on_better_rows, shipped_beside_own
+from predict.run.calibration.terms import Posterior
 from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
-from predict.step.composition_error import composition_error, error_terms
-from predict.step.interval import Interval, calls_half_width, kind_shifts, step_interval
+from predict.schedules.engine.timing import simulate
+from predict.step.chunk_times import chunk_times
+from predict.step.composition_error import calibrated_half_width, composition_error, error_terms
+from predict.step.elasticities import elasticities
+from predict.step.interval import Interval, calls_half_width, kind_shifts, narrowed, step_interval
 from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
 from predict.step.spread import Kind
 from predict.step.stragglers import stragglers_factor
-from predict.workload.decompose import RankCalls
+from predict.workload.decompose import RankCalls, decompose
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
@@ -73,7 +78,11 @@ class Prediction:
 
     @cached_property
     def step_time(self) -> Interval:
-        """The step time with its 90 % interval."""
+        """The step time with its 90 % interval, as much narrower as the measured runs of a calibration make it."""
+        return narrowed(self._uncalibrated, self.share_left)
+
+    @cached_property
+    def _uncalibrated(self) -> Interval:
         return step_interval(
             self.median_us,
             self.timeline.order,
@@ -81,6 +90,28 @@ class Prediction:
             self.composition_error,
             blocking=self.run.blocks_on_sends,
         )
+
+    @cached_property
+    def share_left(self) -> float:
+        """Share of the interval's width that a calibration leaves; 1 without one, and beside a benchmark's own times."""
+        if self.run.calibration is None or self.benchmark is not None:
+            return 1.0
+        known = calibrated_half_width(
+            self.uncalibrated_half_width, self.run.calibration, elasticities(self.run, self._step_us)
+        )
+        return known / self.uncalibrated_half_width
+
+    @property
+    def uncalibrated_half_width(self) -> float:
+        """Half-width of the interval in log time that no calibration has narrowed."""
+        return math.log(self._uncalibrated.high_us / self._uncalibrated.low_us) / 2
+
+    def _step_us(self, run: TrainingRun) -> float:
+        """The step of a run that differs in times alone, in this prediction's order."""
+        ranks = price(run, decompose(run), open_prices(run.cluster, run.execution))
+        order = self.timeline.order
+        timeline = simulate(order, chunk_times(ranks, order.placement), blocking=run.blocks_on_sends)
+        return whole_step_us(run, with_windows(ranks, timeline), timeline)
 
     @property
     def composition_error(self) -> float:
@@ -92,6 +123,7 @@ class Prediction:
         """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
         of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
+        terms = {name: width * self.share_left for name, width in terms.items()}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
 
     @cached_property
@@ -193,7 +225,27 @@ class Prediction:
 
 def provenance_of(run: TrainingRun, prices: Prices) -> Mapping[str, Any]:
     """The samples, hardware file, benchmark and calibration that the times of a run rest on."""
-    return {**prices.provenance, "calibration": run.calibration and asdict(run.calibration)}
+    return {
+        **prices.provenance,
+        "calibration": run.calibration and asdict(run.calibration.terms),
+        "calibrated_on": run.calibration and rests_on(run.calibration),
+    }
+
+
+def rests_on(posterior: Posterior) -> dict[str, Any]:
+    """The runs, the day and the error of a calibration, and the standard deviation of each term's logarithm."""
+    return {
+        "runs": [each.run for each in posterior.runs],
+        "date": posterior.date,
+        "left_out_percent": posterior.left_out_percent,
+        "widths_log": dict(posterior.widths),
+    }
+
+
+def whole_step_us(run: TrainingRun, ranks: tuple[PricedRank, ...], timeline: Timeline) -> float:
+    """The slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step, in µs; `ranks` have
+    the timeline's windows."""
+    return step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.step_overhead_us
 
 
 def compose(
@@ -208,7 +260,6 @@ def compose(
 ) -> Prediction:
     """The step: the slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step."""
     ranks = with_windows(ranks, timeline)
-    median_us = step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.step_overhead_us
     return Prediction(
         run=run,
         calls=calls,
@@ -217,5 +268,5 @@ def compose(
         prices=prices,
         unrestored_prices=unrestored_prices,
         benchmark=benchmark,
-        median_us=median_us,
+        median_us=whole_step_us(run, ranks, timeline),
     )

@@ -39,6 +39,7 @@ class PricedOverlap:
     share: float
     most: float
     contention_slowdown: float
+    exposed_time: float
 
     @property
     def exposed_us(self) -> float:
@@ -46,7 +47,12 @@ class PricedOverlap:
 
     def exposed(self, communication_us: Time, work_us: Time) -> Time:
         return exposed_us(
-            communication_us, work_us, share=self.share, most=self.most, contention_slowdown=self.contention_slowdown
+            communication_us,
+            work_us,
+            share=self.share,
+            most=self.most,
+            contention_slowdown=self.contention_slowdown,
+            exposed_time=self.exposed_time if self.share else 1.0,
         )
 
 
@@ -168,6 +174,7 @@ class BlockPrices:
             contention_slowdown=self.contention.slowdown(
                 each.heading, ((unit.call, unit.total_us) for unit in communication)
             ),
+            exposed_time=self.contention.exposed_time,
         )
 
     def _price(self, block: Block) -> PricedBlock:

@@ -53,6 +53,8 @@ class PricedRank:
     all_gather_share: float
     optimizer: Bucket
     contention_slowdown: float = CONTENTION_SLOWDOWN
+    exposed_time: float = 1.0
+    """Factor on what is exposed of overlapped communication, from a calibration."""
     windows: Windows = ((1.0, math.inf),)
     """The time that each share of the gradient reduction has to hide in (see `windows_of`)."""
 
@@ -77,7 +79,7 @@ class PricedRank:
         for share, window_us in windows:
             late_us = reduction_us * share - window_us * self.reduction_share
             hidden_us = least(hidden_us, reduction_us - late_us)
-        return exposed_us(reduction_us, hidden_us, share=1.0, contention_slowdown=self.contention_slowdown)
+        return self._exposed(reduction_us, hidden_us)
 
     @property
     def exposed_all_gather_us(self) -> float:
@@ -85,8 +87,19 @@ class PricedRank:
 
     def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
         """The part of a parameter gather of `all_gather_us` that does not fit beside the first forward."""
+        if not self.all_gather_share:
+            return all_gather_us
         forward_us = least(all_gather_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
-        return exposed_us(all_gather_us, forward_us, share=1.0, contention_slowdown=self.contention_slowdown)
+        return self._exposed(all_gather_us, forward_us)
+
+    def _exposed(self, communication_us: Time, hidden_us: Time) -> Time:
+        return exposed_us(
+            communication_us,
+            hidden_us,
+            share=1.0,
+            contention_slowdown=self.contention_slowdown,
+            exposed_time=self.exposed_time,
+        )
 
     @property
     def exposed_us(self) -> float:
@@ -178,6 +191,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
         all_gather_share=float(execution.overlap_parameters),
         optimizer=blocks.of_calls(rank.end.optimizer),
         contention_slowdown=CONTENTION_SLOWDOWN if sampled is None else sampled,
+        exposed_time=execution.exposed_time,
     )
 
 

@@ -12,4 +12,4 @@ def stragglers_factor(run: TrainingRun) -> float:
     """Step time relative to equally fast ranks."""
     if not run.execution.stragglers:
         return 1.0
-    return 1.0 + STRAGGLERS.value * math.log2(run.cluster.world_size)
+    return 1.0 + run.execution.waiting_time * STRAGGLERS.value * math.log2(run.cluster.world_size)

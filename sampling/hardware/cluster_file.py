@@ -35,6 +35,8 @@ class ClusterFile:
     """µs of a hop between nodes; default: the hardware's."""
     cores: int | None = None
     """CPU cores of a machine; default: those of the sampled one."""
+    calibration: Text | None = None
+    """Path of the terms that `predict calibrate` fitted to measured runs of this cluster; default: none are used."""
 
     @property
     def machine(self) -> Machine:

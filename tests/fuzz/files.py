@@ -15,7 +15,7 @@ from predict.anchor.benchmark_file import as_json, load_benchmark
 from predict.anchor.memory_benchmark_file import load_memory_benchmark
 from predict.config.load import load
 from predict.model.spec import ModelSpec
-from predict.run.calibration_file import read_calibration
+from predict.run.calibration.file import read_calibration
 from predict.schedules import registry
 from predict.schedules.files.order_files import read_order, write_order
 from predict.schedules.stage_times import read_stage_times
@@ -90,7 +90,12 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind(name="bench.json", sound=benchmark, read=load_benchmark)
     memory = json.dumps({"memory": as_json(memory_runs.benchmark_of(memory_runs.run()))}, indent=1).encode()
     yield Kind(name="memory.json", sound=memory, read=load_memory_benchmark)
-    calibration = {"version": 1, "terms": {"products": 1.1, "in_node": 0.9}, "bounds": {}, "fit": {}}
+    calibration = {
+        "version": 2,
+        "terms": {"products": 1.1, "in_node": 0.9},
+        "covariance": [[0.01] * 7] * 7,
+        "date": "2026-11-22",
+    }
     yield Kind(name="calibration.json", sound=json.dumps(calibration, indent=1).encode(), read=read_calibration)
     stages = {"forward": [[1], [2]], "backward_input": [[1], [1]], "backward_weight": [[1], [1]], "p2p": 0.1}
     yield Kind(name="stages.json", sound=json.dumps(stages, indent=1).encode(), read=read_stage_times)

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration, durations
+from predict.run.calibration.terms import Posterior
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
 from predict.validate.published.repeats import configurations
@@ -25,7 +26,7 @@ MOST_ROWS = 60
 """Rows above which only the summary and the worst are printed; `--json` has all of them."""
 
 
-def published_text(comparisons: Sequence[Comparison], calibration: Mapping[str, Any] | None = None) -> RenderableType:
+def published_text(comparisons: Sequence[Comparison], calibration: Posterior | None = None) -> RenderableType:
     from rich.console import Group
 
     predicted = [one for one in comparisons if one.predicted]
@@ -149,11 +150,8 @@ def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
     return [table, ""]
 
 
-def _calibration(content: Mapping[str, Any]) -> str:
-    terms = ", ".join(f"{name} {value:.2f}" for name, value in content["terms"].items())
-    fit = content["fit"]
-    return (
-        f"calibrated on {fit['rows']} rows: {terms}\n"
-        f"mean error {fit['error_before']:.1f} % without, {fit['error_after']:.1f} % with, "
-        f"{fit['error_left_out']:.1f} % with terms fitted to other sources (or halves)"
-    )
+def _calibration(posterior: Posterior) -> str:
+    terms = ", ".join(f"{name} × {value:.2f}" for name, value in posterior.terms.moved.items())
+    left_out = posterior.left_out_percent
+    told = "" if left_out is None else f"; each by the others' terms {left_out:.1f} % off"
+    return f"calibrated on {len(posterior.runs)} rows{told}: {terms}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from predict.prices.whose_rows import require_known
-from predict.run.calibration import Calibration
-from predict.run.calibration_file import calibration_json, read_calibration
-from predict.validate.published.calibrate import fit
+from predict.run.calibration.file import calibration_text, read_calibration
+from predict.run.calibration.terms import Posterior
+from predict.validate.published.calibrate import fitted_to
 from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows
 from sampling.errors import UserError
@@ -34,25 +31,22 @@ def validate_published(
     calibrate_on: Path | None,
     calibration: Path | None,
     tell: Callable[[str], None],
-) -> tuple[list[Comparison], dict[str, Any] | None]:
-    """Verdicts on the rows of `truth` (those that ship without one), and the calibration that was fitted, if any."""
+) -> tuple[list[Comparison], Posterior | None]:
+    """Verdicts on the rows of `truth` (those that ship without one), and the calibration that was used, if any."""
     if profile:
         require_known(profile)
     if truth is None:
         tell(WHOSE)
     rows = list(read_rows(truth or SHIPPED_RUNS))
-    content = None
     if calibrate_on:
         if calibration is None:
             raise UserError("--calibrate-on: needs a file to write the terms to; name it with --calibration")
-        found = fit(list(read_rows(calibrate_on, "--calibrate-on")), profile, tell)
-        figures = {name: value for name, value in asdict(found).items() if name != "calibration"}
-        content = calibration_json(found.calibration, {"on": calibrate_on.name, **figures})
+        fitted = fitted_to(list(read_rows(calibrate_on, "--calibrate-on")), profile, tell)
         with naming_the_disk(calibration):
-            write_atomically(calibration, json.dumps(content, indent=1).encode())
-        calibration_terms: Calibration | None = found.calibration
+            write_atomically(calibration, calibration_text(fitted).encode())
+        posterior: Posterior | None = fitted
     else:
-        calibration_terms = read_calibration(calibration) if calibration else None
+        posterior = read_calibration(calibration) if calibration else None
     with progress_display("predicting") as progress:
-        comparisons = compare(rows, profile=profile, calibration=calibration_terms, progress=progress)
-    return comparisons, content
+        comparisons = compare(rows, profile=profile, calibration=posterior, progress=progress)
+    return comparisons, posterior

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from predict import estimate
 from predict.prices.published_constants import UNSTATED_RECIPE
-from predict.run.calibration import Calibration
-from predict.run.calibration_file import calibrated
+from predict.run.calibration.file import calibrated
+from predict.run.calibration.terms import Posterior
 from predict.run.model_flops import mfu
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval
@@ -67,7 +67,7 @@ def compare(
     rows: Sequence[PublishedRow],
     *,
     profile: str = "",
-    calibration: Calibration | None = None,
+    calibration: Posterior | None = None,
     progress: Progress = lambda done, total, name: None,
 ) -> list[Comparison]:
     """Predict every row, with the samples of `profile` and the terms of `calibration` where they are named."""
@@ -78,7 +78,7 @@ def compare(
     return comparisons
 
 
-def _compare_one(row: PublishedRow, profile: str, calibration: Calibration | None) -> Comparison:
+def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None) -> Comparison:
     try:
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from predict.cli import main
-from predict.run.calibration import Calibration
-from predict.run.calibration_file import bounds, calibrated, read_calibration
+from predict.run.calibration.file import read_calibration
+from predict.run.calibration.terms import bounds
 from predict.validate.memory.comparison import compare_memory
 from predict.validate.memory.summary import summary as memory_summary
 from predict.validate.published.comparison import compare
 from predict.validate.published.row import NotExpressibleError, PublishedRow, read_rows
 from predict.validate.published.runs import candidates
 from predict.validate.published.summary import as_json
-from sampling.errors import ConfigError, SamplesError
+from sampling.errors import SamplesError
 from tests.predict.validate.published_rows import DENSE, MIXTURE, row, written
 
 
@@ -142,47 +143,31 @@ def test_the_runs_that_ship_are_told_and_what_rests_on_others(capsys: pytest.Cap
     assert "bias" in capsys.readouterr().out
 
 
-def test_each_term_of_a_calibration_moves_what_its_name_says() -> None:
-    run = candidates(row(tp="4", n_gpus="8", gbs="8", pp="2", recompute="full")).runs[0]
-    changed = calibrated(run, Calibration(products=1.2, memory_bound=1.1, in_node=0.5, between_nodes=0.4, launch=1.3))
-    assert changed.execution.product_time == pytest.approx(1.2)
-    assert changed.execution.memory_time == pytest.approx(1.1)
-    assert changed.cluster.intra_node.gb_per_s == pytest.approx(0.5 * run.cluster.intra_node.gb_per_s)
-    assert changed.cluster.inter_node.gb_per_s == pytest.approx(0.4 * run.cluster.inter_node.gb_per_s)
-    assert changed.execution.launch_floor_us == pytest.approx(1.3 * run.execution.launch_floor_us)
-    assert calibrated(run, Calibration()) == run
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ("{", "not valid JSON"),
-        ("[]", "must be a mapping"),
-        ('{"version": 1, "terms": {"products": 9}}', "out of range; give a number from 0.7 to 1.6"),
-        ('{"version": 1, "terms": {"products": true}}', "true is not a number"),
-        ('{"version": 1, "terms": {"prod": 1}}', "terms.prod: unknown"),
-    ],
-)
-def test_a_damaged_calibration_is_refused(tmp_path: Path, content: str, fault: str) -> None:
-    path = tmp_path / "terms.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=fault):
-        read_calibration(path)
-
-
-def test_a_calibration_finds_slower_products_within_its_bounds(tmp_path: Path) -> None:
+def test_a_calibration_finds_slower_products_within_its_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sizes = [("4", "1.42"), ("8", "2.84"), ("12", "4.26"), ("16", "5.68")]
     slow = [
         DENSE | {"row_id": f"{batch}-{micro}", "gbs": batch, "mbs": micro, "step_time_s": str(1.3 * float(seconds))}
         for batch, seconds in sizes
         for micro in ("4", "2", "1")
     ]
-    table, terms = written(tmp_path / "runs.csv", *slow), tmp_path / "terms.json"
+    table, terms = written(tmp_path / "runs.csv", *slow), tmp_path / "terms.yml"
     arguments = ["--truth", str(table), "--calibrate-on", str(table), "--calibration", str(terms), "--json"]
+    assert main(["validate", "published", "--truth", str(table), "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)["summary"][0]["mean_error_percent"]
     assert main(["validate", "published", *arguments]) == 0
-    fitted = json.loads(terms.read_text())
-    assert fitted["fit"]["error_after"] < fitted["fit"]["error_before"]
-    assert all(bounds()[name][0] <= value <= bounds()[name][1] for name, value in fitted["terms"].items())
+    content = json.loads(capsys.readouterr().out)
+    assert content["summary"][0]["mean_error_percent"] < before
+    fitted = asdict(read_calibration(terms).terms)
+    assert all(bounds()[name][0] <= value <= bounds()[name][1] for name, value in fitted.items())
+    assert main(["calibrate", "--few-shot", "2", "--truth", str(table), "--json"]) == 0
+    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    assert source["after"]["mean_error_percent"] < source["before"]["mean_error_percent"]
+    assert source["before"]["rows"] == content["summary"][0]["rows"] - 2
+    assert main(["calibrate", "--few-shot", "0", "--truth", str(table), "--json"]) == 0
+    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    assert {**source["before"], "key": None} == {**source["after"], "key": None}
 
 
 def test_measured_peaks_are_judged_by_their_own_counter() -> None:

@@ -1,0 +1,93 @@
+"""The work of `predict calibrate`: runs of one cluster and their measured times to a calibration file, and forgetting one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from predict.calibrate.fit import fit, posterior_of
+from predict.calibrate.measured import measured_runs
+from predict.calibrate.refusals import require_explained
+from predict.config.load import cluster_file, load
+from predict.run.calibration.file import calibration_text, read_calibration
+from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from sampling.files.disk import naming_the_disk, write_atomically
+
+ANEW = "cluster.calibration=null"
+"""The setting under which a run is predicted by the priors alone."""
+SUFFIX = ".calibration.yml"
+
+
+def calibrate(
+    configs: Sequence[Path],
+    overrides: Sequence[str],
+    given: Sequence[str],
+    output: Path | None,
+    tell: Callable[[str], None],
+) -> tuple[Path, Posterior]:
+    """Fit the terms to runs and write the file; what it held before is kept in its history.
+
+    UserError for measurements that the terms do not explain, and where configs are of different clusters.
+    """
+    runs = [load(config, [*overrides, ANEW]) for config in configs]
+    _require_one_cluster(runs)
+    place = output or _beside_cluster(configs, overrides)
+    history = _history(place)
+    measured = measured_runs(runs, given)
+    found = fit(measured, tell)
+    require_explained(measured, found)
+    posterior = replace(posterior_of(measured, found), history=history)
+    _write(place, posterior)
+    return place, posterior
+
+
+def forget(place: Path) -> Posterior:
+    """Take a calibration's terms back to the priors; its history stays. UserError where there are none."""
+    known = read_calibration(place)
+    if not known.runs:
+        raise UserError(f"--forget: {place} holds no terms to forget")
+    posterior = Posterior(terms=Calibration(), history=_history(place))
+    _write(place, posterior)
+    return posterior
+
+
+def _require_one_cluster(runs: Sequence[TrainingRun]) -> None:
+    first, *others = runs
+    for other in others:
+        one, two = first.cluster, other.cluster
+        if (one.gpu, one.intra_node, one.inter_node) != (two.gpu, two.intra_node, two.inter_node):
+            raise UserError(
+                f"CONFIG: {first.name} runs on {one.gpu.name}, {other.name} on {two.gpu.name} or other links; a calibration is one "
+                "cluster's: give the runs of one"
+            )
+
+
+def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path:
+    files = {cluster_file(config, overrides) for config in configs}
+    (found, *more) = files
+    if found is None or more:
+        raise UserError(
+            "--output: missing; the configs do not name one cluster file beside which to write: give the file to write"
+        )
+    return found.with_name(found.stem + SUFFIX)
+
+
+def _history(place: Path) -> tuple[EarlierFit, ...]:
+    """The fits before the next one, the latest last."""
+    if not place.exists():
+        return ()
+    known = read_calibration(place)
+    if not known.runs:
+        return known.history
+    latest = EarlierFit(
+        date=known.date, runs=len(known.runs), terms=known.terms, left_out_percent=known.left_out_percent
+    )
+    return (*known.history, latest)
+
+
+def _write(place: Path, posterior: Posterior) -> None:
+    with naming_the_disk(place):
+        write_atomically(place, calibration_text(posterior).encode())

@@ -1,0 +1,70 @@
+"""Refusals of measurements that no calibration explains: of another run, in other units, or at odds with one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from predict.calibrate.fit import Fit, MeasuredRun
+from sampling.errors import UserError
+
+UNLIKELY = 3.72
+"""Standard deviations, of a Gaussian, beyond which the measurements are not of the configs that they are said to be: 1 in 10,000."""
+AT_ODDS = 4.0
+"""Standard deviations between a run and what the others make of it, beyond which they contradict each other."""
+UNITS = {3: "a thousand times", -3: "a thousandth of", 6: "a million times", -6: "a millionth of"}
+"""Powers of ten of a measurement over the prediction that are a unit's mistake."""
+NEAR_UNIT = 0.5
+"""Distance of the decimal logarithm within which it is taken for one."""
+
+
+def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
+    """UserError that names every run at fault, where the terms within their bounds and priors do not explain the measurements."""
+    if faults := [*_wrong_units(measured, found), *_contradictions(measured, found)]:
+        raise UserError("\n".join(faults))
+    if found.surprise > _most_expected(len(measured)):
+        told = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
+        raise UserError(
+            f"--measured: {told}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
+            "its cluster's GPUs and network too, and that the time is of one whole step"
+        )
+
+
+def _wrong_units(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str]:
+    for one, off in zip(measured, found.before, strict=True):
+        power = off / math.log(10)
+        near = min(UNITS, key=lambda each: abs(each - power))
+        if abs(near - power) < NEAR_UNIT:
+            yield f"--measured: {_told(one, off)}: about {UNITS[near]} the time that is predicted; give it in the unit that it is in, such as 412ms"
+
+
+def _most_expected(runs: int) -> float:
+    """The sum of that many squared Gaussians that is exceeded as rarely as UNLIKELY (Wilson and Hilferty's cube root, 1931)."""
+    share = 2 / (9 * runs)
+    return runs * (1 - share + UNLIKELY * math.sqrt(share)) ** 3
+
+
+def at_odds(found: Fit) -> int | None:
+    """The place of the run that the others contradict most, beyond noise; None where they agree."""
+    distances = np.abs(found.left_out / found.left_out_deviations)
+    worst = int(np.argmax(distances))
+    return worst if len(distances) > 1 and distances[worst] > AT_ODDS else None
+
+
+def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str]:
+    """The run at odds with the others; of two runs, both."""
+    if (worst := at_odds(found)) is None:
+        return
+    off = 100 * math.expm1(found.left_out[worst])
+    named = " and ".join(one.name for one in measured) if len(measured) == 2 else measured[worst].name
+    yield (
+        f"--measured: {named}: measured {off:+.0f} % from what the other runs make of it, more than the noise of runs; measure again, or "
+        "leave it out"
+    )
+
+
+def _told(one: MeasuredRun, off: float) -> str:
+    predicted_us = one.measured_us * math.exp(-off)
+    return f"{one.name}: measured {one.measured_us / 1e6:.4g} s, predicted {predicted_us / 1e6:.4g} s"

@@ -1,0 +1,129 @@
+"""`predict calibrate`: a handful of bounded terms fitted to measured runs of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, given, log, print_json
+from sampling.errors import UserError
+
+EXAMPLES = """\
+examples:
+  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --output h100.calibration.yml
+  predict calibrate --few-shot 3 --truth data/published/runs.csv --json
+"""
+DESCRIPTION = """\
+Fit seven bounded terms (products, memory-bound work, links inside and between nodes, launches, stragglers, exposed communication) to
+measured steps of a cluster, over stated priors: one step moves a term a little, three narrow the interval. The file is used where the
+cluster's has the key `calibration`, or with --calibration, and every estimate says so.
+"""
+FEW_SHOT = ("few_shot", "truth", "profile")
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "calibrate",
+        "fit a few bounded terms to measured runs of a cluster",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    command.add_argument("configs", nargs="*", type=Path, metavar="CONFIG", help="run configs (YAML) of one cluster")
+    command.add_argument(
+        "--measured",
+        nargs="+",
+        default=[],
+        metavar="TIME",
+        help="the step of each config, in their order: 412ms, 3.2s, or a file of `predict measure --json`",
+    )
+    command.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the file to write (default: NAME.calibration.yml beside the cluster's)",
+    )
+    command.add_argument(
+        "--forget", type=Path, metavar="FILE", help="go back to the priors; the file keeps its history"
+    )
+    command.add_argument(
+        "--few-shot",
+        type=int,
+        metavar="N",
+        help="judge instead: of each source of --truth take N runs as measured, and tell the others' error before and after",
+    )
+    command.add_argument(
+        "--truth", type=Path, metavar="FILE", help="a CSV file of measured runs (`predict schema --truth`)"
+    )
+    command.add_argument("--profile", default="", metavar="NAME", help="with --few-shot: the samples to price all from")
+    add_overrides(command)
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.forget is not None:
+        _forget(options)
+    elif given(options, *FEW_SHOT):
+        _few_shot(options)
+    else:
+        _calibrate(options)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    if not (options.configs and options.measured):
+        lacking = "--measured" if options.configs else "CONFIG"
+        raise UserError(f"{lacking}: missing; give for example CONFIG --measured 412ms")
+    from predict.calibrate.command import calibrate
+    from predict.report.console import show
+    from predict.report.what_if.calibration import calibration_json, calibration_report
+
+    place, posterior = calibrate(options.configs, options.overrides, options.measured, options.output, log)
+    if options.json:
+        print_json(calibration_json(posterior, place))
+    else:
+        show(calibration_report(posterior))
+    log(
+        f"wrote {place}; it is used where the cluster's file has the line `calibration: {place.name}`, or with --calibration {place}"
+    )
+
+
+def _forget(options: argparse.Namespace) -> None:
+    _refuse(options, "--forget", "configs", "measured", "output", *FEW_SHOT)
+    from predict.calibrate.command import forget
+    from predict.report.what_if.calibration import calibration_json
+
+    posterior = forget(options.forget)
+    if options.json:
+        print_json(calibration_json(posterior, options.forget))
+    log(f"{options.forget}: back to the priors; its history has {len(posterior.history)} fits")
+
+
+def _few_shot(options: argparse.Namespace) -> None:
+    _refuse(options, "--few-shot", "configs", "measured", "output", "overrides")
+    if options.few_shot is None or options.truth is None:
+        lacking = "--few-shot" if options.few_shot is None else "--truth"
+        raise UserError(f"{lacking}: missing; give --few-shot 3 --truth FILE")
+    if options.few_shot < 0:
+        raise UserError(f"--few-shot: {options.few_shot} is not a number of runs; give 0 or more")
+    from predict.prices.whose_rows import require_known
+    from predict.report.console import show
+    from predict.report.published.few_shot import few_shot_text
+    from predict.validate.learning.few_shot import few_shot, few_shot_json
+    from predict.validate.published.row import read_rows
+
+    if options.profile:
+        require_known(options.profile)
+    judged = few_shot(list(read_rows(options.truth)), options.few_shot, profile=options.profile, tell=log)
+    if options.json:
+        print_json(few_shot_json(judged, options.few_shot))
+    else:
+        show(few_shot_text(judged, options.few_shot))
+
+
+def _refuse(options: argparse.Namespace, beside: str, *names: str) -> None:
+    """UserError for options that do not go with another one."""
+    if extra := given(options, *names):
+        raise UserError(f"{', '.join(extra).replace('--configs', 'CONFIG')}: does not go with {beside}; omit it")

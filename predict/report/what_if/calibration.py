@@ -1,0 +1,50 @@
+"""A calibration in a terminal and as JSON: its terms with their widths, and the runs that they rest on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.report.tables import figures_table
+from predict.report.units import duration
+from predict.run.calibration.priors import PRIORS
+from predict.run.calibration.terms import Posterior, bounds
+from predict.step.composition_error import NINETY
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+VERSION = 1
+
+
+def calibration_json(posterior: Posterior, place: Path) -> dict[str, Any]:
+    """The file's content in plain values, and where it lies."""
+    widths = dict(posterior.widths) if posterior.runs else None
+    return {"version": VERSION, "file": str(place), **asdict(posterior), "widths_log": widths, "bounds": bounds()}
+
+
+def calibration_report(posterior: Posterior) -> RenderableType:
+    from rich.console import Group
+
+    terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
+    for name, value in asdict(posterior.terms).items():
+        least, most = bounds()[name]
+        width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * PRIORS[name])
+        terms.add_row(
+            name.replace("_", " "),
+            f"{value:.3f}",
+            f"{max(least, value / width):.2f} to {min(most, value * width):.2f}",
+            f"{max(least, 1 / prior):.2f} to {min(most, prior):.2f}",
+        )
+    alone = len(posterior.runs) == 1
+    runs = figures_table("steps", ("run",), ("measured", "predicted before", "with the terms", "by the other runs"))
+    for each in posterior.runs:
+        left_out = "" if alone else duration(each.left_out_us)
+        runs.add_row(each.run, duration(each.measured_us), duration(each.before_us), duration(each.after_us), left_out)
+    error = posterior.left_out_percent
+    last = "one run moves the terms a little; a second tells how well they carry over"
+    return Group(
+        terms, "", runs, last if error is None else f"each run by the others' terms: {error:.1f} % off on average"
+    )

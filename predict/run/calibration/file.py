@@ -1,0 +1,62 @@
+"""Calibration of a run: its terms applied, and the file that holds them.
+
+None of them is used unasked: a prediction whose cluster and command name no calibration file rests on samples and stated priors alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import yaml
+
+from predict.run.calibration.terms import Calibration, Posterior
+from predict.run.training_run import TrainingRun
+from sampling.files.schema import read
+
+SAID = "# Written by `predict calibrate`; a cluster uses it where its file has the key `calibration`.\n"
+
+
+def scaled(run: TrainingRun, terms: Calibration) -> TrainingRun:
+    """The run with its times multiplied by the terms, beyond what a calibration of it did already."""
+    if not terms.moved:
+        return run
+    execution = run.execution
+    return replace(
+        run,
+        execution=replace(
+            execution,
+            launch_floor_us=execution.launch_floor_us * terms.launch,
+            product_time=execution.product_time * terms.products,
+            memory_time=execution.memory_time * terms.memory_bound,
+            in_node_time=execution.in_node_time * terms.in_node,
+            between_nodes_time=execution.between_nodes_time * terms.between_nodes,
+            waiting_time=execution.waiting_time * terms.stragglers,
+            exposed_time=execution.exposed_time * terms.exposed,
+        ),
+    )
+
+
+def calibrated(run: TrainingRun, posterior: Posterior) -> TrainingRun:
+    """The run with the fitted terms applied, which it names; unchanged by a calibration that rests on no run."""
+    return replace(scaled(run, posterior.terms), calibration=posterior) if posterior.runs else run
+
+
+def read_calibration(path: Path) -> Posterior:
+    """The calibration in a file; ConfigError lists every fault of it."""
+    return read(Posterior, path, fix="write it anew with `predict calibrate`")
+
+
+def calibration_text(posterior: Posterior) -> str:
+    """The file of a calibration (YAML)."""
+    content = {**Posterior.HEADER, **asdict(posterior)}
+    return SAID + yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _plain(value: object) -> object:
+    """Tuples as lists, and numbers with six digits, which is more than they are known to."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

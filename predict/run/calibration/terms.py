@@ -1,0 +1,111 @@
+"""The named, bounded terms of a calibration, and what is known of them after measured runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from predict.run.execution import (
+    BETWEEN_NODES_TIME,
+    EXPOSED_TIME,
+    IN_NODE_TIME,
+    MEMORY_TIME,
+    PRODUCT_TIME,
+    WAITING_TIME,
+)
+from sampling.files.faults import Fault
+from sampling.files.keys import Count, Key, Text, keys_of
+
+Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """Factors on times that are predicted without them; 1 changes nothing. Beyond its bounds a term stands for something else than
+    its name says."""
+
+    products: Annotated[float, PRODUCT_TIME] = 1.0
+    """Time of matrix products, attention and whole layers: the clocks of a long run."""
+    memory_bound: Annotated[float, MEMORY_TIME] = 1.0
+    """Time of norms, activations and other passes: glue and fusion."""
+    in_node: Annotated[float, IN_NODE_TIME] = 1.0
+    """Time of communication between GPUs of a node."""
+    between_nodes: Annotated[float, BETWEEN_NODES_TIME] = 1.0
+    """Time of communication between nodes."""
+    launch: Annotated[float, Key(minimum=0.6, maximum=1.6)] = 1.0
+    """The host's time to launch a layer."""
+    stragglers: Annotated[float, WAITING_TIME] = 1.0
+    """Waiting for the slowest rank, where the framework's settings have it."""
+    exposed: Annotated[float, EXPOSED_TIME] = 1.0
+    """The part of overlapped communication that compute does not hide."""
+
+    @property
+    def moved(self) -> Mapping[str, float]:
+        """The terms that change something."""
+        return {name: value for name, value in asdict(self).items() if value != 1}
+
+
+TERMS = tuple(field.name for field in fields(Calibration))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibratedRun:
+    """A measured run that a calibration rests on; times are µs."""
+
+    run: str
+    measured_us: float
+    before_us: float
+    """Predicted without the terms."""
+    after_us: float
+    """Predicted with them."""
+    left_out_us: float
+    """Predicted with terms that the other runs give."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierFit:
+    """A fit that a later one replaced, or that was forgotten."""
+
+    date: Text
+    runs: Count
+    terms: Calibration
+    left_out_percent: Annotated[float, Key(minimum=0)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Posterior:
+    """A Gaussian in the logarithms of the terms about the fitted ones, and what it rests on; without runs it says nothing."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 2}
+
+    terms: Calibration
+    covariance: tuple[tuple[Covariance, ...], ...] = ()
+    """Of the logarithms, in the order of the terms."""
+    runs: tuple[CalibratedRun, ...] = ()
+    date: str = ""
+    """Day of the fit, such as 2026-11-22."""
+    left_out_percent: Annotated[float, Key(minimum=0)] | None = None
+    """Mean error of each run predicted by the terms that the others give; None for a single run."""
+    history: tuple[EarlierFit, ...] = ()
+
+    def contradictions(self) -> Iterator[Fault]:
+        """Faults of a covariance that is none of the terms'."""
+        matrix, size = self.covariance, len(TERMS)
+        if not (self.runs or matrix):
+            return
+        if len(matrix) != size or any(len(row) != size for row in matrix):
+            yield Fault(path="covariance", problem=f"needs {size} rows of {size} numbers, one for each term")
+        elif any(matrix[place][place] < 0 for place in range(size)):
+            yield Fault(path="covariance", problem="has a negative variance; write the file anew")
+
+    @property
+    def widths(self) -> Mapping[str, float]:
+        """Standard deviation of each term's logarithm."""
+        return {name: math.sqrt(self.covariance[place][place]) for place, name in enumerate(TERMS)}
+
+
+def bounds() -> dict[str, tuple[float, float]]:
+    """Term → the smallest and largest value allowed."""
+    return {key.name: (key.lowest, key.maximum) for key in keys_of(Calibration)}

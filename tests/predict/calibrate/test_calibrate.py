@@ -1,0 +1,165 @@
+"""Calibration by one's own runs: the terms, the file, what uses it, and what is refused."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from predict import estimate, load
+from predict.calibrate.chosen import medoids
+from predict.calibrate.fit import MeasuredRun, fit
+from predict.calibrate.refusals import at_odds, require_explained
+from predict.cli import main
+from predict.run.calibration.file import calibrated, calibration_text, read_calibration, scaled
+from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
+from predict.run.training_run import TrainingRun
+from sampling.errors import ConfigError, UserError
+
+CONFIG = "configs/runs/llama3-70b-64xh100.yml"
+
+
+def run(*overrides: str) -> TrainingRun:
+    return load(CONFIG, overrides)
+
+
+def step_us(one: TrainingRun) -> float:
+    return estimate(one, require_fit=False).median_us
+
+
+def measured(factors: Sequence[float]) -> list[MeasuredRun]:
+    """Runs that took these times what is predicted of them."""
+    runs = [
+        run("plan.schedule=1f1b", "plan.vpp=1", f"batch.global={64 * place}") for place in range(1, len(factors) + 1)
+    ]
+    return [
+        MeasuredRun(name=f"run {place}", runs=(one,), measured_us=factor * step_us(one))
+        for place, (one, factor) in enumerate(zip(runs, factors, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_each_term_moves_a_step_that_it_has_a_part_in(term: str) -> None:
+    one = run()
+    floors = replace(one, execution=replace(one.execution, launch_floor_us=50_000.0, stragglers=True))
+    slower = step_us(scaled(floors, Calibration(**{term: 1.2})))
+    assert step_us(floors) < slower < 1.2001 * step_us(floors)
+    assert scaled(one, Calibration()) == one
+
+
+def test_one_run_moves_the_step_a_part_of_the_way_and_widens_nothing() -> None:
+    (one,) = asked = measured([1.1])
+    found = fit(asked)
+    require_explained(asked, found)
+    before = estimate(one.runs[0])
+    after = step_us(scaled(one.runs[0], found.terms))
+    assert before.median_us < after < one.measured_us
+    posterior = Posterior(
+        terms=found.terms, covariance=tuple(map(tuple, found.covariance.tolist())), runs=(known(),), date="2026-11-22"
+    )
+    prediction = estimate(calibrated(one.runs[0], posterior))
+    assert prediction.median_us == pytest.approx(after)
+    width = math.log(prediction.step_time.high_us / prediction.step_time.low_us) / 2
+    assert 0.5 * before.uncalibrated_half_width < width < before.uncalibrated_half_width
+    assert math.hypot(*prediction.unknowns.values()) == pytest.approx(width, rel=0.1)
+
+
+def known() -> CalibratedRun:
+    return CalibratedRun(run="a", measured_us=1.0, before_us=1.0, after_us=1.0, left_out_us=1.0)
+
+
+def test_more_runs_narrow_the_terms_and_tell_the_error_of_each_left_out() -> None:
+    one, three = fit(measured([1.06])), fit(measured([1.06, 1.06, 1.06]))
+    assert np.all(np.diag(three.covariance) <= np.diag(one.covariance) + 1e-12)
+    assert np.all(np.abs(three.after) < np.abs(three.left_out))
+    assert np.all(np.abs(three.left_out) < np.abs(three.before))
+
+
+def test_a_run_that_contradicts_the_others_is_named() -> None:
+    asked = measured([1.0, 1.0, 1.7])
+    found = fit(asked)
+    assert at_odds(found) == 2
+    with pytest.raises(UserError, match=r"run 2: measured \+\d\d % from what the other runs make of it"):
+        require_explained(asked, found)
+    assert at_odds(fit(measured([1.05, 0.98, 1.1]))) is None
+
+
+def test_chosen_runs_are_one_of_each_group() -> None:
+    slopes = np.zeros((7, len(TERMS)))
+    slopes[:, 0] = [0.50, 0.51, 0.52, 0.90, 0.91, 0.92, 3.0]
+    assert sorted(place // 3 for place in medoids(slopes, 3)) == [0, 1, 2]
+    assert medoids(slopes, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "fault"),
+    [
+        (["14.2ms"], "a thousandth of the time that is predicted; give it in the unit that it is in"),
+        (["14200s"], "a thousand times the time that is predicted; give it in the unit that it is in"),
+        (["40s"], "further off than the terms of a calibration may stand for"),
+        (["14.2"], "'14.2' is not a time; give a number with its unit"),
+        (["14.2s", "14s"], "2 times for 1 config; give one for each"),
+        (["nothing.json"], "nothing.json: "),
+    ],
+)
+def test_measurements_that_cannot_be_are_refused(
+    times: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "a.yml"
+    assert main(["calibrate", CONFIG, "--measured", *times, "--output", str(place)]) == 2
+    assert fault in capsys.readouterr().err
+    assert not place.exists()
+
+
+def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yml").write_text("{hardware: h100-sxm, nodes: 8, gpus_per_node: 8}")
+    config = tmp_path / "run.yml"
+    config.write_text(Path(CONFIG).read_text().replace("../", f"{Path('configs').absolute()}/"))
+    cluster = "cluster=mine.yml"
+    before = step_us(load(config, [cluster]))
+    arguments = ["calibrate", str(config), "--set", cluster, "--measured", f"{before * 1.05:.0f}us", "--json"]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main(arguments) == 0
+    content, place = json.loads(capsys.readouterr().out), tmp_path / "mine.calibration.yml"
+    assert content["file"] == str(place)
+    assert [each["runs"] for each in content["history"]] == [1]
+    (tmp_path / "mine.yml").write_text(
+        "{hardware: h100-sxm, nodes: 8, gpus_per_node: 8, calibration: mine.calibration.yml}"
+    )
+    run_it = ["one-batch", str(config), "--set", cluster]
+    assert main(run_it) == 0
+    assert "Calibrated to 1 measured run" in capsys.readouterr().out
+    after = step_us(load(config, [cluster]))
+    assert before < after < 1.05 * before
+    by_option = ["one-batch", str(config), "--set", cluster, "--calibration", str(place), "--json"]
+    assert main(by_option) == 0  # in place of the cluster's, not on top of it
+    assert json.loads(capsys.readouterr().out)["step_time_us"]["median"] == pytest.approx(after)
+    assert main(["calibrate", "--forget", str(place)]) == 0
+    assert step_us(load(config, [cluster])) == before
+    assert len(read_calibration(place).history) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("[]", "must be a mapping"),
+        ("{version: 2, terms: {products: 9}}", "out of range; give a number from 0.7 to 1.6"),
+        ("{version: 2, terms: {products: true}}", "true is not a number"),
+        ("{version: 2, terms: {prod: 1}}", "terms.prod: unknown"),
+        ("{version: 2, terms: {}, covariance: [[1]]}", "needs 7 rows of 7 numbers"),
+    ],
+)
+def test_a_damaged_calibration_is_refused(tmp_path: Path, content: str, fault: str) -> None:
+    path = tmp_path / "terms.yml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=fault):
+        read_calibration(path)
+    sound = Posterior(terms=Calibration(products=1.1))
+    path.write_text(calibration_text(sound))
+    assert read_calibration(path) == sound

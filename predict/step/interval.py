@@ -62,7 +62,8 @@ def kind_shifts(
 
 def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> tuple[Sequence[Kind], Floats, Floats]:
     """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
-    spread = Spread(list({id(bucket): bucket for rank in ranks for bucket in _buckets(rank)}.values()))
+    distinct = {id(rank): rank for rank in ranks}.values()
+    spread = Spread(list({id(bucket): bucket for rank in distinct for bucket in _buckets(rank)}.values()))
     times = chunk_times(ranks, order.placement, spread.of)
     whole = (_rank_ends(order, times, blocking=blocking) + _after(ranks, spread)).max(axis=0)
     shifts = whole[1:] - whole[0]

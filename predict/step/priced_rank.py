@@ -138,7 +138,10 @@ def _last_backwards(order: Order) -> list[NDArray[np.intp]]:
 
 
 def with_windows(ranks: tuple[PricedRank, ...], timeline: Timeline) -> tuple[PricedRank, ...]:
-    """The ranks with the windows that a timeline leaves for their gradient reductions."""
+    """The ranks with the windows that a timeline leaves for their gradient reductions; without one, ranks that are alike stay one
+    object, whose work is done once."""
+    if not any(rank.gradient_reduction.blocks and rank.reduction_share for rank in ranks):
+        return ranks
     return tuple(replace(rank, windows=of) for rank, of in zip(ranks, windows_of(timeline), strict=True))
 
 
@@ -197,7 +200,8 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
 
 def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
     """End of the last rank in µs: its pipeline, then its gradient reduction and its optimizer. `ranks` have the timeline's windows."""
-    return max(float(end) + rank.after_us for end, rank in zip(timeline.rank_ends, ranks, strict=True))
+    after_us = {key: rank.after_us for key, rank in {id(rank): rank for rank in ranks}.items()}
+    return max(float(end) + after_us[id(rank)] for end, rank in zip(timeline.rank_ends, ranks, strict=True))
 
 
 def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:

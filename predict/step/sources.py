@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from predict.schedules.engine.order import Order
 from predict.step.priced_block import Bucket
@@ -13,15 +13,18 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
     """Shares by source, which add up to 1; communication beside compute counts by its exposed time."""
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
     times: dict[Bucket, float] = defaultdict(float)
-    for rank, counts in zip(ranks, action_counts(order), strict=True):
-        times[rank.blocking_reduction] += 1.0
-        times[rank.optimizer] += 1.0
+    alike = Counter(map(id, ranks))
+    for rank in {id(rank): rank for rank in ranks}.values():
+        count_of_rank = alike[id(rank)]
+        times[rank.blocking_reduction] += count_of_rank
+        times[rank.optimizer] += count_of_rank
         for bucket, exposed_us in (
             (rank.gradient_reduction, rank.exposed_reduction_us),
             (rank.parameter_all_gather, rank.exposed_all_gather_us),
         ):
             if bucket.median_us:
-                times[bucket] += exposed_us / bucket.median_us
+                times[bucket] += count_of_rank * exposed_us / bucket.median_us
+    for rank, counts in zip(ranks, action_counts(order), strict=True):
         for chunk, count in zip(rank.chunks, counts, strict=True):
             for kind, name in BUCKETS.items():
                 times[getattr(chunk, name)] += count[kind]

@@ -53,17 +53,18 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
         return chunk_of_whole_layers(run, stage, send, microbatches=microbatches, halves=halves)
 
     numbers: dict[Stage, int] = {}
-    chunks: dict[tuple[int, Calls], ChunkCalls] = {}
+    chunks: dict[tuple[int, int], ChunkCalls] = {}
     ends: dict[tuple[tuple[int, ...], Calls], StepEnd] = {}
     ranks: dict[tuple[int, ...], RankCalls] = {}
     found = []
     sends = sends_of_ranks(run, placement)
     for rank, stages in enumerate(stages_of_ranks(run)):
         held = tuple(numbers.setdefault(stage, len(numbers)) for stage in stages)
-        for stage, number, send in zip(stages, held, sends[rank], strict=True):
-            if (number, send) not in chunks:
-                chunks[number, send] = chunk_calls(stage, send)
-        own = tuple(chunks[key] for key in zip(held, sends[rank], strict=True))
+        keys = tuple(zip(held, map(id, sends[rank]), strict=True))  # equal sends are one object
+        for stage, key, send in zip(stages, keys, sends[rank], strict=True):
+            if key not in chunks:
+                chunks[key] = chunk_calls(stage, send)
+        own = tuple(chunks[key] for key in keys)
         shared = shared_weights_reduction(run, placement, rank, stages)
         if (held, shared) not in ends:
             ends[held, shared] = step_end(run, stages, shared)

@@ -58,8 +58,9 @@ def _ranking(answer: Answer) -> RenderableType:
     same = {path: value for path, value in plans[0].settings.items() if path not in varying}
     with_cost = plans[0].cost is not None
     gpus = len({_cluster(plan) for plan in plans}) > 1
-    figures = ["step", "90 %", "tok/s/GPU", "MFU", "memory", "free", "fits"]
-    figures += ["GPU-hours", "days", "cost", "MWh"] if with_cost else ["J/token"]
+    # headers of two lines keep the table of a whole training within 120 columns
+    figures = ["step", "90 %", "tok/s\n/GPU", "MFU", "memory", "free", "fits"]
+    figures += ["GPU-\nhours", "days", "cost", "MWh"] if with_cost else ["J/token"]
     names = ["", *(["cluster"] if gpus else []), *shown]
     title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
     table = figures_table(title, names, figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ KIND, MICROBATCH, CHUNK, PAIRED = range(4)
 WHOLE_ROW = np.dtype("V16")
 """Dtype that makes a row one item: copying every other row is then twice as fast."""
 Floats = NDArray[np.float64]
+PLACEMENTS_KEPT = 128
 
 
 class Action(NamedTuple):
@@ -89,6 +90,7 @@ class Placement:
         }
 
 
+@lru_cache(maxsize=PLACEMENTS_KEPT)
 def loop(ranks: int, chunks: int) -> Placement:
     """Chunk k of rank r holds stage r + k·ranks (Narayanan et al. 2021, arXiv:2104.04473, section 2.2)."""
     return Placement(
@@ -97,11 +99,13 @@ def loop(ranks: int, chunks: int) -> Placement:
     )
 
 
+@lru_cache(maxsize=PLACEMENTS_KEPT)
 def v_shape(ranks: int, chunks: int) -> Placement:
     """Two chunks: the model goes down the ranks and back up, so that a rank holds stages r and 2p − 1 − r."""
     return Placement(stages=tuple((rank, 2 * ranks - 1 - rank) for rank in range(ranks)), chains=(0, 0))
 
 
+@lru_cache(maxsize=PLACEMENTS_KEPT)
 def opposite_chains(ranks: int, chunks: int) -> Placement:
     """Two copies of the model, laid over the ranks in opposite directions; each takes half of the microbatches."""
     return Placement(stages=tuple((rank, ranks - 1 - rank) for rank in range(ranks)), chains=(0, 1))

@@ -69,9 +69,12 @@ def test_everything_works_without_numba(account: compiled._Account, monkeypatch:
     assert np.isfinite(engine.makespan(order, TIMES))
 
 
-def test_both_forms_of_many_sets_agree_to_the_bit(account: compiled._Account) -> None:
+@pytest.mark.parametrize(("name", "microbatches"), [("zbv", 12), ("interleaved-1f1b", 400)])
+def test_both_forms_of_many_sets_agree_to_the_bit(name: str, microbatches: int, account: compiled._Account) -> None:
+    """The longer order is folded, and told by the pace of its last copies."""
     pytest.importorskip("numba")
-    order = registry.order("zbv", ranks=4, chunks=2, microbatches=12)
+    order = registry.order(name, ranks=4, chunks=2, microbatches=microbatches)
+    assert microbatches == 12 or (order.folded and order.folded.more)
     forward, backward_input, backward_weight = np.random.default_rng(0).uniform(0.5, 1.5, (3, 5, 4, 2))
     times = ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=0.05)
     results = []

@@ -17,6 +17,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
+from predict.model.parts.attention import Attention
 from predict.rl.aliases import ROOTS, VERL, leaves, put, resolved
 from predict.rl.samples import Samples, samples_of
 from predict.rl.section import RlSection
@@ -77,12 +78,14 @@ def rl_run(
 ) -> RlRun:
     """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
     sources = sources if sources is not None else {"": str(path)}
-    found = [*faults, *_with_verl_names(document), *_overridden(document, overrides, sources)]
+    of_files = [text for text in overrides if _sets_in_file(document, text)]
+    own = [text for text in overrides if text not in of_files]
+    found = [*faults, *_with_verl_names(document), *_overridden(document, own, sources)]
     section, wrong = _section(document)
     found += wrong
     if "batch" in document:
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
-    base, of_base = _base(document, section, path, sources)
+    base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
         found += _rollout_faults(base, section)
     samples = None
@@ -114,20 +117,19 @@ def _with_verl_names(document: Values) -> list[Fault]:
     return faults
 
 
+def _sets_in_file(document: Values, text: str) -> bool:
+    """Whether a setting changes a key of a model or cluster that the config names."""
+    section, _, key = text.partition("=")[0].strip().partition(".")
+    return bool(key) and isinstance(document.get(section), str)
+
+
 def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
-    """Put the settings into the document, those of the model apart, whose file may be named."""
+    """Put the settings into the document."""
     settings, faults = parse_overrides(overrides)
     for setting in settings:
         path, value = resolved(setting.path, setting.value)
         sources[path] = OPTION
-        if isinstance(document.get(path.partition(".")[0]), str) and "." in path:
-            section = path.partition(".")[0]
-            problem = (
-                f"{section} is {shown(document[section])}, a name; write it as a mapping of keys to set one of them"
-            )
-            faults.append(Fault(path=path, problem=problem))
-        else:
-            faults += put(document, path, value, over=True)
+        faults += put(document, path, value, over=True)
     return faults
 
 
@@ -142,7 +144,7 @@ def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:
 
 
 def _base(
-    document: Values, section: RlSection | None, path: Path, sources: dict[str, str]
+    document: Values, section: RlSection | None, path: Path, sources: dict[str, str], settings: Sequence[str]
 ) -> tuple[TrainingRun | None, list[str]]:
     """The trainer's run with one microbatch per replica as its batch, or the lines of what is wrong with it."""
     plan = document.get("plan")
@@ -153,7 +155,7 @@ def _base(
     batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
     made = Document(name=str(path.with_suffix("")), content={**document, "batch": batch}, sources=sources)
     try:
-        return load(made), []
+        return load(made, settings), []
     except ConfigError as error:
         return None, str(error).splitlines()
 
@@ -162,16 +164,17 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     """Engines that the model or the machines do not allow."""
     rollout, gpus = section.rollout, section.rollout.gpus or base.cluster.world_size
     placed = Placement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
-    of_keys = {
-        "model": "rollout.step_model",
-        "placement.tp": "rollout.tp",
-        "placement.expert_parallel": "rollout.expert_parallel",
-    }
+    of_keys = {"placement.tp": "rollout.tp", "placement.expert_parallel": "rollout.expert_parallel"}
     faults = [
         Fault(path=f"{NAME}.{of_keys[fault.path]}", problem=fault.problem)
         for fault in placement_faults(base.model, placed)
-        if fault.path != "model" or rollout.step_model == KERNELS.name
+        if fault.path in of_keys
     ]
+    if unpriced := {base.model.mixer(kind).NAME for kind in base.model.kinds()} - {Attention.NAME}:
+        problem = (
+            f"{rollout.step_model} does not know {', '.join(sorted(unpriced))} layers of {base.model.name}; set formula"
+        )
+        faults += [Fault(path=f"{NAME}.rollout.step_model", problem=problem)] * (rollout.step_model == KERNELS.name)
     if rollout.engine not in engine_names():
         near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
         faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))

@@ -112,10 +112,11 @@ def _named(phase: Phase, name: str) -> Phase:
 
 
 def _adv(rl: RlRun) -> Phase:
-    """Advantages, and what the driver does between phases."""
-    term = TERMS["dispatch_s"]
-    time = Interval(median_us=SECOND_US * term.value, low_us=SECOND_US * term.low, high_us=SECOND_US * term.high)
-    return Phase(name="adv", time=time, gpus=rl.base.cluster.world_size, bound_by="host")
+    """Advantages, and what the driver does between phases: it moves the samples as they are padded."""
+    padded = rl.section.samples * rl.section.longest
+    started, moved = TERMS["dispatch_s"], TERMS["padded_token_us"]
+    times = [started.times(SECOND_US), moved.times(padded)]
+    return Phase(name="adv", time=independent(times), gpus=rl.base.cluster.world_size, bound_by="host")
 
 
 def _reward(rl: RlRun, gen: Phase) -> Phase:

@@ -26,9 +26,7 @@ def update_weights(rl: RlRun) -> Phase:
     model = rl.base.model
     link_us = transfer_us(model, link_of(rl), rl.base.precision)
     if method == "tensors":
-        term = TERMS["tensor_s"]
-        tensors = SECOND_US * tensor_count(model)
-        handling = Interval(median_us=tensors * term.value, low_us=tensors * term.low, high_us=tensors * term.high)
+        handling = TERMS["tensor_s"].times(SECOND_US * tensor_count(model))
         time = independent([exactly(link_us), handling])
     else:
         term = TERMS["bucket_share"]

@@ -18,8 +18,9 @@ from predict.validate.published.row import PublishedRow
 
 GRID = np.exp(np.linspace(log(0.8), log(3.5), 61))
 """Values that a factor may take."""
-PRIOR_WIDTH, ERROR_WIDTH = 0.5, 0.25
-"""Standard deviation of a factor's prior in log time, and the usual error of a step."""
+ROLLOUT_WIDTH, TRAINING_WIDTH, ERROR_WIDTH = 0.5, 0.15, 0.25
+"""Standard deviations in log time: of the priors of both factors (training steps are known to about 15 % by published runs, engines inside
+an RL framework hardly), and of a step's usual error."""
 SAME_RUN = (
     "source_id",
     "gpu",
@@ -60,7 +61,7 @@ class Observed:
 def fitted_factors(observed: Sequence[Observed]) -> Factors:
     """The pair of factors, of those on a grid, with the least sum of errors and priors; the shipped half-width. Without rows, 1."""
     rollout, training = (axis.ravel() for axis in np.meshgrid(GRID, GRID, indexing="ij"))
-    loss = (np.log(rollout) ** 2 + np.log(training) ** 2) / (2 * PRIOR_WIDTH**2)
+    loss = ((np.log(rollout) / ROLLOUT_WIDTH) ** 2 + (np.log(training) / TRAINING_WIDTH) ** 2) / 2
     weights = Counter(one.run for one in observed)
     for one in observed:
         error = np.abs(np.log(_steps_us(one.step, rollout, training) / one.measured_us))

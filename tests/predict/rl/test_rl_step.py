@@ -110,6 +110,7 @@ MOVES = [
     ("rl.reward.latency_s=1 rl.reward.overlaps=false", "reward step", "gen update_actor"),
     ("rl.weight_sync.wake_s=5", "update_weights step", "gen"),
     ("plan.recompute=full", "update_actor", "gen old_log_prob"),
+    ("model.num_hidden_layers=64", "gen old_log_prob update_actor update_weights", ""),
     ("plan.tp=4 plan.dp=2", "update_actor old_log_prob", "gen"),
     ("rl.response=lognormal:128,0.8 rl.response_max=512", "gen update_actor old_log_prob", "update_weights"),
 ]
@@ -221,6 +222,8 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.staleness=1", "rl.staleness: 1"),
         ("rl.mini_batch=5", "rl.mini_batch: 5"),
         ("rl.response=file:none.txt", "none.txt"),
+        ("model=qwen3.5-35b-a3b", "does not know linear_attention layers"),
+        ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),
     ):
         with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
             load_rl(small, [setting])

@@ -261,7 +261,7 @@ def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
     `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
     not fit an engine's cache.
     """
-    from predict.rl.config import load_rl
+    from predict.rl.run.config import load_rl
     from predict.rl.step import rl_step as step_of
 
     return step_of(load_rl(config, overrides), estimate)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from predict.rl.section import RlSection
+from predict.rl.run.section import RlSection
 from predict.run.lengths import PACKED, PADDED, RealSequences, alike, up_to
 from predict.run.plan import Batch
 from predict.run.training_run import TrainingRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.rl.section import RlSection
+from predict.rl.run.section import RlSection
 from predict.rl.terms import HOST_GB_PER_S, HOST_HIGH, HOST_LOW
 from predict.step.interval import Interval
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predict.rl.config import RlRun
 from predict.rl.flops import mfu_of_phase
 from predict.rl.layout import laid_out_pass
 from predict.rl.phase import Phase
-from predict.rl.samples import Samples
-from predict.rl.section import ASYNC
+from predict.rl.run.config import RlRun
+from predict.rl.run.samples import Samples
+from predict.rl.run.section import ASYNC
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve

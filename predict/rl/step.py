@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from predict.rl.config import RlRun
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
-from predict.rl.section import COLOCATED
+from predict.rl.run.config import RlRun
+from predict.rl.run.section import COLOCATED
 from predict.rl.terms import FACTORS, TERMS, Factors
 from predict.rl.training import Estimate, forward_pass, update
 from predict.rl.weight_sync import SECOND_US, update_weights

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from predict.model.spec import ModelSpec
-from predict.rl.config import RlRun
 from predict.rl.phase import Phase, exactly, independent
+from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS
 from predict.step.interval import Interval
 from sampling.hardware.cluster import DTYPE_BYTES, Link

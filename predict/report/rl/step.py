@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
-from predict.rl.section import COLOCATED
+from predict.rl.run.section import COLOCATED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

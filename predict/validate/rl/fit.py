@@ -10,7 +10,7 @@ from math import log
 import numpy as np
 
 from predict.rl.phase import TRAINING
-from predict.rl.section import COLOCATED
+from predict.rl.run.section import COLOCATED
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, Factors
 from predict.serving.batch import Floats

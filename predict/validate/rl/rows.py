@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.model.shipped import shipped_model
-from predict.rl.config import RlRun, rl_run
-from predict.rl.section import ASYNC, COLOCATED, ONE_STEP_OFF
+from predict.rl.run.config import RlRun, rl_run
+from predict.rl.run.section import ASYNC, COLOCATED, ONE_STEP_OFF
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.rl.lengths import lognormal_of

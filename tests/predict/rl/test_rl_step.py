@@ -12,9 +12,9 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.config import load_rl
 from predict.rl.phase import TRAINING, Phase
 from predict.rl.rollout import rollout_server
+from predict.rl.run.config import load_rl
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS
 from predict.rl.weight_sync import tensor_count

@@ -12,7 +12,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.section import ASYNC
+from predict.rl.run.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
 from predict.rl.terms import FITTED_TO, Factors
 from predict.validate.published.row import NotExpressibleError, PublishedRow

@@ -18,9 +18,9 @@ from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
 from predict.model.parts.attention import Attention
-from predict.rl.aliases import ROOTS, VERL, leaves, put, resolved
-from predict.rl.samples import Samples, samples_of
-from predict.rl.section import RlSection
+from predict.rl.run.aliases import ROOTS, VERL, leaves, put, resolved
+from predict.rl.run.samples import Samples, samples_of
+from predict.rl.run.section import RlSection
 from predict.run.training_run import TrainingRun
 from predict.serving.config import placement_faults
 from predict.serving.engines import engine_names

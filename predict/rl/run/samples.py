@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from predict.rl.section import RlSection
+from predict.rl.run.section import RlSection
 from predict.run.lengths import real_lengths
 from predict.serving.scheduler.traffic import SEED, Ints
 

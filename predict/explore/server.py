@@ -101,7 +101,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _settings(self) -> dict[str, Any] | None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MOST_BYTES:
-            self.close_connection = True
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"settings take {MOST_BYTES:,} bytes at most")
             return None
         try:
@@ -114,12 +113,14 @@ class _Handler(BaseHTTPRequestHandler):
         return settings
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self.close_connection = True  # what was sent along is not read, and must not be taken for the next request
         self._send(status, "text/plain; charset=utf-8", f"{why}\n")
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode()
         self.send_response(status)
-        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+        closing = {"Connection": "close"} if self.close_connection else {}
+        for name, value in {**HEADERS, **closing, "Content-Type": kind, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

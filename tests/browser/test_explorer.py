@@ -45,7 +45,10 @@ def test_controls_change_the_answer_and_undo_brings_it_back(visit: Opened, explo
     page.get_by_label("compare with the last").check()
     assert page.locator("td.changed").count() > 3
     page.get_by_label("compare with the last").uncheck()
-    for _ in range(2):
+    page.get_by_label("dp", exact=True).fill("1")  # the config's own value, where 2 follows, is a setting
+    page.keyboard.press("Enter")
+    wait(page, "not possible")
+    for _ in range(3):
         page.get_by_role("button", name="Undo").click()
     page.locator(".card dd", has_text=predicted()).wait_for()
     assert opened.faults == []
@@ -60,6 +63,7 @@ def test_a_fault_stands_beside_its_control_and_the_answer_stays(visit: Opened, e
     assert "heads" in page.locator("#key-plan-tp-problem").inner_text()
     assert page.locator("#key-plan-tp").get_attribute("aria-invalid") == "true"
     assert step(page) == predicted()
+    assert page.get_by_role("button", name="Undo").is_enabled()
     page.get_by_role("button", name="reset plan.tp").click()
     wait(page, "answered in")
     assert page.locator("#key-plan-tp-problem").inner_text() == ""

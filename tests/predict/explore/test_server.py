@@ -57,6 +57,15 @@ def test_an_answer_is_that_of_one_batch_and_dp_takes_the_ranks_that_are_left(ser
     assert "micro: 1" in written["yaml"]
 
 
+def test_the_body_of_a_refused_request_is_not_the_next_request(server: ExplorerServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(
+        "POST", "/x/answer", f"GET /{server.token}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n"
+    )
+    reply = connection.getresponse()
+    assert (reply.status, reply.getheader("Connection")) == (403, "close")
+
+
 def test_faults_stand_at_their_keys(server: ExplorerServer) -> None:
     faults = answer(server, {"plan.tp": 5, "precision": "fp7"})["faults"]
     assert "plan.tp" in faults

@@ -27,7 +27,8 @@ function duration(us) {
 }
 function percent(share, digits = 1) { return (100 * share).toFixed(digits).replace("-", "−") + "%"; }
 function signed(text, value) { return value > 0 ? "+" + text : text.replace("-", "−"); }
-function gib(bytes) { return (bytes / GIB).toFixed(bytes / GIB < 10 ? 2 : 1); }
+function gib(bytes) { return (bytes / GIB).toFixed(Math.abs(bytes / GIB) < 10 ? 2 : 1).replace("-", "−"); }
+function worded(value) { return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value); }
 function rate(value) { return value >= 10 ? grouped(value) : significant(value); }
 function range(interval) { return duration(interval.low) + " to " + duration(interval.high); }
 function short(number) { return number >= 1024 && number % 1024 === 0 ? number / 1024 + "k" : String(number); }

@@ -4,7 +4,7 @@
   const known = new Map(first.controls.map((control) => [control.path, control]));
   const shown = new Map(), past = [];
   const LIVE = ["headline", "differences", "waterfall", "memory", "timeline"];
-  let settings = {}, latest = first.page, before = null, comparing = false, asked = 0, answered = "{}";
+  let settings = {}, latest = first.page, before = null, comparing = false, asked = 0, answered = "{}", following = first.follows || {};
   const answer = document.getElementById("answer"), tools = document.getElementById("tools"), about = document.getElementById("about");
   const status = el("span", { class: "note", role: "status" });
   const found = el("div", { "aria-live": "polite" });
@@ -17,6 +17,7 @@
   async function change(next, remember = true) {
     if (remember) past.push(settings);
     settings = next;
+    undo.disabled = !past.length;
     const turn = ++asked;
     status.textContent = "…";
     let reply;
@@ -35,10 +36,10 @@
     answer.style.opacity = 1;
     about.replaceChildren(el("p", {}, latest.runs[0].about));
     show({ ...latest, runs }, answer, LIVE);
-    undo.disabled = !past.length;
   }
   // faults stand next to their controls; those of no control stand at the tools
   function tell(faults, follows) {
+    following = follows;
     for (const [path, parts] of shown) {
       const problem = faults[path];
       parts.problem.textContent = problem || "";
@@ -67,7 +68,9 @@
     const id = "key-" + control.path.replace(/\./g, "-"), name = control.path.split(".").pop();
     const commit = () => {
       const value = read(input, control), next = { ...settings };
-      if (value === undefined || JSON.stringify(value) === JSON.stringify(control.value)) delete next[control.path]; else next[control.path] = value;
+      // the config's own value is a setting where another one would follow
+      const own = !(control.path in following) && JSON.stringify(value) === JSON.stringify(control.value);
+      if (value === undefined || own) delete next[control.path]; else next[control.path] = value;
       if (JSON.stringify(next) !== JSON.stringify(settings)) change(next);
     };
     const common = { id, name: control.path, "aria-describedby": id + "-problem", onchange: commit };
@@ -95,32 +98,37 @@
     return [["model and precision", [...of("model"), ...of("precision")], true], ["batch", of("batch"), true], ["plan", of("plan"), true], ["cluster", of("cluster"), false], ["execution", of("execution"), false]]
       .map(([name, controls, open]) => el("details", { open }, el("summary", {}, name), controls.map(field)));
   }
+  // an answer beside that of the settings; what keeps it from being is told
+  async function other(what, waiting, failed) {
+    status.textContent = waiting;
+    const reply = await ask(what, settings).catch((error) => ({ faults: { "": String(error.message || error) } }));
+    if (!reply.faults) { status.textContent = ""; return reply; }
+    tell(reply.faults, following);
+    status.textContent = failed;
+    return null;
+  }
   async function copy(what) {
-    const reply = await ask("written", settings);
-    if (reply.faults) { tell(reply.faults, {}); return; }
+    const reply = await other("written", "…", "nothing to copy: see the marked settings");
+    if (!reply) return;
     const text = el("textarea", { readonly: true, rows: what === "yaml" ? 9 : 3, "aria-label": what === "yaml" ? "config as YAML" : "settings as options" });
     text.value = reply[what];
     found.replaceChildren(el("section", {}, el("h2", {}, what === "yaml" ? "As YAML" : "As --set"), text));
     try { await navigator.clipboard.writeText(reply[what]); status.textContent = "copied"; } catch { text.select(); status.textContent = "select and copy"; }
   }
   async function study() {
-    status.textContent = "predicting other runs …";
-    const reply = await ask("studies", settings);
-    if (reply.faults) { tell(reply.faults, {}); return; }
+    const reply = await other("studies", "predicting other runs …", "not possible: see the marked settings");
+    if (!reply) return;
     const page = { ...latest, runs: [{ ...latest.runs[0], ...reply.run }], plans: reply.plans };
     show(page, found, ["heatmap", "plans", "sensitivity"]);
-    status.textContent = "";
     found.scrollIntoView();
   }
   // those of the settings that are not the config's own
   function changed(given) { return Object.fromEntries(Object.entries(given).filter(([path, value]) => JSON.stringify(known.get(path)?.value) !== JSON.stringify(value))); }
   async function best() {
-    status.textContent = "searching …";
-    const reply = await ask("search", settings).catch((error) => ({ faults: { "": String(error.message) } }));
-    if (reply.faults) { tell(reply.faults, {}); status.textContent = "no plan found"; return; }
+    const reply = await other("search", "searching …", "no plan found");
+    if (!reply) return;
     const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...changed(reply.settings[at]) }); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
     found.replaceChildren(el("section", {}, el("h2", {}, "Plans found"), el("div", { class: "bar" }, takes), plans(reply.plans, latest.runs[0].memory.capacity_bytes, reply.search)));
-    status.textContent = "";
     found.scrollIntoView();
   }
   const button = (text, act) => el("button", { type: "button", onclick: act }, text);

@@ -9,7 +9,7 @@ function assumptions(run) {
   return table([["kind", (r) => r.kind, null, "text"], ["what", (r) => r.name, null, "text"], ["value", (r) => r.value, null, "text"], ["source", (r) => r.source, null, "text wide"]], run.assumptions, { caption: "Assumptions and their sources" });
 }
 function settings(run) {
-  const rows = Object.entries(run.settings).map(([path, value]) => ({ path, value: typeof value === "object" && value !== null ? JSON.stringify(value) : String(value) }));
+  const rows = Object.entries(run.settings).map(([path, value]) => ({ path, value: worded(value) }));
   return behind(table([["key", (r) => r.path, null, "text"], ["value", (r) => r.value, null, "text wide"]], rows));
 }
 const SECTIONS = {

@@ -21,8 +21,9 @@ function bars(run, name, rows, what) {
       svg.append(label(left - 2, y + 14, r.name.length > left / 6 ? r.name.slice(0, Math.floor(left / 6.4)) + "…" : r.name, { "text-anchor": "end" }),
         draw("rect", { class: "mark", "data-share": r.above - r.below, x: x(r.below), y: y + 3, width: Math.max(0.5, x(0) - x(r.below)), height: row - 7, fill: "#2f6fbe" }, tip(r.name)),
         draw("rect", { x: x(0), y: y + 3, width: Math.max(0, x(r.above) - x(0)), height: row - 7, fill: "#d55e00" }, tip(r.name)));
-      if (r.below) svg.append(label(x(r.below) - 4, y + 14, percent(r.below, 1), { "text-anchor": "end", class: "soft", "font-size": 11 }));
-      if (r.above) svg.append(label(x(r.above) + 4, y + 14, "+" + percent(r.above, 1), { class: "soft", "font-size": 11 }));
+      const digits = Math.max(Math.abs(r.below), Math.abs(r.above)) < 5e-4 ? 2 : 1;
+      if (r.below) svg.append(label(x(r.below) - 4, y + 14, percent(r.below, digits), { "text-anchor": "end", class: "soft", "font-size": 11 }));
+      if (r.above) svg.append(label(x(r.above) + 4, y + 14, "+" + percent(r.above, digits), { class: "soft", "font-size": 11 }));
     });
     svg.append(draw("line", { x1: x(0), x2: x(0), y1: 0, y2: rows.length * row, stroke: "currentColor" }));
     return rows.length * row + 4;

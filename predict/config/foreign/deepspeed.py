@@ -59,10 +59,12 @@ def arguments(run: TrainingRun, statement: Statement) -> dict[str, Any]:
             written[RENAMED[name]] = value
         elif name in SAME.split():
             written[name] = value.lower() if name == "normalization" else value
-        elif name not in SILENT.split():
+        elif name not in SILENT.split() and not (name == "moe_layer_freq" and _expert_interval(run)):
             alias = alias_of(name)
             path = f"{alias.section}.{alias.key}" if alias else f"--{name.replace('_', '-')}"
             statement.cannot(path, value, f"{statement.tool} has no such argument")
+    if interval := _expert_interval(run):
+        written["expert_interval"] = interval
     if run.model.rope:
         written["use_rotary_position_embeddings"] = True
     if run.plan.pp == 1:
@@ -73,6 +75,20 @@ def arguments(run: TrainingRun, statement: Statement) -> dict[str, Any]:
         written["enable_expert_tensor_parallelism"] = True
     _refuse(run, statement)
     return written | {"zero_stage": run.plan.zero, "deepspeed": True, "deepspeed_config": CONFIG_FILE}
+
+
+def _expert_interval(run: TrainingRun) -> int | None:
+    """The interval at which layers are mixtures; None where they are at no such interval, or the model has none."""
+    sparse = [kind.sparse for kind in run.model.kinds()]
+    if run.model.experts is None or not any(sparse):
+        return None
+    interval = sparse.index(True) + 1
+    return interval if sparse == _sparse_layers(len(sparse), interval) else None
+
+
+def _sparse_layers(layers: int, interval: int) -> list[bool]:
+    """Whether each layer is a mixture: the last of each `interval` layers is."""
+    return [layer % interval == 0 for layer in range(1, layers + 1)]
 
 
 def _refuse(run: TrainingRun, statement: Statement) -> None:
@@ -153,6 +169,10 @@ def as_megatron(values: Mapping[str, Any]) -> dict[str, Any]:
         found.setdefault("recompute_granularity", "full")
     if str(found.get("num_experts")) == "1":  # a dense model
         del found["num_experts"]
+    layers, interval = (str(found.get(name, usual)) for name, usual in (("num_layers", ""), ("expert_interval", 2)))
+    if "num_experts" in found and layers.isdecimal() and interval.isdecimal() and int(interval):
+        found.pop("expert_interval", None)
+        found["moe_layer_freq"] = [int(sparse) for sparse in _sparse_layers(int(layers), int(interval))]
     return found
 
 

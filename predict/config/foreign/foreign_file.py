@@ -100,7 +100,7 @@ def _read_megatron(
     execution = read_execution(given)
     framework = LOCAL_LAYERS if given.text("transformer_impl", "") == "local" else ON_GPUS
     if is_deepspeed:
-        execution = {key: execution[key] for key in deepspeed.FROM_ARGUMENTS}
+        execution = {key: execution[key] for key in deepspeed.FROM_ARGUMENTS if key in execution}
         is_flash = [given.switch(name) for name in deepspeed.FLASH]
         execution["attention"] = "fa2" if any(is_flash) else "unfused"
     sections = {

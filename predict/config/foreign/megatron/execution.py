@@ -98,15 +98,33 @@ def _read_recipe(given: Arguments) -> str:
     return "" if recipe == RECIPES[0] else recipe
 
 
-def _overlap_tp(value: str, run: TrainingRun) -> Mapping[str, Any]:
+def _parameters(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch, which Megatron-LM refuses without the distributed optimizer, and unless gradients overlap too."""
+    if not value or not run.plan.zero:
+        return {}
+    return {"overlap_param_gather": True} if run.execution.overlap_gradients else None
+
+
+def _read_parameters(given: Arguments) -> bool | None:
+    overlaps = given.switch("overlap_param_gather")
+    return overlaps if given.switch("use_distributed_optimizer") else None
+
+
+def _overlap_tp(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch of a value; Megatron-LM refuses to pipeline without sequence parallelism, which needs tensor parallelism."""
+    if run.plan.tp == 1:
+        return {}
+    if value == "pipelined" and not run.plan.sp:
+        return None
     return {"pipelined": {"tp_comm_overlap": True}, "none": {"no_async_tensor_model_parallel_allreduce": True}}.get(
         value, {}
     )
 
 
-def _read_overlap_tp(given: Arguments) -> str:
+def _read_overlap_tp(given: Arguments) -> str | None:
     behind = not given.switch("no_async_tensor_model_parallel_allreduce")
-    return "pipelined" if given.switch("tp_comm_overlap") else "backward" if behind else "none"
+    read = "pipelined" if given.switch("tp_comm_overlap") else "backward" if behind else "none"
+    return read if (given.count("tensor_model_parallel_size") or 1) > 1 else None
 
 
 def _overlap_ep(value: str, run: TrainingRun) -> Mapping[str, Any]:
@@ -202,7 +220,7 @@ def _clip(value: bool, run: TrainingRun) -> Mapping[str, Any]:
 
 SETTINGS: tuple[Setting, ...] = (
     _switch("overlap_gradients", "overlap_grad_reduce"),
-    _switch("overlap_parameters", "overlap_param_gather"),
+    Setting(key="overlap_parameters", write=_parameters, read=_read_parameters),
     _unless("overlap_p2p", "no_overlap_p2p_communication", "overlap_p2p_comm"),
     _unless("split_p2p", "no_scatter_gather_tensors_in_pipeline", "scatter_gather_tensors_in_pipeline"),
     _unless("fuse_gradients", "no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),

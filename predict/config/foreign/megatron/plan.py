@@ -48,13 +48,23 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
     else:
         statement.cannot("plan.schedule", plan.schedule, f"Megatron-LM runs {usual} with this pp and vpp")
     say("plan.vpp", *(f"plan.{key}" for key in LAYOUT_KEYS))
-    if plan.layout or plan.count_embedding > 1 or plan.count_loss > 1:
+    if plan.layout or plan.count_embedding > 1 or plan.count_loss > 1 or not _divides(run):
         say(**{NAMES["plan", "layout"]: _layout(run)})
         return
     if plan.vpp > 1:
         say(**{NAMES["plan", "vpp"]: plan.vpp})
     ends = {key: getattr(plan, key) for key in LAYOUT_KEYS[1:]}
     say(**{NAMES["plan", key]: bool(n) if "count" in key else n for key, n in ends.items() if n})
+
+
+def _divides(run: TrainingRun) -> bool:
+    """Whether the layers divide into equal chunks, beside the ranks that are given their own; Megatron-LM splits no others
+    without a layout."""
+    plan = run.plan
+    own = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]
+    rest = run.model.layers + plan.count_embedding + plan.count_loss - sum(own)
+    ranks = plan.pp - len(own)
+    return all(layers % plan.vpp == 0 for layers in own) and rest % (max(ranks, 1) * plan.vpp) == 0
 
 
 def _layout(run: TrainingRun) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from predict.config.foreign.deepspeed import as_megatron
 from predict.config.foreign.imported import import_config
 from predict.config.foreign.launch import TOOLS, launch_arguments
 from predict.config.load import load
@@ -44,7 +46,7 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
     "fp16": ("megatron-lm", {"model": "llama2-7b", "precision": "fp16", "execution__loss_scaling": True}),
     "no overlap": (
         "megatron-lm",
-        {"plan__tp": 2, "execution__overlap_gradients": False, "execution__overlap_parameters": False, "execution__overlap_p2p": False}
+        {"plan__tp": 2, "plan__dp": 2, "plan__zero": 1, "execution__overlap_gradients": False, "execution__overlap_parameters": False, "execution__overlap_p2p": False}
         | {"execution__split_p2p": False, "execution__overlap_tp": "none", "execution__fuse_gradients": False},
     ),
     "experts in turn": (
@@ -105,12 +107,56 @@ def test_what_a_tool_writes_of_a_mixture_on_many_gpus_says_the_rest(tool: str) -
     assert comments == [f"# not expressed: {each}" for each in written_by.not_expressed]
 
 
-def test_a_layout_is_written_in_letters_and_keeps_its_stages(tmp_path: Path) -> None:
-    run = made("deepseek-v3", plan__pp=16, plan__dp=4, plan__count_embedding=1, plan__count_loss=2, batch__global=64)
+@pytest.mark.parametrize(
+    ("settings", "start"),
+    [
+        (
+            {"model": "deepseek-v3", "plan__pp": 16, "plan__dp": 4, "plan__count_embedding": 1, "plan__count_loss": 2},
+            "Et*3|t*4|",
+        ),
+        # chunks that the layers do not divide into, which Megatron-LM splits by a layout alone
+        ({"plan__pp": 4, "plan__vpp": 3, "plan__schedule": "interleaved-1f1b"}, "Et*7|t*7|"),
+    ],
+)
+def test_a_layout_is_written_in_letters_and_keeps_its_stages(
+    settings: Mapping[str, Any], start: str, tmp_path: Path
+) -> None:
+    run = made(**{"batch__global": 64, **settings})
     assert launch_arguments(run, "megatron-lm").not_expressed == ()
     back = load(import_config(written(run, "megatron-lm", tmp_path), CLUSTER).document)
-    assert back.plan.layout.startswith("Et*3|t*4|")
+    assert back.plan.layout.startswith(start)
     assert stages_of_ranks(back) == stages_of_ranks(run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused", "path"),
+    [
+        ({"plan__dp": 2, "plan__zero": 0}, "--overlap-param-gather", ""),
+        (
+            {"plan__dp": 2, "plan__zero": 1, "execution__overlap_gradients": False},
+            "--overlap-param-gather",
+            "execution.overlap_parameters",
+        ),
+        ({"execution__overlap_tp": "pipelined"}, "--tp-comm-overlap", ""),
+        ({"plan__tp": 2, "execution__overlap_tp": "pipelined"}, "--tp-comm-overlap", "execution.overlap_tp"),
+    ],
+)
+def test_no_switch_is_written_that_megatron_refuses(settings: Mapping[str, Any], refused: str, path: str) -> None:
+    """Where the switch would change something, a line says that it is missing."""
+    made_of = launch_arguments(made(**{"execution__overlap_parameters": True, **settings}), "megatron-lm")
+    (script,) = made_of.files.values()
+    assert refused not in shlex.split(script, comments=True)
+    assert [line.partition(":")[0] for line in made_of.not_expressed] == ([path] if path else [])
+
+
+def test_deepspeed_is_told_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:
+    """Its own default makes every second layer one."""
+    run = made("mixtral-8x7b", plan__dp=8, batch__global=64, **DEEP)
+    files = written(run, "deepspeed", tmp_path)
+    script = next(file for file in files if file.suffix == ".sh")
+    assert "--expert-interval 1" in script.read_text()
+    assert all(kind.sparse for kind in load(import_config(files, CLUSTER).document).model.kinds())
+    assert as_megatron({"num_layers": 4, "num_experts": 8})["moe_layer_freq"] == [0, 1, 0, 1]
 
 
 PP, DP = {"plan__pp": 2}, {"plan__dp": 2}

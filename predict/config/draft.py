@@ -38,6 +38,8 @@ CONTENTS: Mapping[str, str] = {
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
+OF_RL = "rl"
+"""Section of an RL config, whose batch follows from it."""
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""
@@ -219,6 +221,9 @@ def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:
         problem = f"none of its {len(unknown)} keys is one of a run config; give {', '.join(REQUIRED_SECTIONS)}"
         return [Fault(path="", problem=f"{problem} (`predict schema` describes them)")]
     faults = []
+    if OF_RL in unknown:
+        unknown.remove(OF_RL)
+        faults.append(Fault(path=OF_RL, problem="makes this an RL config; predict it with `predict rl-step`"))
     for name in unknown[:MOST_UNKNOWN]:
         homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
         nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"

@@ -229,6 +229,11 @@ def test_all_faults_at_once(small: Path) -> None:
             load_rl(small, [setting])
 
 
+def test_another_command_names_the_one_for_an_rl_config(small: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rl: makes this an RL config; predict it with `predict rl-step`"):
+        predict.load(small)
+
+
 def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
     with pytest.raises(InfeasibleError, match="key-value cache"):
         step_of(small, "rl.response=constant:2000000", "rl.response_max=2000000", "rl.mini_batch=16")

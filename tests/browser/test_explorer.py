@@ -90,3 +90,5 @@ def test_settings_can_be_copied_and_access_is_sound_on_a_narrow_screen(visit: Op
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert faults_of_access(page) == []
+    page.get_by_role("button", name="Reset all").click()
+    assert text.count() == 0, "a copy of other settings"

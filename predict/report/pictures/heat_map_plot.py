@@ -15,6 +15,8 @@ CELL_WIDTH, CELL_HEIGHT, ABOVE, BELOW, LEFT, RIGHT = 1.25, 0.5, 0.7, 0.7, 1.0, 0
 """Inches."""
 DARK = 0.55
 """Share of the best throughput from which on a cell's text is white."""
+LEAST_WIDTH = 7.0
+"""Width in inches that the note above the cells needs."""
 
 
 def heat_map_figure(view: Mapping[str, Any], *, title: str) -> Figure:
@@ -22,7 +24,7 @@ def heat_map_figure(view: Mapping[str, Any], *, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     sequences, micros = view["sequences"], view["microbatches"]
-    width = max(6.0, LEFT + CELL_WIDTH * len(sequences) + RIGHT)
+    width = max(LEAST_WIDTH, LEFT + CELL_WIDTH * len(sequences) + RIGHT)
     height = ABOVE + CELL_HEIGHT * len(micros) + BELOW
     figure = Figure(figsize=(width, height), facecolor="white")
     inner = (width - LEFT - RIGHT) / width

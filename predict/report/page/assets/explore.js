@@ -14,7 +14,8 @@
     if (!reply.ok) throw new Error(await reply.text());
     return reply.json();
   }
-  async function change(next, remember = true) {
+  async function change(next, remember = true, keep = false) {
+    if (!keep) found.replaceChildren();  // neighbours, copies and plans of other settings
     if (remember) past.push(settings);
     settings = next;
     undo.disabled = !past.length;
@@ -127,7 +128,7 @@
   async function best() {
     const reply = await other("search", "searching …", "no plan found");
     if (!reply) return;
-    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...changed(reply.settings[at]) }); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
+    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...changed(reply.settings[at]) }, true, true); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
     found.replaceChildren(el("section", {}, el("h2", {}, "Plans found"), el("div", { class: "bar" }, takes), plans(reply.plans, latest.runs[0].memory.capacity_bytes, reply.search)));
     found.scrollIntoView();
   }

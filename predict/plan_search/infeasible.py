@@ -9,7 +9,7 @@ from typing import Any
 
 from predict.config.document import Document
 from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
-from predict.plan_search.search import Found
+from predict.plan_search.search import NOT_RUN, Found
 from predict.plan_search.space.automatic import LEFT_OUT
 from predict.plan_search.space.axes import read_questions
 from predict.plan_search.space.legal import legal_plans
@@ -32,12 +32,22 @@ def what_blocks(
         what = f"no plan of {sum(own.space.plans for own in found.surveys):,} is legal; {left.count:,} break “{reason}”, as {left.example}"
     else:
         what = f"none of {legal:,} legal plans fits; {_nearest(found)}"
-    fix = next(_changes(found, config, overrides, clusters, max_memory), "take a device with more memory")
+    last = "take another schedule" if _all_refused(found) else "take a device with more memory"
+    fix = next(_changes(found, config, overrides, clusters, max_memory), last)
     return InfeasibleError(f"{what}; {fix}")
 
 
+def _all_refused(found: Found) -> bool:
+    """Whether the schedule refuses every plan that was priced."""
+    return bool(found.known) and all(outcome.refusal for outcome in found.known.values())
+
+
 def _nearest(found: Found) -> str:
-    """The plan that needs least memory, by its full estimate where there is one."""
+    """The plan that needs least memory, by its full estimate where there is one; why the schedule runs none that may fit."""
+    if _all_refused(found):
+        return (
+            f"of those that memory does not rule out, the schedule cannot run any, as {found.left_out[NOT_RUN].example}"
+        )
     capacity = found.surveys[0].capacity_bytes
     estimated = [(outcome.memory_bytes, key) for key, outcome in found.known.items() if not outcome.refusal]
     if estimated:

@@ -14,6 +14,8 @@ import pytest
 from predict import SamplesError, one_batch
 from predict.cli import main
 from predict.prices import whose_rows
+from predict.run.calibration.file import calibration_text
+from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
 from regressors.train import train
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster
@@ -166,10 +168,14 @@ def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str)
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
 def test_a_calibrated_answer_says_so(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "terms.json"
-    path.write_text(json.dumps({"version": 1, "terms": {"launch": 1.2, "in_node": 0.5}}))
+    path = tmp_path / "terms.yml"
+    measured = CalibratedRun(run="demo", measured_us=1e6, before_us=9e5, after_us=9.9e5, left_out_us=9e5)
+    covariance = tuple(tuple(1e-4 * (row == column) for column in TERMS) for row in TERMS)
+    terms = Calibration(launch=1.2, in_node=0.8)
+    posterior = Posterior(terms=terms, covariance=covariance, runs=(measured,), date="2026-11-22")
+    path.write_text(calibration_text(posterior))
     text = printed(capsys, *command, "--calibration", str(path))
-    assert "Calibrated to measured runs: in node × 0.5, launch × 1.2" in text
+    assert "Calibrated to 1 measured run (2026-11-22): in node × 0.8, launch × 1.2" in text
     result = json.loads(printed(capsys, *command, "--calibration", str(path), "--json"))
-    assert result["provenance"]["calibration"]["in_node"] == 0.5
+    assert result["provenance"]["calibration"]["in_node"] == 0.8
     assert json.loads(printed(capsys, *command, "--json"))["provenance"]["calibration"] is None

@@ -143,6 +143,12 @@ EXECUTION_KNOBS = [
     execution("gemm_efficiency", 0.5, 0.8, False, all_work),
     execution("product_time", 1.0, 1.2, True, all_work),
     execution("memory_time", 1.0, 1.2, True, exposed("rms_norm")),
+    execution("in_node_time", 1.0, 1.2, True, exposed("tp"), plan__tp=8),
+    execution(
+        "between_nodes_time", 1.0, 1.2, True, exposed("dp_exposed"), plan__dp=16, execution__overlap_gradients=False
+    ),
+    execution("waiting_time", 1.0, 1.2, True, exposed("stragglers"), plan__dp=8, execution__stragglers=True),
+    execution("exposed_time", 1.0, 1.2, True, exposed("dp_exposed"), plan__dp=8),
     execution("fp8_recipe", "", "rowwise", True, all_work, precision="fp8"),
     execution("fp8_recipe", "mxfp8", "blockwise", True, all_work, precision="fp8"),
     execution("gradient_dtype", "fp32", "bf16", False, exposed("gradient_accumulation")),
@@ -246,6 +252,7 @@ UNTURNED: Mapping[str, str] = {
     "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",
     "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
     "cluster__cores": "of a CPU alone (test_config_hardware)",
+    "cluster__calibration": "a file, whose terms are turned in tests/predict/calibrate",
     "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",
 }
 KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]

@@ -63,7 +63,7 @@ class ElementCounts:
 
     @cached_property
     def fused(self) -> int:
-        """As the sum over the layers, but a tensor that several of them read counts once."""
+        """Counts summed over the layers, where a tensor that several of them read counts once."""
         largest: dict[str, int] = {}
         external = {tensor.name for tensor in (*self.graph.inputs, *self.graph.weights)}
         for layer in self.layers:

@@ -32,6 +32,6 @@ def medoids(slopes: Floats, count: int) -> list[int]:
 
 
 def spread_evenly(items: Sequence[int], most: int) -> list[int]:
-    """At most `most` of the items, at even distances."""
+    """Up to `most` of the items, at even distances."""
     every = max(1, -(-len(items) // most))
     return list(items[::every])

@@ -165,7 +165,7 @@ def derivatives(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
 
 
 def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
-    """What a calibration file says of a fit."""
+    """The content of a fit's calibration file."""
     errors = np.abs(np.expm1(-found.left_out))
     return Posterior(
         terms=found.terms,

@@ -139,7 +139,7 @@ class Explorer:
         return {"yaml": text, "set": " ".join(f"--set {_quoted(each)}" for each in options)}
 
     def first_page(self) -> dict[str, Any]:
-        """What the page starts from: the controls, and the answer to the config as it is."""
+        """The start of the page: the controls, and the answer to the config as it is."""
         return {"config": self.config.stem, "controls": [asdict(each) for each in self.controls], **self.answer({})}
 
 

@@ -1,4 +1,4 @@
-"""What `predict search` says on stderr while it works."""
+"""Progress of `predict search` on stderr."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def write_winners(directory: Path, answer: Answer) -> None:
 
 
 def _write_arguments(config: Path, folder: Path) -> list[str]:
-    """What each tool does not express of the config; a tool that cannot run it at all has no file."""
+    """Notes on what each tool leaves out of the config; a tool that cannot run it at all has no file."""
     lines = []
     for tool in TOOLS:
         try:

@@ -13,7 +13,7 @@ from predict.step.prediction import Prediction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assumption:
-    """What is assumed, of which kind, its value in words and where it comes from."""
+    """Assumptions, each with its kind, its value in words and its source."""
 
     kind: str
     name: str

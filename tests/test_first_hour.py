@@ -6,9 +6,11 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -21,6 +23,8 @@ SHORTER = {"BUDGET=300": "BUDGET=5"}
 TABLES = ("gradient_scale", "send_recv")
 """Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
 QUICKER = {"predict validate": ["--rounds", "1"]}
+SERVES = "predict explore"
+LIMIT_SECONDS = 300
 OF_OTHER_HARDWARE = "No samples for profile 'h100-sxm"
 STANDS_IN = f"No profile {OWN!r} is fitted here: the rows of {SHIPPED} stand in, taken on AMD EPYC"
 
@@ -50,14 +54,42 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def environment(clone: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "STEPTIME_DATA"}
+    return kept | {"PYTHONPATH": str(clone), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}"}
+
+
 def run(clone: Path, command: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "STEPTIME_DATA"}
-    environment |= {"PYTHONPATH": str(clone), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}"}
     words = [SHORTER.get(word, word) for word in shlex.split(command)]
     words += next((more for start, more in QUICKER.items() if command.startswith(start)), [])
-    done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=clone, env=environment(clone), capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def where_the_answer_begins(clone: Path, command: str) -> str:
+    """The first line of an answer in a terminal; of one on a page, the page, whose notes its script sets under the headline."""
+    if command.startswith(SERVES):
+        return served_page(clone, command)
+    answer = run(clone, command)
+    _, _, page = command.partition(" -o ")
+    return (clone / page).read_text() if page else answer.splitlines()[0]
+
+
+def served_page(clone: Path, command: str) -> str:
+    """The first page of a command that serves until Ctrl-C, which ends it well."""
+    words = shlex.split(command)
+    with subprocess.Popen(words, cwd=clone, env=environment(clone), stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        try:
+            with urlopen(serving.stdout.readline().strip(), timeout=LIMIT_SECONDS) as answer:
+                page = str(answer.read(), "utf-8")
+        finally:
+            serving.send_signal(signal.SIGINT)
+        assert serving.wait(LIMIT_SECONDS) == 0, command
+    return page
 
 
 def test_the_daily_commands_work_and_say_whose_rows_they_rest_on(clone: Path) -> None:
@@ -69,8 +101,8 @@ def test_the_daily_commands_work_and_say_whose_rows_they_rest_on(clone: Path) ->
     predicting = [command for command in daily if command.startswith("predict ")]
     assert len(predicting) >= 5
     for command in predicting:
-        first = run(clone, command).splitlines()[0]
-        assert first.startswith(OF_OTHER_HARDWARE if "h100" in command else STANDS_IN), command
+        note = OF_OTHER_HARDWARE if "h100" in command else STANDS_IN
+        assert note in where_the_answer_begins(clone, command), command
     sample, train = (command for command in daily if command.startswith("make"))
     run(clone, sample)
     own, shipped = clone / "data" / "samples" / OWN, clone / "data" / "samples" / SHIPPED

@@ -15,27 +15,35 @@ Provenance = Mapping[str, Any]
 
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
-    """Lines that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
-    lines = noted(provenance.get("better_rows", []))
-    lines += noted(provenance["notes"]) if provenance["samples"] is None or not analytic else []
+    """The first notes as lines that catch the eye."""
+    return noted(first_notes(run, provenance, analytic=analytic))
+
+
+def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
+    """Notes that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
+    notes = list(provenance.get("better_rows", []))
+    notes += provenance["notes"] if provenance["samples"] is None or not analytic else []
     if analytic:
         none = (
             "" if provenance["samples"] is None else f"No samples for profile {run.cluster.profile!r} cover this run: "
         )
-        priors = (
+        notes.append(
             f"{none}kernels and links of {run.cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(run)})"
         )
-        lines += noted([priors])
     if provenance["calibration"]:
-        lines.append(f"[bold yellow]{_calibrated(provenance)}[/]")
-    return lines
+        notes.append(_calibrated(provenance))
+    return [_sentence(note) for note in notes]
 
 
 def noted(notes: Sequence[str]) -> list[str]:
     """Notes as lines that catch the eye."""
     from rich.markup import escape
 
-    return [f"[bold yellow]{escape(note[:1].upper() + note[1:])}[/]" for note in notes]
+    return [f"[bold yellow]{escape(_sentence(note))}[/]" for note in notes]
+
+
+def _sentence(note: str) -> str:
+    return note[:1].upper() + note[1:]
 
 
 def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) -> list[str]:

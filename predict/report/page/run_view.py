@@ -18,6 +18,7 @@ from predict.report.page.memory_view import memory_view
 from predict.report.page.timeline_view import timeline_view
 from predict.report.pictures.palette import CLASS_COLOURS
 from predict.report.prediction_json import interval_json
+from predict.report.provenance_text import first_notes
 from predict.report.run_text import run_text
 from predict.step.prediction import Prediction
 from predict.what_if.compare import settings_of
@@ -55,8 +56,9 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
 
 
 def _headline(prediction: Prediction) -> dict[str, Any]:
-    """The figures of `predict one-batch --json` that a page's headline has, under the same keys."""
+    """The figures of `predict one-batch --json` that a page's headline has, under the same keys, and what they rest on."""
     return {
+        "notes": first_notes(prediction.run, prediction.provenance, analytic=prediction.is_analytic),
         "step_time_us": interval_json(prediction.step_time),
         "tokens_per_second": prediction.tokens_per_second,
         "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,

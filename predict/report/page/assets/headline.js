@@ -12,7 +12,8 @@ function headline(run) {
       card("MFU", percent(found.mfu), conventions(run) ? "as PaLM, without the embedding look-up; by convention: " + conventions(run) : `bubble ${percent(found.bubble_fraction)}`),
       card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}`, tone),
       card("rests on", sources.split(", ")[0], sources.split(", ").slice(1).join(", ") || "shares of the step's work"),
-      cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)));
+      cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)),
+    found.notes.map((note) => el("p", { class: "note" }, note)));
 }
 function conventions(run) {
   return run.mfu && Object.entries(run.mfu).map(([name, value]) => `${name} ${typeof value === "number" ? percent(value) : "–"}`).join(" · ");

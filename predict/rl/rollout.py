@@ -113,7 +113,7 @@ def _slowest(engine: EngineSettings, room: CacheRoom, table: StepTable, streams:
     by_tokens = sorted(streams, key=lambda one: -int(one.output.sum()))
     by_longest = sorted(streams, key=lambda one: -int(one.output.max()))
     chosen = {id(one): one for one in [*by_tokens[: MOST_SIMULATED // 2], *by_longest[: MOST_SIMULATED // 2]]}
-    served = [serve(engine, room.blocks, table, one) for one in chosen.values()]
+    served = [serve(engine, room.pool, table, one) for one in chosen.values()]
     return max(served, key=lambda one: float(one.last_us.max()))
 
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import read_model
-from predict.model.parts.attention import Attention
 from predict.model.spec import ModelSpec
 from predict.serving.engines import USUAL, engine_names, engine_settings
+from predict.serving.mixers.served import is_served
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import SECOND_US, Load, Traffic
 from predict.serving.server import EngineSettings, Placement, Server
@@ -101,7 +101,7 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
             path="model",
             problem=f"{model.name} has {mixer} layers, which serving does not model yet; take another model",
         )
-        for mixer in sorted({model.mixer(kind).NAME for kind in model.kinds()} - {Attention.NAME})
+        for mixer in sorted({model.mixer(kind).NAME for kind in model.kinds() if not is_served(model.mixer(kind))})
     ]
     tp, ranks = placement.tp, placement.tp * placement.dp
     if model.heads % tp:

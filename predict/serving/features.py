@@ -35,15 +35,18 @@ def table_of(engine: EngineSettings, features: Features, weights: Sequence[float
         - step_us(decodes=2.0, prefills=1.0, prefill_tokens=1.0)[0]
         + request_us
     )
-    mixed = step_us(decodes=tokens - 1, prefills=1.0, prefill_tokens=1.0) - request_us * tokens - prefill_token_us
+    mixed = step_us(prefills=1.0, prefill_tokens=tokens) - request_us - prefill_token_us * tokens
+    # decodes differ from as many tokens of a chunk by more than the keys that they read where they have states
+    own = step_us(decodes=decodes, prefills=1.0, prefill_tokens=1.0) - step_us(prefills=1.0, prefill_tokens=decodes + 1)
+    own += (prefill_token_us - request_us) * decodes
     alone = step_us(decodes=decodes)
     keys = CONTEXT_STEP * np.arange(COLUMNS, dtype=np.float64)
     grid = step_us(decodes=np.repeat(decodes, COLUMNS), decode_context=np.outer(decodes, keys).ravel())
     pairs = "whole_prompt_pairs" if whole_prompt else "prefill_pairs"
     return StepTable(
-        decode_us=alone - request_us * decodes,
+        decode_us=alone - own - request_us * decodes,
         mixed_us=np.concatenate(([0.0], mixed)),
-        attention_us=grid.reshape(len(decodes), COLUMNS) - alone[:, None],
+        attention_us=grid.reshape(len(decodes), COLUMNS) - (alone - own)[:, None],
         context_step=CONTEXT_STEP,
         prefill_token_us=prefill_token_us,
         pair_us=(step_us(prefills=1.0, prefill_tokens=2.0, **{pairs: FAR})[0] - chunk) / FAR,

@@ -5,11 +5,40 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from predict.serving.mixers.served import served_mixers
 from predict.serving.server import Server
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
 
 GIB = 2**30
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockPool:
+    """The blocks of a cache. Each holds the keys and values of a few tokens in the layers that keep all tokens; what other layers keep of
+    a sequence takes blocks of the same size beside them, as vLLM's hybrid cache manager does."""
+
+    blocks: int
+    window: int = 0
+    """Tokens that sliding layers keep."""
+    window_share: float = 0.0
+    """Their bytes per token over those of the layers that keep all."""
+    state_blocks: float = 0.0
+    """Blocks that the states of a sequence take, whatever its length."""
+
+    def beside(self, tokens: Ints, block_size: int) -> Ints:
+        """Blocks that sequences of so many tokens take beside those of their tokens."""
+        kept = self.window_share * np.minimum(tokens, self.window) / block_size
+        return np.ceil(self.state_blocks + kept).astype(np.int64)
+
+    def needed(self, tokens: Ints, block_size: int) -> Ints:
+        """All blocks of sequences of so many tokens."""
+        return -(-tokens // block_size) + self.beside(tokens, block_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +52,15 @@ class CacheRoom:
     """For activations, graphs and the communication library."""
     block: float
     """One block of keys and values."""
-    blocks: int
+    pool: BlockPool
+
+    @property
+    def blocks(self) -> int:
+        return self.pool.blocks
 
     def sequences(self, tokens: int, block_size: int) -> int:
         """Requests of so many tokens that fit at once."""
-        return self.blocks // -(-tokens // block_size)
+        return self.blocks // int(self.pool.needed(np.array(tokens), block_size))
 
 
 def cache_room(server: Server) -> CacheRoom:
@@ -35,7 +68,8 @@ def cache_room(server: Server) -> CacheRoom:
     engine, gpu = server.engine, server.cluster.gpu
     memory = gpu.memory_gib * GIB * engine.memory_utilization
     weights, reserved = weight_bytes(server), engine.reserved_gib * GIB
-    block = engine.block_size * server.kv_bytes_per_token
+    kept = kept_bytes(server)
+    block = engine.block_size * kept.token
     blocks = int((memory - weights - reserved) / block)
     if blocks < 1:
         raise InfeasibleError(
@@ -43,7 +77,37 @@ def cache_room(server: Server) -> CacheRoom:
             f"{weights / GIB:.1f} and activations, graphs and buffers {reserved / GIB:.1f}: no block of {engine.block_size} tokens fits; "
             f"spread the model over more GPUs (placement.tp), or take a smaller precision"
         )
-    return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, blocks=blocks)
+    pool = BlockPool(
+        blocks=blocks,
+        window=server.model.window,
+        window_share=kept.window_token / kept.token,
+        state_blocks=kept.sequence / block,
+    )
+    return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptBytes:
+    """The bytes that all layers keep of a sequence on one GPU."""
+
+    token: float
+    """Per token, in layers that keep all of them."""
+    window_token: float
+    """Per token of the window, in sliding layers beside such ones."""
+    sequence: float
+    """Per sequence."""
+
+
+def kept_bytes(server: Server) -> KeptBytes:
+    """The bytes of a server's cache. Where every layer slides, none gives up a block early, and each token counts in full."""
+    caches = [(mixer.layers, mixer.cache) for mixer in served_mixers(server)]
+    whole = sum(layers * cache.token_bytes for layers, cache in caches if not cache.window)
+    sliding = sum(layers * cache.token_bytes for layers, cache in caches if cache.window)
+    return KeptBytes(
+        token=whole or sliding,
+        window_token=sliding if whole else 0.0,
+        sequence=sum(layers * cache.sequence_bytes for layers, cache in caches),
+    )
 
 
 def weight_bytes(server: Server) -> float:

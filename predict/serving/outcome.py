@@ -82,7 +82,7 @@ class LoadedServer:
         """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or traffic_of(self._share(load))
         low, middle, high = (
-            serve(self.engine, self.room.blocks, self.stepper.table.scaled(factor), requests)
+            serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests)
             for factor in self.stepper.coefficients.interval_factors
         )
         return Outcome(
@@ -104,7 +104,7 @@ class LoadedServer:
         load = self._share(self.run.load)
         replicas = self.run.server.placement.dp
         low, middle, high = (
-            replicas * capacity_per_s(self.engine, self.room.blocks, self.stepper.table.scaled(1 / factor), load)
+            replicas * capacity_per_s(self.engine, self.room.pool, self.stepper.table.scaled(1 / factor), load)
             for factor in self.stepper.coefficients.interval_factors
         )
         return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
@@ -114,7 +114,7 @@ class LoadedServer:
 
         def ttft_us(rate: float) -> float:
             served = serve(
-                self.engine, self.room.blocks, self.stepper.table, traffic_of(self._share(at_rate(self.run.load, rate)))
+                self.engine, self.room.pool, self.stepper.table, traffic_of(self._share(at_rate(self.run.load, rate)))
             )
             return latency_of(served, self.client).ttft.mean_us
 

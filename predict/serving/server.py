@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from predict.model.parts.attention import heads_on_rank
 from predict.model.spec import ModelSpec
 from sampling.files.keys import Key, one_of
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
@@ -74,14 +73,3 @@ class Server:
     @property
     def weight_bytes(self) -> int:
         return DTYPE_BYTES[self.placement.precision]
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """Bytes of keys and values that one GPU keeps per token: with fewer heads than GPUs each has a copy of one."""
-        return float(self.model.layers * self.kv_bytes_per_layer)
-
-    @property
-    def kv_bytes_per_layer(self) -> int:
-        """The same of one layer."""
-        _, kv_heads = heads_on_rank(self.model, self.tp)
-        return 2 * kv_heads * self.model.head_dim * DTYPE_BYTES[self.placement.kv_precision]

@@ -18,11 +18,11 @@ class StepTable:
     """Times in µs."""
 
     decode_us: Floats
-    """By number of decodes, of a step of decodes alone: all but attention."""
+    """By number of decodes, of a step of decodes alone: all but what reads the cache."""
     mixed_us: Floats
-    """By number of tokens, of a step with a prefill chunk: all but attention."""
+    """By number of tokens, of a step with a prefill chunk: all but what reads the cache."""
     attention_us: Floats
-    """By number of decodes and by mean context in columns of `context_step` tokens from 0."""
+    """Reading keys, values and states: by number of decodes and by mean context in columns of `context_step` tokens from 0."""
     context_step: float
     prefill_token_us: float
     """Per token of a chunk, beyond what a decode's costs."""

@@ -11,8 +11,9 @@ import numpy as np
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.features import Features
-from predict.serving.kernels.calls import Group, step_kernels
+from predict.serving.kernels.calls import step_kernels
 from predict.serving.kernels.features import prices_of
+from predict.serving.kernels.grouped import Group
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable

@@ -33,6 +33,9 @@ class DecodeAttention(Operator):
     heads: int
     kv_heads: int
     head_dim: int
+    values_in_keys: int = 0
+    """Width of the values where they are the leading part of the keys, as in latent attention whose ways up are absorbed into queries and
+    outputs; 0 where values are kept apart, as wide as keys."""
     window: int = 0
     """Keys that a query attends to in sliding-window attention, its own included; 0 for all."""
     kernel: str = ""
@@ -43,10 +46,14 @@ class DecodeAttention(Operator):
         """Keys that are read per sequence."""
         return min(self.window, self.keys) if self.window else self.keys
 
+    @property
+    def value_dim(self) -> int:
+        return self.values_in_keys or self.head_dim
+
     def flops(self, phase: Phase) -> float:
-        return 4.0 * self.batch * self.heads * self.head_dim * self.seen
+        return 2.0 * self.batch * self.heads * (self.head_dim + self.value_dim) * self.seen
 
     def bytes_moved(self, phase: Phase) -> float:
-        cached = 2 * self.kv_heads * self.seen
-        own = 2 * self.heads
-        return 1.0 * self.item_bytes * self.batch * self.head_dim * (cached + own)
+        kept = self.head_dim + (0 if self.values_in_keys else self.head_dim)
+        own = self.heads * (self.head_dim + self.value_dim)
+        return 1.0 * self.item_bytes * self.batch * (kept * self.kv_heads * self.seen + own)

@@ -15,12 +15,19 @@ MEMORY_SHARE = {"hopper": 0.92, "ampere": 0.76}
 MEMORY_SHARE_ELSEWHERE = 0.84
 WIDTH = 0.35
 """Log half-width at 90 % on those tables, whose kernels fill the multiprocessors in waves."""
+COMPUTE_SHARE = 0.65
+"""Share of the peak, which binds latent attention alone, whose many heads read the same keys: 660 TFLOP/s of the 989 of an H800 (README
+of github.com/deepseek-ai/FlashMLA)."""
 PACKING = ("hopper", "blackwell")
 """Architectures on which serving engines read keys once for all heads that share them: FlashAttention 3 and later. On others vLLM
 takes FlashAttention 2."""
 CACHE_BYTES_PER_US = 2.5e6
 """Bandwidth of the last-level cache at which heads that share keys read them one by one: Qwen3-14B, Llama-3.1-8B and Mixtral-8x7B on A100
 under vLLM V1 agree within 3 % (the step's growth per request over what the weights and the host leave). Ada's cache is taken for as fast."""
+
+
+COMPUTED_IN = "bf16"
+"""Dtype of the products, whatever that of the cache."""
 
 
 @formula_of(DecodeAttention)
@@ -31,4 +38,5 @@ def decode_attention_us(call: DecodeAttention, phase: Phase, gpu: Gpu) -> tuple[
     if call.kernel == UNPACKED:
         by_each_head = 2 * call.item_bytes * call.batch * call.heads * call.seen * call.head_dim
         us = max(us, by_each_head / CACHE_BYTES_PER_US)
-    return start_us + us, WIDTH
+    compute_us = call.flops(phase) / (COMPUTE_SHARE * gpu.peak_flops_per_us(COMPUTED_IN))
+    return start_us + max(us, compute_us), WIDTH

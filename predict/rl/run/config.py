@@ -17,7 +17,6 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
-from predict.model.parts.attention import Attention
 from predict.rl.run.aliases import ROOTS, VERL, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
 from predict.rl.run.section import RlSection
@@ -25,7 +24,6 @@ from predict.run.training_run import TrainingRun
 from predict.serving.config import placement_faults
 from predict.serving.engines import engine_names
 from predict.serving.server import Placement
-from predict.serving.step_model import KERNELS
 from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
@@ -164,17 +162,16 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     """Engines that the model or the machines do not allow."""
     rollout, gpus = section.rollout, section.rollout.gpus or base.cluster.world_size
     placed = Placement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
-    of_keys = {"placement.tp": "rollout.tp", "placement.expert_parallel": "rollout.expert_parallel"}
+    of_keys = {
+        "model": "model",
+        "placement.tp": f"{NAME}.rollout.tp",
+        "placement.expert_parallel": f"{NAME}.rollout.expert_parallel",
+    }
     faults = [
-        Fault(path=f"{NAME}.{of_keys[fault.path]}", problem=fault.problem)
+        Fault(path=of_keys[fault.path], problem=fault.problem)
         for fault in placement_faults(base.model, placed)
         if fault.path in of_keys
     ]
-    if unpriced := {base.model.mixer(kind).NAME for kind in base.model.kinds()} - {Attention.NAME}:
-        problem = (
-            f"{rollout.step_model} does not know {', '.join(sorted(unpriced))} layers of {base.model.name}; set formula"
-        )
-        faults += [Fault(path=f"{NAME}.rollout.step_model", problem=problem)] * (rollout.step_model == KERNELS.name)
     if rollout.engine not in engine_names():
         near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
         faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))

@@ -15,13 +15,14 @@ from collections import Counter
 import numpy as np
 
 from predict.model.layer_kinds import LayerKind
-from predict.model.parts.attention import heads_on_rank
+from predict.model.parts.attention import Attention, heads_on_rank
 from predict.model.parts.mixture import Experts
 from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
 from predict.prices.kernels.grouped import START_US, UNTUNED_SHARE, UNTUNED_START_US
 from predict.prices.kernels.products import MEMORY_SHARE
 from predict.serving.batch import BatchSums, Floats
 from predict.serving.kernels.calls import expert_width
+from predict.serving.mixers.served import ServedMixer, served_mixers
 from predict.serving.server import Server
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.experts import UNTUNED_WIDTH
@@ -30,17 +31,16 @@ from sampling.operators.experts import UNTUNED_WIDTH
 def features_us(server: Server, sums: BatchSums) -> Floats:
     """The five features of each batch, shape (batches, 5)."""
     model, gpu = server.model, server.cluster.gpu
-    per_token, pair_flops = _flops_per_token(server), 4 * model.q_width * model.layers / server.tp
+    per_token = _flops_per_token(server)
     peak = gpu.peak_flops_per_us(server.placement.precision)
     head = model.hidden * model.vocab / server.tp
     sampled = sums.requests  # the head takes each request's last token alone
-    cached = (sums.tokens + sums.prefill_context) * server.kv_bytes_per_token
-    moved = head * DTYPE_BYTES["bf16"] + cached
-    memory_us = _weights_us(server, sums.tokens) + moved / gpu.bytes_per_us() + sums.decode_context * _key_us(server)
+    moved = head * DTYPE_BYTES["bf16"] + _cached_bytes(server, sums)
+    memory_us = _weights_us(server, sums.tokens) + moved / gpu.bytes_per_us() + _keys_us(server, sums)
     return np.column_stack(
         (
-            (per_token * sums.prefill_tokens + pair_flops * sums.prefill_pairs) / peak,
-            (per_token * sums.decodes + pair_flops * sums.decode_context + 2 * head * sampled) / peak,
+            (per_token * sums.prefill_tokens + _prefill_pair_flops(server, sums)) / peak,
+            (per_token * sums.decodes + _decode_pair_flops(server, sums) + 2 * head * sampled) / peak,
             memory_us,
             np.full_like(sums.tokens, model.layers),
             sums.requests,
@@ -89,15 +89,57 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
     return total
 
 
-def _key_us(server: Server) -> float:
-    """µs in which a decode reads one token's keys and values in all layers: from memory, or where the kernel reads them for each head by
-    itself, from the cache if that takes longer."""
-    gpu = server.cluster.gpu
-    from_memory = server.kv_bytes_per_token / gpu.bytes_per_us()
-    if gpu.architecture in PACKING:
-        return from_memory
-    heads, kv_heads = heads_on_rank(server.model, server.tp)
-    return max(from_memory, server.kv_bytes_per_token * heads / kv_heads / CACHE_BYTES_PER_US)
+def _prefill_pair_flops(server: Server, sums: BatchSums) -> Floats:
+    """FLOPs of the chunks' attention, and of the recurrences, which take a third of what forward and backward do."""
+    model = server.model
+    total = np.zeros_like(sums.tokens)
+    for mixer in served_mixers(server):
+        width = mixer.shape.score_width(model) / server.tp
+        pairs = sums.prefill_pairs
+        if mixer.window:
+            pairs = np.minimum(pairs, mixer.window * sums.prefill_tokens)
+        recurrence = mixer.shape.recurrence_flops(model) / server.tp / 3
+        total += mixer.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
+    return total
+
+
+def _decode_pair_flops(server: Server, sums: BatchSums) -> Floats:
+    """FLOPs of the decodes' attention, and of the recurrences."""
+    total = np.zeros_like(sums.tokens)
+    for mixer in served_mixers(server):
+        recurrence = mixer.shape.recurrence_flops(server.model) / server.tp / 3
+        total += mixer.layers * (2 * mixer.score_width * _seen(mixer, sums) + recurrence * sums.decodes)
+    return total
+
+
+def _seen(mixer: ServedMixer, sums: BatchSums) -> Floats:
+    """Keys that the decodes see in one layer, all together; a window cuts those of all alike."""
+    return np.minimum(sums.decode_context, mixer.window * sums.decodes) if mixer.window else sums.decode_context
+
+
+def _cached_bytes(server: Server, sums: BatchSums) -> Floats:
+    """Bytes of the keys and values that are written, and that chunks read, and of the states that decodes read and write."""
+    total = np.zeros_like(sums.tokens)
+    for mixer in served_mixers(server):
+        cache, read = mixer.cache, sums.prefill_context
+        if cache.window:
+            read = np.minimum(read, cache.window * sums.prefills)
+        moved = cache.token_bytes * (sums.tokens + read) + 2 * cache.sequence_bytes * sums.decodes
+        total += mixer.layers * moved
+    return total
+
+
+def _keys_us(server: Server, sums: BatchSums) -> Floats:
+    """µs in which the decodes read keys and values: from memory, or where the kernel reads them for each head by itself, from the cache
+    if that takes longer."""
+    gpu, total = server.cluster.gpu, np.zeros_like(sums.tokens)
+    for mixer in served_mixers(server):
+        key_us = mixer.cache.token_bytes / gpu.bytes_per_us()
+        if gpu.architecture not in PACKING and mixer.shape.NAME == Attention.NAME:
+            heads, kv_heads = heads_on_rank(server.model, server.tp)
+            key_us = max(key_us, mixer.cache.token_bytes * heads / kv_heads / CACHE_BYTES_PER_US)
+        total += mixer.layers * key_us * _seen(mixer, sums)
+    return total
 
 
 def _expert_elements(server: Server, experts: Experts) -> int:

@@ -15,7 +15,8 @@ from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
 from predict.serving.batch import BatchSums, Floats
-from predict.serving.kernels.calls import Group, decode_attention, head_kernels, prefill_attention, token_kernels
+from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
+from predict.serving.kernels.grouped import Group
 from predict.serving.server import Server
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
@@ -27,7 +28,7 @@ KEYS = (1, 128, 512, 2048, 8192, 32768)
 """Keys per sequence at which decode attention is priced."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
-"""Tokens of the prompt whose attention gives the time of a query-key pair."""
+"""Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where keys are bounded."""
 CLOCKS = "burst"
 """Decoding draws little power, so that clocks stay high."""
 
@@ -47,6 +48,9 @@ class KernelFeatures:
     attention_us: Floats
     """Decode attention, shape (batches, KEYS)."""
     pair_us: float
+    """Per query-key pair of a chunk, in layers that keep all keys."""
+    prefill_token_us: float
+    """Per token of a chunk, in layers that keep a window of keys or a state."""
     read_us: float
     """Per key that a chunk reads from the cache."""
 
@@ -57,7 +61,8 @@ class KernelFeatures:
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
         times[:, attention] += self._decode_us(sums)
-        times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
+        times[:, attention] += self.pair_us * sums.prefill_pairs + self.prefill_token_us * sums.prefill_tokens
+        times[:, attention] += self.read_us * sums.prefill_context
         one = np.ones_like(tokens)
         return np.column_stack((times, self.server.model.layers * one, one, sums.requests))
 
@@ -83,7 +88,9 @@ def kernel_features(server: Server) -> KernelFeatures:
     by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
     batches = [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
     attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in KEYS] for batch in batches]
-    pair_us = _sum(prices, prefill_attention(server, PROMPT)) / (PROMPT * PROMPT / 2)
+    by_pairs, by_length = (
+        _sum(prices, prefill_attention(server, PROMPT, bounded=bounded)) for bounded in (False, True)
+    )
     few, many = (_sum(prices, decode_attention(server, 1, keys)) for keys in KEYS[-2:])
     return KernelFeatures(
         server=server,
@@ -92,7 +99,8 @@ def kernel_features(server: Server) -> KernelFeatures:
         by_requests=np.array(by_requests),
         batches=np.array(batches, dtype=np.float64),
         attention_us=np.array(attention),
-        pair_us=pair_us,
+        pair_us=by_pairs / (PROMPT * PROMPT / 2),
+        prefill_token_us=by_length / PROMPT,
         read_us=(many - few) / (KEYS[-1] - KEYS[-2]),
     )
 

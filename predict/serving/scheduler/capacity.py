@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import SECOND_US, Load, traffic_of
 from predict.serving.server import EngineSettings
@@ -15,11 +16,11 @@ ROUNDS = 6
 """Times that every place of the engine is filled; the first and the last do not count."""
 
 
-def capacity_per_s(engine: EngineSettings, blocks: int, table: StepTable, load: Load) -> float:
+def capacity_per_s(engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load) -> float:
     """Requests per second that are done while the queue is never empty: a higher rate makes the queue grow without end."""
     full = 2 * engine.max_num_seqs
     overload = replace(load, rate=0.0, concurrency=full, requests=(ROUNDS + 1) * engine.max_num_seqs)
-    served = serve(engine, blocks, table, traffic_of(overload))
+    served = serve(engine, pool, table, traffic_of(overload))
     ends = np.sort(served.last_us)
     # requests that start together end together: whole rounds, by the mean of neighbouring ends
     first, last = engine.max_num_seqs, (ROUNDS - 1) * engine.max_num_seqs

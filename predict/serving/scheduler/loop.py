@@ -227,7 +227,8 @@ def admit(requests: Requests, rules: Rules, state: State, record: Record, seen_u
         base = shared if group >= 0 else 0
         need = max(0, -(-(found + todo) // block) - base)
         of_group = shared if group >= 0 and state.holders[group] == 0 else 0
-        if need + of_group > numbers[FREE]:
+        beside = requests.beside[i]
+        if need + of_group + beside > numbers[FREE]:
             return
         if numbers[WAITING] > 0:
             numbers[WAITING] -= 1
@@ -237,6 +238,7 @@ def admit(requests: Requests, rules: Rules, state: State, record: Record, seen_u
             join_group(state, group, of_group, known)
         state.joined[i], state.computed[i], state.room[i] = group, found, base * block
         take(rules, state, i, need)
+        take_beside(state, i, beside)
         if record.start_us[i] < 0:
             record.start_us[i] = now
         state.running[numbers[RUNNING]] = i
@@ -268,6 +270,13 @@ def take(rules: Rules, state: State, i: int, blocks: int) -> None:
     """Give a request blocks of its own."""
     state.held[i] += blocks
     state.room[i] += blocks * rules.block
+    state.numbers[FREE] -= blocks
+    state.numbers[TAKEN] += blocks
+
+
+def take_beside(state: State, i: int, blocks: int) -> None:
+    """Give a request blocks that hold none of its tokens."""
+    state.held[i] += blocks
     state.numbers[FREE] -= blocks
     state.numbers[TAKEN] += blocks
 
@@ -355,6 +364,7 @@ HELPERS = (
     next_request,
     join_group,
     take,
+    take_beside,
     release,
     count_chunk,
     remove_ended,

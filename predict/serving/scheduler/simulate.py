@@ -9,6 +9,7 @@ import numpy as np
 
 from predict.schedules.engine.compiled import pays
 from predict.serving.batch import Floats
+from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler import state as at
 from predict.serving.scheduler.loop import HELPERS, play
 from predict.serving.scheduler.traffic import Traffic
@@ -47,18 +48,18 @@ class Served:
     """Prompt tokens that were computed."""
 
 
-def serve(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, *, traced: int = 0) -> Served:
-    """Serve the traffic with so many blocks of cache, and keep a trace of the first `traced` steps.
+def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Traffic, *, traced: int = 0) -> Served:
+    """Serve the traffic with a cache of these blocks, and keep a trace of the first `traced` steps.
 
     InfeasibleError for a request that the cache cannot hold by itself.
     """
-    require_room(engine, blocks, traffic)
+    require_room(engine, pool, traffic)
     machine_code = pays((int(traffic.output.sum()) + len(traffic)) // AT_ONCE)
     as_form = np.asarray if machine_code else _as_list
     requests, rules, state = (
-        _requests(traffic, as_form),
-        _rules(engine, blocks, table, traffic),
-        _state(engine, blocks, traffic, as_form),
+        _requests(engine, pool, traffic, as_form),
+        _rules(engine, pool.blocks, table, traffic),
+        _state(engine, pool.blocks, traffic, as_form),
     )
     record = at.Record(
         start_us=as_form(np.full(len(traffic), -1.0)),
@@ -85,11 +86,12 @@ def _as_list(values: Any) -> Any:
     return np.asarray(values).tolist()
 
 
-def _requests(traffic: Traffic, as_form: Any) -> at.Requests:
+def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> at.Requests:
     arrival = traffic.arrival_us.copy()
     if traffic.in_flight:
         arrival[traffic.in_flight :] = np.inf
-    return at.Requests(*map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group)))
+    beside = pool.beside(traffic.prompt + traffic.output, engine.block_size)
+    return at.Requests(*map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group, beside)))
 
 
 def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> at.Rules:
@@ -166,14 +168,14 @@ def _served(traffic: Traffic, requests: at.Requests, state: at.State, record: at
     )
 
 
-def require_room(engine: EngineSettings, blocks: int, traffic: Traffic) -> None:
+def require_room(engine: EngineSettings, pool: BlockPool, traffic: Traffic) -> None:
     """InfeasibleError for a request that the engine can never run by itself."""
-    needed = -(-(traffic.prompt + traffic.output) // engine.block_size)
+    needed = pool.needed(traffic.prompt + traffic.output, engine.block_size)
     most = int(needed.argmax())
-    if needed[most] > blocks:
+    if needed[most] > pool.blocks:
         raise InfeasibleError(
             f"key-value cache: request {most} has {traffic.prompt[most]} + {traffic.output[most]} tokens, {needed[most]} blocks of "
-            f"{engine.block_size}, where the cache has {blocks}; spread the model over more GPUs (placement.tp), or shorten the requests"
+            f"{engine.block_size}, where the cache has {pool.blocks}; spread the model over more GPUs (placement.tp), or shorten the requests"
         )
     if (
         not engine.chunked_prefill

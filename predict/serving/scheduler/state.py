@@ -18,6 +18,8 @@ class Requests(NamedTuple):
     """Leading tokens of the prompt that all requests of the same group have in common."""
     group: Any
     """Identity of the shared tokens; −1 for none."""
+    beside: Any
+    """Blocks that it takes beside those of its tokens while it runs."""
 
 
 class Rules(NamedTuple):

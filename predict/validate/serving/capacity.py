@@ -74,7 +74,7 @@ def _capacity(row: dict[str, str], case: Case, comparison: Comparison) -> Capaci
     load: Load = replace(case.load, prompt=int(row["prompt"]), output=int(row["output_len"]))
     table = comparison.table(case)
     low, predicted, high = (
-        capacity_per_s(case.engine, case.blocks, table.scaled(1 / factor), load)
+        capacity_per_s(case.engine, case.pool, table.scaled(1 / factor), load)
         for factor in comparison.coefficients.interval_factors
     )
     return Capacity(

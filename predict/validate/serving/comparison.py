@@ -11,7 +11,7 @@ from predict.serving.coefficients import Client, Coefficients
 from predict.serving.features import Features
 from predict.serving.fitting.fit import Fit
 from predict.serving.fitting.observed import Observed
-from predict.serving.kv_cache import cache_room
+from predict.serving.kv_cache import BlockPool, cache_room
 from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import require_room, serve
 from predict.serving.scheduler.traffic import Load, at_rate, traffic_of
@@ -40,10 +40,11 @@ class Case:
         return replace(self.server.engine, asynchronous=self.asynchronous)
 
     @property
-    def blocks(self) -> int:
-        """Blocks of one replica's cache, as published where they are."""
-        replicas = self.server.placement.dp
-        return self.stage.kv_blocks // replicas if self.stage.kv_blocks else cache_room(self.server).blocks
+    def pool(self) -> BlockPool:
+        """The blocks of one replica's cache, as many as published where they are."""
+        if not self.stage.kv_blocks:
+            return cache_room(self.server).pool
+        return BlockPool(blocks=self.stage.kv_blocks // self.server.placement.dp)
 
     @property
     def load(self) -> Load:
@@ -115,7 +116,7 @@ class Comparison:
     def _case(self, stage: Stage) -> Case:
         server = stage.server()
         case = Case(stage, server, self.model.features_of(server), self.coefficients.asynchronous)
-        require_room(case.engine, case.blocks, traffic_of(replace(case.load, duration_s=1.0, rate=10.0)))
+        require_room(case.engine, case.pool, traffic_of(replace(case.load, duration_s=1.0, rate=10.0)))
         return case
 
     @cached_property
@@ -131,7 +132,7 @@ class Comparison:
         table, client = self.table(case), self.client(left_out)
         traffic = traffic_of(case.load)
         low, middle, high = (
-            latency_of(serve(case.engine, case.blocks, table.scaled(factor), traffic), client)
+            latency_of(serve(case.engine, case.pool, table.scaled(factor), traffic), client)
             for factor in self.coefficients.interval_factors
         )
         return Compared(stage=case.stage, predicted=middle, low=low, high=high, fitted_without=left_out)
@@ -167,7 +168,7 @@ def first_token_waits(comparison: Comparison, experiments: set[str]) -> list[tup
     for case in comparison.cases:
         if case.stage.experiment in experiments and is_fitted_to(case.stage):
             assert case.stage.ttft_mean_ms is not None
-            served = serve(case.engine, case.blocks, comparison.table(case), traffic_of(case.load))
+            served = serve(case.engine, case.pool, comparison.table(case), traffic_of(case.load))
             simulated = latency_of(served, Client()).ttft.mean_us
             found.append((case.stage.experiment, (simulated, 1e3 * case.stage.ttft_mean_ms)))
     return found

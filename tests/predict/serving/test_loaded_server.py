@@ -12,7 +12,7 @@ from predict.cli import main
 from predict.cli.serving.serving import rates_of
 from predict.serving import Chunk, StepBatch, step_time, step_times
 from predict.serving.config import load_serving
-from predict.serving.kv_cache import cache_room
+from predict.serving.kv_cache import KeptBytes, cache_room, kept_bytes
 from predict.serving.outcome import LoadedServer
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import Load, traffic_of
@@ -39,6 +39,16 @@ def test_published_blocks_are_met_within_5_percent() -> None:
     # vLLM's own counts of 2026 on H100: Llama-2-7B 7,462, Llama-2-70B over 4 GPUs 31,356, Mixtral over 2 27,510
     for model, tp, blocks in (("llama2-7b", 1, 7462), ("llama2-70b", 4, 31_356), ("mixtral-8x7b", 2, 27_510)):
         assert cache_room(server(model, tp=tp)).blocks == pytest.approx(blocks, rel=0.05)
+
+
+def test_layers_that_keep_less_than_all_tokens_leave_room() -> None:
+    # Qwen3.5-35B-A3B over 2 GPUs: 10 of 40 layers keep 2·1·256 elements per token, 30 a state of 16 heads in fp32 and 3 tokens of 4096
+    # channels; Gemma-3: 10 layers of 62 keep all tokens, the others 1024
+    hybrid, sliding = (kept_bytes(server(model, tp=2)) for model in ("qwen3.5-35b-a3b", "gemma3-27b"))
+    assert hybrid == KeptBytes(token=10 * 1024, window_token=0.0, sequence=30 * (16 * 128 * 128 * 4 + 4096 * 3 * 2))
+    assert sliding.window_token / sliding.token == 52 / 10
+    pool = cache_room(server("gemma3-27b", tp=2)).pool
+    assert pool.needed(np.array([160, 4096]), 16).tolist() == [10 + 52, 256 + 333]
 
 
 def test_all_faults_of_a_config_at_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler import simulate
 from predict.serving.scheduler.simulate import Served, serve
 from sampling.errors import InfeasibleError, UserError
@@ -24,7 +25,7 @@ def steps(served: Served, *columns: int) -> list[tuple[int, ...]]:
 def served(*each: tuple[float, int, int], blocks: int = 100, shared: int = 0, **changes: Any) -> Served:
     in_flight = changes.pop("in_flight", 0)
     traffic = requests(*each, shared=shared, in_flight=in_flight)
-    return serve(engine(**changes), blocks, unit_table(), traffic, traced=50)
+    return serve(engine(**changes), BlockPool(blocks=blocks), unit_table(), traffic, traced=50)
 
 
 def test_token_budget() -> None:
@@ -60,6 +61,13 @@ def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(
     assert steps(found, TOKENS) == [(prompt,), (computed,)]
 
 
+def test_blocks_of_states_are_held_while_a_request_runs() -> None:
+    # 8 blocks; each request takes 1 for its tokens and 3 for its states
+    pool, traffic = BlockPool(blocks=8, state_blocks=2.5), requests(*[(0, 4, 2)] * 3)
+    found = serve(engine(), pool, unit_table(), traffic, traced=9)
+    assert steps(found, CHUNKS, DECODES, BLOCKS) == [(2, 0, 8), (0, 2, 8), (1, 0, 4), (0, 1, 4)]
+
+
 def test_shared_blocks_are_held_once_and_forgotten_once_reused() -> None:
     both = served((0, 48, 9), (50, 48, 9), shared=48)
     assert max(row[0] for row in steps(both, BLOCKS)) == 3 + 1 + 1
@@ -67,7 +75,7 @@ def test_shared_blocks_are_held_once_and_forgotten_once_reused() -> None:
     traffic = requests((0, 48, 1), (1000, 60, 1), (2000, 48, 1))
     traffic.shared[[0, 2]] = 48
     traffic.group[[0, 2]] = 0
-    found = serve(engine(), 4, unit_table(), traffic, traced=9)
+    found = serve(engine(), BlockPool(blocks=4), unit_table(), traffic, traced=9)
     assert steps(found, TOKENS) == [(48,), (60,), (48,)]
 
 
@@ -115,7 +123,7 @@ def test_what_holds_of_every_trace(
     ordered = sorted((arrival, max(prompt, shared), output) for arrival, prompt, output in each)
     traffic = requests(*ordered, shared=shared)
     settings_of = engine(asynchronous=asynchronous, prefix_caching=caching)
-    found = serve(settings_of, blocks, unit_table(), traffic, traced=5000)
+    found = serve(settings_of, BlockPool(blocks=blocks), unit_table(), traffic, traced=5000)
     trace = found.trace
     assert (trace[:, TOKENS] + trace[:, DECODES] <= settings_of.max_num_batched_tokens).all()
     assert (trace[:, RUNNING] <= settings_of.max_num_seqs).all()
@@ -130,7 +138,7 @@ def test_what_holds_of_every_trace(
     if not caching and not found.preemptions:
         assert int(trace[:, TOKENS].sum()) == int(traffic.prompt.sum())
     # steps that repeat are played at once where no trace is asked for
-    folded = serve(settings_of, blocks, unit_table(), traffic)
+    folded = serve(settings_of, BlockPool(blocks=blocks), unit_table(), traffic)
     np.testing.assert_allclose(folded.last_us, found.last_us)
     assert folded.steps == found.steps
 
@@ -141,6 +149,6 @@ def test_machine_code_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for machine_code in (False, True):
         monkeypatch.setattr(simulate, "pays", lambda turns, answer=machine_code: answer)
-        results.append(serve(engine(asynchronous=True), 12, unit_table(), traffic))
+        results.append(serve(engine(asynchronous=True), BlockPool(blocks=12), unit_table(), traffic))
     np.testing.assert_allclose(results[0].last_us, results[1].last_us)
     assert results[0].preemptions == results[1].preemptions

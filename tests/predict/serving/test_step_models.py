@@ -13,6 +13,7 @@ from predict.serving.coefficients import shipped_coefficients
 from predict.serving.features import sums
 from predict.serving.formula import mended, published
 from predict.serving.kernels.features import NAMES, kernel_features, padded
+from predict.serving.kv_cache import kept_bytes
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import stepper
 from sampling.errors import UserError
@@ -49,12 +50,12 @@ def test_the_mended_formula_reads_the_experts_that_are_expected() -> None:
 
 
 def test_heads_fewer_than_gpus_are_copied() -> None:
-    four, eight = (server("qwen2.5-7b", tp=tp).kv_bytes_per_token for tp in (4, 8))
+    four, eight = (kept_bytes(server("qwen2.5-7b", tp=tp)).token for tp in (4, 8))
     assert four == eight == 28 * 2 * 128 * 2
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "qwen3.5-35b-a3b", "deepseek-v2-lite"])
 def test_time_never_decreases_with_more_work(name: str, model: str) -> None:
     one = stepper(server(model, tp=2), name)
     batches = [StepBatch(decodes=(context,) * count) for count in (1, 8, 9, 64, 128) for context in (0, 1000, 20_000)]
@@ -62,6 +63,7 @@ def test_time_never_decreases_with_more_work(name: str, model: str) -> None:
     times = [time.median_us for time in one.step_times(batches)]
     by_context = np.array(times[:15]).reshape(5, 3)
     assert (np.diff(by_context, axis=1) > 0).all()
+    assert min(times) > 0
     assert (np.diff(by_context, axis=0) > 0).all()
     assert (np.diff(times[15:]) > 0).all()
 
@@ -133,3 +135,16 @@ def test_sliding_layers_read_their_window() -> None:
         stepper(full).step_times([StepBatch(decodes=(16_384,) * 32)])[0].median_us
         - stepper(full).step_times([StepBatch(decodes=(4096,) * 32)])[0].median_us
     )
+
+
+def test_states_cost_decodes_alone_and_latent_keys_are_read_once_for_all_heads() -> None:
+    hybrid, latent = stepper(server("qwen3.5-35b-a3b", tp=2)), stepper(server("deepseek-v2-lite"))
+    with_decodes = StepBatch(chunks=(Chunk(tokens=1),), decodes=(0,) * 64)
+    alike = StepBatch(chunks=(Chunk(tokens=65),))
+    states = 2 * 30 * 64 * (16 * 128 * 128 * 4 + 4096 * 3 * 2)  # 30 layers read and write the states of 64 sequences
+    decodes, chunk = (hybrid.ledger_us(batch)["attention"] for batch in (with_decodes, alike))
+    assert decodes - chunk > 0.9 * states / 3.352e6
+    for batch in (with_decodes, alike):
+        assert sum(hybrid.ledger_us(batch).values()) == pytest.approx(hybrid.step_times([batch])[0].median_us, rel=0.01)
+    near, far = (latent.ledger_us(StepBatch(decodes=(keys,) * 64))["attention"] for keys in (1000, 9000))
+    assert far - near == pytest.approx(27 * 64 * 8000 * 576 * 2 / 3.352e6, rel=0.35)

@@ -53,7 +53,7 @@ def measured(experiment: str, rate: float, **changes: Any) -> Stage:
     known = shipped_coefficients("formula")
     case = Comparison([stage], replace(known, experiments=())).cases[0]
     table = FORMULA.table_from(case.server, case.features, TRUE)
-    found = latency_of(serve(case.engine, case.blocks, table, traffic_of(case.load)), CLIENT)
+    found = latency_of(serve(case.engine, case.pool, table, traffic_of(case.load)), CLIENT)
     return replace(
         stage,
         e2e_mean_ms=found.e2e.mean_us / 1e3,

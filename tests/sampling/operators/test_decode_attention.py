@@ -25,6 +25,14 @@ def test_it_reads_the_cache_once_whatever_the_heads_that_share_it() -> None:
     assert make_call(CALL.NAME, CALL.fields()) == CALL
 
 
+def test_values_within_the_keys_are_read_with_them() -> None:
+    latent = replace(CALL, heads=128, kv_heads=1, head_dim=576, values_in_keys=512)
+    assert latent.bytes_moved("forward") == 2 * 32 * (1024 * 576 + 128 * (576 + 512))
+    assert latent.flops("forward") == 2 * 32 * 128 * (576 + 512) * 1024
+    small = DecodeAttention(dtype="fp32", batch=2, keys=9, heads=4, kv_heads=1, head_dim=8, values_in_keys=6)
+    build(small, torch.device("cpu")).prepare("forward")
+
+
 def test_it_runs_in_torch_with_shared_heads() -> None:
     small = DecodeAttention(dtype="fp32", batch=2, keys=9, heads=4, kv_heads=2, head_dim=8)
     workload = build(small, torch.device("cpu"))

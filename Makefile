@@ -95,8 +95,8 @@ tables: $(READY)  ## put fresh figures into README and docs
 reference: $(READY)  ## write docs/reference from the code
 	@$(BIN)/python docs/refresh_reference.py
 
-test: $(READY)  ## run the tests
-	@$(BIN)/pytest
+test: $(READY)  ## run the tests, on all cores
+	@$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: $(READY)  ## format, lint, types, import layers
 	@$(BIN)/ruff format --check .

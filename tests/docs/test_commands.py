@@ -6,17 +6,17 @@ The commands of a page share a folder, in the page's order, since one writes wha
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from predict.cli import main
+from predict.cli import parser as predict_parser
 from tests.docs.pages import ROOT, commands, inline_commands, pages
 
 MINUTES = (
@@ -54,19 +54,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("page", "command"), SHOWN, ids=[f"{page.relative_to(ROOT)}: {command}" for page, command in SHOWN]
 )
-def test_a_shown_command_works(page: Path, command: str, folder: Path) -> None:
+def test_a_shown_command_works(page: Path, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = shlex.split(command)
     if program == "predict":
         if command.startswith(MINUTES) or PLACEHOLDERS & set(arguments):
-            _parsed(arguments, _predict_parser)
+            _parsed(arguments, predict_parser)
         else:
-            _run([sys.executable, "-m", "predict", *arguments], folder)
+            monkeypatch.chdir(folder)
+            assert main(arguments) == 0
     elif program == "python" and arguments[0] == "-m":
         _parsed(arguments[2:], _parser_of_module(arguments[1], arguments[2:]))
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     elif program == "make":
-        _run(["make", "--dry-run", *arguments], ROOT)
+        subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, check=True)
     else:
         named = [word for word in arguments if word.startswith("configs/")]
         assert named
@@ -91,27 +92,14 @@ def test_commands_named_in_the_text_exist(page: Path) -> None:
 
 def _predict_commands() -> set[str]:
     (subcommands,) = (
-        action.choices for action in _predict_parser()._actions if isinstance(action, argparse._SubParsersAction)
+        action.choices for action in predict_parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
     return set(subcommands)
-
-
-def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def _parsed(arguments: Sequence[str], parser: Callable[[], argparse.ArgumentParser]) -> None:
     """Raises SystemExit, which fails the test, for an option that is not there."""
     parser().parse_args(arguments)
-
-
-def _predict_parser() -> argparse.ArgumentParser:
-    from predict.cli import parser
-
-    return parser()
 
 
 def _parser_of_module(module: str, arguments: Sequence[str]) -> Callable[[], argparse.ArgumentParser]:

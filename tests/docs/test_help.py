@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main, parser
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, pages
+from tests.docs.pages import commands as shown_commands
 
 MINUTES = (
     "measure",
@@ -22,6 +23,8 @@ MINUTES = (
     "doctor --data data",
     "explore",
 )
+SHOWN = {command for page in pages() for command in shown_commands(page)}
+"""Commands of the documentation, which are run as its readers would."""
 READERS = {"bench.json", "both"}
 """Words of examples that need a file of the reader's, or train for real."""
 
@@ -59,7 +62,7 @@ def test_an_example_works(example: str) -> None:
     program, *arguments = shlex.split(example)
     if program == "python":
         assert arguments[:2] == ["-m", "sampling"]
-    elif " ".join(arguments).startswith(MINUTES) or READERS & set(arguments):
+    elif " ".join(arguments).startswith(MINUTES) or READERS & set(arguments) or example in SHOWN:
         parser().parse_args(arguments)
     else:
         assert main(arguments) == 0

@@ -56,24 +56,32 @@ def test_on_another_cpu_the_same_times_are_transferred_and_wider(
     assert there.step_time.low_us < here.step_time.low_us
 
 
-@pytest.fixture
-def few_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_the_shipped_cpu: None) -> Path:
-    """A profile this-machine of one operator alone, sampled and fitted on the CPU of the shipped rows."""
-    samples = tmp_path / "samples" / OWN
+@pytest.fixture(scope="module")
+def fitted_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a profile this-machine of one operator alone, sampled on the CPU of the shipped rows and fitted."""
+    data = tmp_path_factory.mktemp("data")
+    samples = data / "samples" / OWN
     samples.mkdir(parents=True)
     for name in ("manifest.json", "embedding.parquet"):
         shutil.copy(SHIPPED_DATA / "samples" / SHIPPED / name, samples)
     train(
         samples=samples,
-        output=tmp_path / "regressors" / OWN,
+        output=data / "regressors" / OWN,
         fitted_at="2026-01-01",
         jobs=1,
         progress=lambda *_: None,
         wanted=("roofline",),
     )
-    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    return data
+
+
+@pytest.fixture
+def few_own_rows(fitted_rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_the_shipped_cpu: None) -> Path:
+    """The user's data folder, a copy of those rows, on the CPU that they were taken on."""
+    data = shutil.copytree(fitted_rows, tmp_path / "data")
+    monkeypatch.setenv(DATA_VARIABLE, str(data))
     monkeypatch.setattr(profiles, "is_fitted", whose_rows.is_fitted)
-    return tmp_path
+    return data
 
 
 @pytest.mark.usefixtures("few_own_rows")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from predict.calibrate.fit import fit, posterior_of
-from predict.calibrate.measured import measured_runs
+from predict.calibrate.measured import given_times, held_times, measured_runs
 from predict.calibrate.refusals import require_explained
 from predict.config.load import cluster_file, load
 from predict.run.calibration.file import calibration_text, read_calibration
@@ -28,15 +28,18 @@ def calibrate(
     output: Path | None,
     tell: Callable[[str], None],
 ) -> tuple[Path, Posterior]:
-    """Fit the terms to runs and write the file; what it held before is kept in its history.
+    """Fit the terms to runs, and to those that the file holds, and write it; the fit before is kept in its history.
 
     UserError for measurements that the terms do not explain, and where configs are of different clusters.
     """
     runs = [load(config, [*overrides, ANEW]) for config in configs]
-    _require_one_cluster(runs)
     place = output or _beside_cluster(configs, overrides)
     history = _history(place)
-    measured = measured_runs(runs, given)
+    held = held_times(read_calibration(place), place) if place.exists() else []
+    _require_one_cluster([*(run for run, _ in held), *runs])
+    measured = measured_runs([*held, *given_times(runs, given)])
+    if held:
+        tell(f"added to the measured times that {place} holds: {len(held)}")
     found = fit(measured, tell)
     require_explained(measured, found)
     posterior = replace(posterior_of(measured, found), history=history)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from predict import estimate
 from predict.run.calibration.file import scaled
 from predict.run.calibration.priors import prior_covariance
-from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior, bounds
+from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior, bounds
+from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import own_deviation
 from predict.step.elasticities import elasticities
@@ -35,6 +36,8 @@ class MeasuredRun:
     name: str
     runs: tuple[TrainingRun, ...]
     measured_us: float
+    times: tuple[MeasuredTime, ...] = ()
+    """The times that it is the median of, where they were given singly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,6 +180,8 @@ def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
                 before_us=one.measured_us * math.exp(-before),
                 after_us=one.measured_us * math.exp(-after),
                 left_out_us=one.measured_us * math.exp(-left_out),
+                times=one.times,
+                described=dump_run(one.runs[0]) if one.times else None,
             )
             for one, before, after, left_out in zip(measured, found.before, found.after, found.left_out, strict=True)
         ),

@@ -1,71 +1,79 @@
-"""Measured step times as a user gives them: `412ms`, `3.2s`, or a file of `predict measure --json`, one for each config."""
+"""Measured runs as a user gives them, each config with its step, and those that a calibration file holds from before."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
 from predict.calibrate.fit import MeasuredRun
 from predict.calibrate.refusals import AT_ODDS
+from predict.own_runs.measured_step import measured_step
+from predict.run.calibration.terms import MeasuredTime, Posterior
+from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
-from sampling.errors import UserError
-from sampling.files.documents import read_json
+from sampling.errors import UNREADABLE, UserError
 
-US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "min": 60e6}
-HOW = "give a number with its unit, such as 412ms or 3.2s, or a file that `predict measure CONFIG --json` wrote"
 REPEATS = 0.06
 """Standard deviation in log time of repeats of one run: 2 to 6 % between published ones."""
+Timed = tuple[TrainingRun, MeasuredTime]
 
 
-def measured_runs(runs: Sequence[TrainingRun], given: Sequence[str]) -> list[MeasuredRun]:
-    """The measured runs, equal ones as one with the median time. UserError lists every time that cannot be read, and repeats that
-    differ too much."""
+def given_times(runs: Sequence[TrainingRun], given: Sequence[str]) -> list[Timed]:
+    """Each run with the step that was given for it. UserError lists every one that cannot be read, or is not of its run."""
     if len(runs) != len(given):
         counted = f"{len(runs)} config{'s' if len(runs) > 1 else ''}"
         raise UserError(f"--measured: {len(given)} times for {counted}; give one for each, in their order")
-    read = [step_us(text) for text in given]
-    if faults := [found for found in read if isinstance(found, str)]:
-        raise UserError("\n".join(faults))
-    grouped: list[tuple[TrainingRun, list[float]]] = []
-    for run, time_us in zip(runs, read, strict=True):
-        assert isinstance(time_us, float)
-        same = next((times for known, times in grouped if known == run), None)
-        if same is None:
-            grouped.append((run, [time_us]))
+    found: list[Timed] = []
+    faults = []
+    for run, text in zip(runs, given, strict=True):
+        try:
+            step = measured_step(text, run)
+        except UserError as error:
+            faults.append(str(error))
         else:
-            same.append(time_us)
+            found.append((run, MeasuredTime(step_us=step.step_us, source=step.source, date=step.date)))
+    if faults:
+        raise UserError("\n".join(faults))
+    return found
+
+
+def held_times(known: Posterior, place: Path) -> list[Timed]:
+    """The runs that a calibration file holds, with each of their times. UserError where one cannot be predicted again."""
+    found: list[Timed] = []
+    for one in known.runs:
+        try:
+            run = load_run(one.described)
+        except UNREADABLE:
+            raise UserError(
+                f"{place}: its run {one.run} is not described as this version predicts it, so nothing can be added to it; take it back with "
+                f"`predict calibrate --forget {place}`, or give another --output"
+            ) from None
+        found += [(run, time) for time in one.times]
+    return found
+
+
+def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
+    """Equal runs as one with the median of their times, each time once. UserError for repeats that differ too much."""
+    grouped: list[tuple[TrainingRun, list[MeasuredTime]]] = []
+    for run, time in timed:
+        times = next((times for known, times in grouped if known == run), None)
+        if times is None:
+            grouped.append((run, [time]))
+        elif time not in times:
+            times.append(time)
     if faults := [*_unlike_repeats(grouped)]:
         raise UserError("\n".join(faults))
-    return [MeasuredRun(name=run.name, runs=(run,), measured_us=median(times)) for run, times in grouped]
+    return [
+        MeasuredRun(name=run.name, runs=(run,), measured_us=median(each.step_us for each in times), times=tuple(times))
+        for run, times in grouped
+    ]
 
 
-def _unlike_repeats(grouped: Sequence[tuple[TrainingRun, list[float]]]) -> Iterator[str]:
+def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -> Iterator[str]:
     for run, times in grouped:
-        if math.log(max(times) / min(times)) > AT_ODDS * REPEATS:
-            told = ", ".join(f"{time_us / 1e6:.4g} s" for time_us in times)
+        each_us = [time.step_us for time in times]
+        if math.log(max(each_us) / min(each_us)) > AT_ODDS * REPEATS:
+            told = ", ".join(f"{time_us / 1e6:.4g} s" for time_us in each_us)
             yield f"--measured: {run.name}: {told} for one config differ by more than repeats do; leave out what is wrong"
-
-
-def step_us(text: str) -> float | str:
-    """The time in µs, or what is wrong with it."""
-    if re.fullmatch(r".+\.json", text):
-        return _of_file(Path(text))
-    found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)\s*([a-zµ]+)", text.strip())
-    try:
-        time_us = float(found[1]) * US[found[2]] if found else 0.0
-    except (ValueError, KeyError):
-        time_us = 0.0
-    return time_us if 0 < time_us < math.inf else f"--measured: {text!r} is not a time; {HOW}"
-
-
-def _of_file(path: Path) -> float | str:
-    content, faults = read_json(path)
-    times = content.get("step_time_us") if content else None
-    time_us = times.get("median") if isinstance(times, dict) else None
-    if isinstance(time_us, int | float) and time_us > 0:
-        return float(time_us)
-    why = faults[0].problem if faults else "holds no step_time_us.median"
-    return f"--measured: {path}: {why}; {HOW}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from predict.measure.measurement import Measurement
 from predict.measure.requirements import Implementation
-from predict.measure.run_json import dump_run, rebuild
+from predict.run.run_json import dump_run, rebuild
 from predict.run.training_run import TrainingRun
 from sampling.files.disk import naming_the_disk
 from sampling.files.places import own_data

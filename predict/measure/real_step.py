@@ -18,8 +18,8 @@ from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import DeviceRecord, Measurement, pool
 from predict.measure.requirements import Implementation, require_measurable
-from predict.measure.run_json import dump_run
 from predict.measure.system_noise import StepUsage, others_shares
+from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.scratch import scratch_folder

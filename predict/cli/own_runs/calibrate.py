@@ -12,12 +12,14 @@ from sampling.errors import UserError
 EXAMPLES = """\
 examples:
   predict calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --output h100.calibration.yml
+  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured train.log --output h100.calibration.yml
   predict calibrate --few-shot 3 --truth data/published/runs.csv --json
 """
 DESCRIPTION = """\
 Fit seven bounded terms (products, memory-bound work, links inside and between nodes, launches, stragglers, exposed communication) to
-measured steps of a cluster, over stated priors: one step moves a term a little, three narrow the interval. The file is used where the
-cluster's has the key `calibration`, or with --calibration, and every estimate says so.
+measured steps of a cluster, over stated priors: one step moves a term a little, three narrow the interval. Runs given later are added
+to those that the file holds. The file is used where the cluster's has the key `calibration`, or with --calibration, and every estimate
+says so.
 """
 FEW_SHOT = ("few_shot", "truth", "profile")
 
@@ -35,8 +37,9 @@ def add(subcommands: Any) -> None:
         "--measured",
         nargs="+",
         default=[],
-        metavar="TIME",
-        help="the step of each config, in their order: 412ms, 3.2s, or a file of `predict measure --json`",
+        metavar="TIME|FILE",
+        help="the step of each config, in their order: 412ms, 3.2s, a log of Megatron, NeMo, torchtitan, DeepSpeed or transformers' "
+        "Trainer, or a file of `predict measure --json`",
     )
     command.add_argument(
         "--output",
@@ -45,7 +48,10 @@ def add(subcommands: Any) -> None:
         help="the file to write (default: NAME.calibration.yml beside the cluster's)",
     )
     command.add_argument(
-        "--forget", type=Path, metavar="FILE", help="go back to the priors; the file keeps its history"
+        "--forget",
+        type=Path,
+        metavar="FILE",
+        help="go back to the priors, without the runs that the file holds; it keeps its history",
     )
     command.add_argument(
         "--few-shot",

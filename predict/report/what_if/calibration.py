@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.report.tables import figures_table
 from predict.report.units import duration
-from predict.run.calibration.priors import PRIORS
-from predict.run.calibration.terms import Posterior, bounds
+from predict.run.calibration.priors import prior_covariance
+from predict.run.calibration.terms import TERMS, Posterior, bounds
 from predict.step.composition_error import NINETY
 
 if TYPE_CHECKING:
@@ -20,18 +20,22 @@ VERSION = 1
 
 
 def calibration_json(posterior: Posterior, place: Path) -> dict[str, Any]:
-    """The file's content in plain values, and where it lies."""
+    """The file's content in plain values but for the runs' descriptions, and where it lies."""
     widths = dict(posterior.widths) if posterior.runs else None
-    return {"version": VERSION, "file": str(place), **asdict(posterior), "widths_log": widths, "bounds": bounds()}
+    told = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
+    for one in told["runs"]:
+        del one["described"]
+    return {"version": VERSION, "file": str(place), **told, "widths_log": widths, "bounds": bounds()}
 
 
 def calibration_report(posterior: Posterior) -> RenderableType:
     from rich.console import Group
 
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
+    before = dict(zip(TERMS, prior_covariance().diagonal() ** 0.5, strict=True))
     for name, value in asdict(posterior.terms).items():
         least, most = bounds()[name]
-        width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * PRIORS[name])
+        width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
         terms.add_row(
             name.replace("_", " "),
             f"{value:.3f}",

@@ -51,6 +51,16 @@ TERMS = tuple(field.name for field in fields(Calibration))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredTime:
+    """A step time in µs as it was given: from where, and of when."""
+
+    step_us: float
+    source: Text
+    date: str = ""
+    """In ISO 8601; empty where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedRun:
     """A measured run that a calibration rests on; times are µs."""
 
@@ -62,6 +72,10 @@ class CalibratedRun:
     """Predicted with them."""
     left_out_us: float
     """Predicted with terms that the other runs give."""
+    times: tuple[MeasuredTime, ...] = ()
+    """The times that `measured_us` is the median of."""
+    described: Any = None
+    """The whole run as JSON, from which a later fit predicts it again; None where it may be one of several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,8 @@ from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, unl
 from predict.measure.benchmark.memory_worker import TENSORS, expandable_segments
 from predict.measure.benchmark.reduced_training import ReducedTraining
 from predict.measure.benchmark.tensor_bytes import LiveTensors, storage_bytes
-from predict.measure.run_json import dump_run, load_run
 from predict.run.plan import Batch, Plan
+from predict.run.run_json import dump_run, load_run
 from predict.workload.layers.whole_layers import module_parameters
 from sampling.errors import UserError
 from tests.predict.anchor.memory_runs import CPU, MODELS, benchmark_of, counted, run

@@ -145,6 +145,49 @@ def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
     assert len(read_calibration(place).history) == 2
 
 
+def test_runs_given_later_are_added_to_those_that_the_file_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, other = tmp_path / "mine.yml", "batch.global=256"
+    us = {setting: step_us(run(setting)) for setting in ("batch.global=128", other)}
+
+    def calibrate(measured: str, *settings: str) -> int:
+        overrides = [text for setting in settings for text in ("--set", setting)]
+        return main(["calibrate", CONFIG, *overrides, "--measured", measured, "--output", str(place)])
+
+    log = tmp_path / "train.log"
+    log.write_text(
+        "\n".join(
+            f" iteration {step}/ 9 | elapsed time per iteration (ms): {us['batch.global=128'] * 1.05 / 1e3:.1f} | global batch size: 128 |"
+            for step in range(1, 9)
+        )
+    )
+    assert calibrate(str(log)) == 0
+    alone = read_calibration(place)
+    assert calibrate(str(log)) == 0  # the same again tells nothing more
+    assert read_calibration(place).runs == alone.runs
+    assert calibrate(f"{us[other] * 1.06:.0f}us", other) == 0
+    both = read_calibration(place)
+    assert [each.times[0].source for each in both.runs] == [
+        f"{log} (Megatron, 4 of 8 lines)",
+        f"{us[other] * 1.06:.0f}us as given",
+    ]
+    assert [each.runs for each in both.history] == [1, 1]
+    asked = [MeasuredRun(name="a", runs=(run(),), measured_us=us["batch.global=128"] * 1.05)]
+    asked.append(MeasuredRun(name="b", runs=(run(other),), measured_us=us[other] * 1.06))
+    assert both.terms.products == pytest.approx(fit(asked).terms.products, rel=1e-4)
+    capsys.readouterr()
+    assert calibrate(f"{us[other] * 1.6:.0f}us", other) == 2  # a repeat that is none
+    assert "differ by more than repeats do" in capsys.readouterr().err
+    assert read_calibration(place) == both
+    place.write_text(place.read_text().replace("tied", "bound"))
+    assert calibrate("14s") == 2
+    assert f"--forget {place}" in capsys.readouterr().err
+    assert main(["calibrate", "--forget", str(place)]) == 0
+    assert calibrate("14s") == 0
+    assert len(read_calibration(place).runs) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [

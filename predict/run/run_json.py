@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def dump_run(run: TrainingRun) -> str:
     """The run as JSON, exactly: `load_run(dump_run(run)) == run`."""
-    return json.dumps(asdict(run), indent=1)
+    return json.dumps(asdict(run))
 
 
 def load_run(text: str) -> TrainingRun:

@@ -1,0 +1,104 @@
+"""The measured step of a run as a user gives it: `412ms`, `3.2s`, a file of `predict measure --json`, or a training log."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from predict.own_runs.belonging import misfits
+from predict.own_runs.read_log import read_log
+from predict.own_runs.settled import settled_step
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from sampling.files.documents import read_json
+
+US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "min": 60e6}
+HOW = (
+    "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
+    "wrote"
+)
+ALONE = "one line tells a time, and warm-up may be in it"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredStep:
+    """A step as measured; times are µs."""
+
+    step_us: float
+    p10_us: float
+    p90_us: float
+    source: str
+    """How it is known, in words."""
+    date: str = ""
+    """When it was measured, in ISO 8601; empty where that is not known."""
+    peak_bytes: float | None = None
+    """Peak of allocated memory per GPU."""
+
+
+def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> MeasuredStep:
+    """The step of `run` that a user gives; UserError with a line for each thing that is wrong with it."""
+    path = Path(text)
+    try:
+        if re.fullmatch(r".+\.json", text):
+            return _of_measure(path)
+        return _of_text(text) if re.match(r"\s*[-+.\d]", text) and not path.is_file() else _of_log(path, run)
+    except UserError as error:
+        raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
+
+
+def _of_text(text: str) -> MeasuredStep:
+    found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)\s*([a-zµ]+)", text.strip())
+    try:
+        time_us = float(found[1]) * US[found[2]] if found else 0.0
+    except (ValueError, KeyError):
+        time_us = 0.0
+    if not 0 < time_us < math.inf:
+        raise UserError(f"{text!r} is not a time; {HOW}")
+    return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
+
+
+def _of_measure(path: Path) -> MeasuredStep:
+    content, faults = read_json(path)
+    told = content.get("step_time_us") if content else None
+    times = [told.get(name) if isinstance(told, dict) else None for name in ("median", "p10", "p90")]
+    median_us, p10_us, p90_us = (float(each) if isinstance(each, int | float) and each > 0 else 0.0 for each in times)
+    if not median_us or faults:
+        why = faults[0].problem if faults else "holds no step_time_us.median"
+        raise UserError(f"{path}: {why}; {HOW}")
+    device = content.get("device") if content else None
+    peak = device.get("peak_allocated_bytes") if isinstance(device, dict) else None
+    return MeasuredStep(
+        step_us=median_us,
+        p10_us=p10_us or median_us,
+        p90_us=p90_us or median_us,
+        source=f"{path} (predict measure)",
+        date=_written(path),
+        peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
+    )
+
+
+def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
+    if not path.exists() and len(path.parts) == 1 and not path.suffix:
+        raise UserError(f"{str(path)!r} is not a time; {HOW}")
+    log = read_log(path)
+    settled = settled_step(log, run)
+    if wrong := [*misfits(settled, run)]:
+        raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
+    starts = f", the last of {log.starts} starts" if log.starts > 1 else ""
+    alone = f", {ALONE}" if settled.lines == 1 else ""
+    return MeasuredStep(
+        step_us=settled.step_us,
+        p10_us=settled.p10_us,
+        p90_us=settled.p90_us,
+        source=f"{path} ({log.framework}, {settled.lines} of {settled.of_lines} lines{starts}{alone})",
+        date=log.date or _written(path),
+        peak_bytes=log.peak_bytes,
+    )
+
+
+def _written(path: Path) -> str:
+    """When the file was last written."""
+    return datetime.fromtimestamp(path.stat().st_mtime).isoformat(timespec="seconds")

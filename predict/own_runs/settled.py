@@ -1,0 +1,80 @@
+"""The settled step of a log: what it tells once warm-up is over.
+
+The rule: of the timed lines of the last start, the later half by number of steps; those whose optimizer was skipped are left out; the
+median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and evaluations are
+fewer than half of the lines. With fewer than FEW lines all but the first count; of a single one nothing can be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from predict.own_runs.logged import LoggedStep, RunLog
+from predict.run.training_run import TrainingRun
+
+FEW = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettledStep:
+    """The median of the settled lines, with what they tell beside the time; None is what none of them tells."""
+
+    step_us: float
+    p10_us: float
+    p90_us: float
+    lines: int
+    """Lines that it is the median of, of `of_lines` that are timed."""
+    of_lines: int
+    stated: bool
+    """The log states step times; otherwise they follow from its rate and the config's batch."""
+    samples_per_s: float | None
+    tokens_per_s_per_gpu: float | None
+    tflops_per_gpu: float | None
+    batch: int | None
+    seq_len: int | None
+
+
+def settled_step(log: RunLog, run: TrainingRun) -> SettledStep:
+    """The settled step of a log of `run`, whose batch and GPUs a rate is of."""
+    kept = settled(log.steps)
+    times_us = [time_us_of(step, run) for step in kept]
+    return SettledStep(
+        step_us=median(times_us),
+        p10_us=float(np.percentile(times_us, 10)),
+        p90_us=float(np.percentile(times_us, 90)),
+        lines=len(kept),
+        of_lines=len(log.steps),
+        stated=any(step.time_us for step in kept),
+        samples_per_s=_median(kept, lambda step: step.samples_per_s),
+        tokens_per_s_per_gpu=_median(kept, lambda step: step.tokens_per_s_per_gpu),
+        tflops_per_gpu=_median(kept, lambda step: step.tflops_per_gpu),
+        batch=kept[-1].batch,
+        seq_len=kept[-1].seq_len,
+    )
+
+
+def settled(steps: Sequence[LoggedStep]) -> Sequence[LoggedStep]:
+    """The lines that the rule keeps; at least one."""
+    first = 1 if 1 < len(steps) < FEW else 0
+    middle = (steps[0].step + steps[-1].step) / 2
+    late = [step for step in steps if step.step > middle] if len(steps) >= FEW else steps[first:]
+    return [step for step in late if not step.skipped] or late
+
+
+def time_us_of(step: LoggedStep, run: TrainingRun) -> float:
+    """The time of a timed step: as stated, else by the rate at which it takes the run's batch."""
+    if step.time_us:
+        return step.time_us
+    if step.samples_per_s:
+        return 1e6 * run.batch.global_ / step.samples_per_s
+    assert step.tokens_per_s_per_gpu
+    return 1e6 * run.batch.global_ * run.batch.seq_len / (step.tokens_per_s_per_gpu * run.cluster.world_size)
+
+
+def _median(steps: Sequence[LoggedStep], of: Callable[[LoggedStep], float | None]) -> float | None:
+    known = [value for step in steps if (value := of(step)) is not None]
+    return median(known) if known else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from predict.run.plan import Plan
 from sampling.errors import ConfigError
@@ -127,5 +128,4 @@ def _repeated(text: str, layout: str) -> str:
 
 def slices(shares: Sequence[int]) -> list[range]:
     """The indices of each stage's layers."""
-    starts = [sum(shares[:stage]) for stage in range(len(shares))]
-    return [range(start, start + share) for start, share in zip(starts, shares, strict=True)]
+    return [range(end - share, end) for end, share in zip(accumulate(shares), shares, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from predict.model.layer_kinds import LayerKind
 from predict.run.stage_layout import slices, split_layers
@@ -39,20 +40,27 @@ def layers_of_ranks(run: TrainingRun) -> list[int]:
 
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
-    """The stages by pipeline rank and chunk. Raises ConfigError where the plan's split of the layers does not fit."""
+    """The stages by pipeline rank and chunk; equal ones are one object. Raises ConfigError where the plan's split of the layers does not fit."""
     placement, kinds = placement_of(run), run.model.kinds()
     shares = slices(split_layers(run.model.layers, placement.depth, run.plan))
-    last = placement.depth - 1
-    return tuple(
-        tuple(
-            Stage(
-                kinds=tuple(kinds[layer] for layer in shares[number]),
-                first=number == 0,
-                last=number == last,
-                shared_table=run.model.tied and {0, last} <= set(own),
-                further_embedding=bool(run.model.mtp_layers) and number == last and 0 not in own and not run.model.tied,
+    last, tied, further = placement.depth - 1, run.model.tied, bool(run.model.mtp_layers)
+    codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
+    coded = [codes[kind] for kind in kinds]
+    made: dict[tuple[Any, ...], Stage] = {}
+
+    def stage(number: int, own: tuple[int, ...]) -> Stage:
+        layers = shares[number]
+        ends = number == 0, number == last, tied and 0 in own and last in own
+        further_embedding = further and number == last and 0 not in own and not tied
+        key = (*ends, further_embedding, *coded[layers.start : layers.stop])
+        if key not in made:
+            made[key] = Stage(
+                kinds=kinds[layers.start : layers.stop],
+                first=ends[0],
+                last=ends[1],
+                shared_table=ends[2],
+                further_embedding=further_embedding,
             )
-            for number in own
-        )
-        for own in placement.stages
-    )
+        return made[key]
+
+    return tuple(tuple(stage(number, own) for number in own) for own in placement.stages)

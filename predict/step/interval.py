@@ -9,19 +9,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import rank_ends
-from predict.step.chunk_times import chunk_times
+from predict.step.chunk_times import buckets_of, chunk_times
 from predict.step.priced_block import Bucket
-from predict.step.priced_rank import PricedRank
+from predict.step.priced_rank import PricedRank, distinct_chunks
 from predict.step.spread import Kind, Spread
 
 Floats = NDArray[np.float64]
@@ -62,41 +61,32 @@ def kind_shifts(
 
 def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> tuple[Sequence[Kind], Floats, Floats]:
     """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
-    distinct = {id(rank): rank for rank in ranks}.values()
-    spread = Spread(list({id(bucket): bucket for rank in distinct for bucket in _buckets(rank)}.values()))
-    times = chunk_times(ranks, order.placement, spread.of)
-    whole = (_rank_ends(order, times, blocking=blocking) + _after(ranks, spread)).max(axis=0)
+    distinct = list({id(rank): rank for rank in ranks}.values())
+    of_chunks = buckets_of(distinct_chunks(distinct)[0])
+    buckets = [*of_chunks, *(bucket for rank in distinct for bucket in _at_end(rank))]
+    spread = Spread(list({id(bucket): bucket for bucket in buckets}.values()))
+    whole = (_rank_ends(order, ranks, spread, spread.of(of_chunks), blocking=blocking) + _after(ranks, spread)).max(
+        axis=0
+    )
     shifts = whole[1:] - whole[0]
     return spread.kinds, shifts[: len(spread.kinds)], shifts[len(spread.kinds) :]
 
 
-def _buckets(rank: PricedRank) -> Iterator[Bucket]:
-    yield from (rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer)
-    for chunk in rank.chunks:
-        yield from (chunk.forward, chunk.backward, chunk.backward_input, chunk.backward_weight, chunk.send)
+def _at_end(rank: PricedRank) -> tuple[Bucket, ...]:
+    """What a rank does once a step."""
+    return rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer
 
 
-def _rank_ends(order: Order, times: ChunkTimes, *, blocking: bool) -> Floats:
-    """When each rank's pipeline is done in each case, shape (ranks, cases). Only the cases that change an action are played."""
-    tables = [
-        np.asarray(getattr(times, name)) for name in ("forward", "backward", "backward_input", "backward_weight", "p2p")
-    ]
-    cases = np.concatenate([table.reshape(len(table), -1) for table in tables], axis=1)
-    changed = np.flatnonzero((cases != cases[0]).any(axis=1))
+def _rank_ends(
+    order: Order, ranks: tuple[PricedRank, ...], spread: Spread, of_chunks: Floats, *, blocking: bool
+) -> Floats:
+    """When each rank's pipeline is done in each case, shape (ranks, cases). Only the cases that change an action are played:
+    `of_chunks` are the times of all the chunks' buckets, shape (buckets, cases)."""
+    changed = np.flatnonzero((of_chunks != of_chunks[:, :1]).any(axis=0))
     played = [0, *changed.tolist()]
-    forward, backward, backward_input, backward_weight, p2p = (table[played] for table in tables)
-    ends = rank_ends(
-        order,
-        ChunkTimes(
-            forward=forward,
-            backward=backward,
-            backward_input=backward_input,
-            backward_weight=backward_weight,
-            p2p=p2p,
-        ),
-        blocking=blocking,
-    )
-    place = np.zeros(len(cases), dtype=np.intp)
+    times = chunk_times(ranks, order.placement, lambda buckets: spread.of(buckets)[:, played])
+    ends = rank_ends(order, times, blocking=blocking)
+    place = np.zeros(of_chunks.shape[1], dtype=np.intp)
     place[played] = np.arange(len(played))
     whole: Floats = ends[:, place]
     return whole
@@ -104,20 +94,16 @@ def _rank_ends(order: Order, times: ChunkTimes, *, blocking: bool) -> Floats:
 
 def _after(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
     """Time after the pipeline by rank and case; the compute that hides communication keeps its median."""
+    distinct = list({id(rank): rank for rank in ranks}.values())
+    place = {id(rank): index for index, rank in enumerate(distinct)}
     alike: dict[tuple[int, ...], list[int]] = {}
-    for index, rank in enumerate(ranks):
-        parts = (
-            rank.chunks,
-            rank.blocking_reduction,
-            rank.gradient_reduction,
-            rank.parameter_all_gather,
-            rank.optimizer,
-        )
-        alike.setdefault(tuple(map(id, parts)), []).append(index)
-    after = np.empty((len(ranks), 1 + 2 * len(spread.kinds)))
+    for index, rank in enumerate(distinct):
+        alike.setdefault(tuple(map(id, (rank.chunks, *_at_end(rank)))), []).append(index)
+    after = np.empty((len(distinct), 1 + 2 * len(spread.kinds)))
     for members in alike.values():
-        after[members] = _after_of_alike([ranks[index] for index in members], spread)
-    return after
+        after[members] = _after_of_alike([distinct[index] for index in members], spread)
+    whole: Floats = after[[place[id(rank)] for rank in ranks]]
+    return whole
 
 
 def _after_of_alike(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
@@ -125,8 +111,7 @@ def _after_of_alike(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
     one = ranks[0]
     by_chunk = zip(*(rank.windows for rank in ranks), strict=True)
     windows = [(of_chunk[0][0], np.array([[window_us] for _, window_us in of_chunk])) for of_chunk in by_chunk]
-    parts = [one.blocking_reduction, one.gradient_reduction, one.parameter_all_gather, one.optimizer]
-    blocking, reduction, all_gather, optimizer = spread.of(parts)[:, np.newaxis]
+    blocking, reduction, all_gather, optimizer = spread.of(_at_end(one))[:, np.newaxis]
     exposed: Floats = one.exposed_reduction_in(windows, reduction) + one.exposed_all_gather_of(all_gather)
     after: Floats = blocking + exposed + optimizer
     return after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -116,12 +116,11 @@ def windows_of(timeline: Timeline) -> tuple[Windows, ...]:
     """Windows by rank and chunk: the share of the rank's gradients that are ready no sooner than the chunk's, and the time in
     µs from the start of the chunk's last backward to the rank's end. Gradients become ready in the order of the last backwards."""
     of_ranks = []
-    timed = (
-        timeline.core
-    )  # the last backwards come after the steady state, and their windows are the same in the shorter form
-    for backwards, start, end in zip(_last_backwards(timed.order), timed.start, timed.end, strict=True):
+    # the last backwards come after the steady state, and their windows are the same in the shorter form
+    timed = timeline.core
+    for backwards, start, end in zip(_last_backwards(timed.order), timed.start, timed.rank_ends.tolist(), strict=True):
         last = sorted(start[backwards].tolist())
-        of_ranks.append(tuple((1 - place / len(last), float(end[-1]) - time) for place, time in enumerate(last)))
+        of_ranks.append(tuple((1 - place / len(last), end - time) for place, time in enumerate(last)))
     return tuple(of_ranks)
 
 
@@ -161,25 +160,38 @@ BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backwar
 """Kind of action → its bucket of a PricedChunk."""
 
 
+def distinct_chunks(ranks: Sequence[PricedRank]) -> tuple[list[PricedChunk], NDArray[np.intp]]:
+    """The chunks of all ranks, each once, and which of them a rank holds, shape (ranks, chunks)."""
+    distinct = {id(rank): rank for rank in ranks}
+    found = {id(chunk): chunk for rank in distinct.values() for chunk in rank.chunks}
+    places = {key: place for place, key in enumerate(found)}
+    of_ranks = {key: [places[id(chunk)] for chunk in rank.chunks] for key, rank in distinct.items()}
+    return list(found.values()), np.array([of_ranks[id(rank)] for rank in ranks])
+
+
 @lru_cache(maxsize=KEPT)
 def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
     """The number of actions of each kind in an order, by rank and chunk."""
+    return [[dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in of_rank] for of_rank in counts_of(order).tolist()]
+
+
+@lru_cache(maxsize=KEPT)
+def counts_of(order: Order) -> NDArray[np.intp]:
+    """The number of actions by rank, chunk and kind, in the order of KINDS."""
     form = order.folded
     if form is None:
-        return [_by_kind(_counts(row, order.chunks)) for row in order.rows]
+        return np.array([_counts(row, order.chunks) for row in order.rows])
     copies = zip(form.short.rows, form.ends, form.lengths, strict=True)
-    return [
-        _by_kind(_counts(row, order.chunks) + form.more * _counts(row[end - length : end], order.chunks))
-        for row, end, length in copies
-    ]
+    return np.array(
+        [
+            _counts(row, order.chunks) + form.more * _counts(row[end - length : end], order.chunks)
+            for row, end, length in copies
+        ]
+    )
 
 
 def _counts(row: Rows, chunks: int) -> NDArray[np.intp]:
     return np.bincount(row[:, CHUNK] * len(KINDS) + row[:, KIND], minlength=chunks * len(KINDS)).reshape(chunks, -1)
-
-
-def _by_kind(counts: NDArray[np.intp]) -> list[dict[Kind, int]]:
-    return [dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in counts.tolist()]
 
 
 def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mapping[int, PricedChunk]) -> PricedRank:
@@ -201,7 +213,8 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
 def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
     """End of the last rank in µs: its pipeline, then its gradient reduction and its optimizer. `ranks` have the timeline's windows."""
     after_us = {key: rank.after_us for key, rank in {id(rank): rank for rank in ranks}.items()}
-    return max(float(end) + after_us[id(rank)] for end, rank in zip(timeline.rank_ends, ranks, strict=True))
+    ends_us: list[float] = timeline.rank_ends.tolist()
+    return max(end_us + after_us[id(rank)] for end_us, rank in zip(ends_us, ranks, strict=True))
 
 
 def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
-from predict.schedules.engine.order import Order
+import numpy as np
+
+from predict.schedules.engine.order import KINDS, Order
 from predict.step.priced_block import Bucket
-from predict.step.priced_rank import BUCKETS, PricedRank, action_counts
+from predict.step.priced_rank import BUCKETS, PricedChunk, PricedRank, counts_of, distinct_chunks
 
 
 def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float]:
@@ -24,11 +27,10 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
         ):
             if bucket.median_us:
                 times[bucket] += count_of_rank * exposed_us / bucket.median_us
-    for rank, counts in zip(ranks, action_counts(order), strict=True):
-        for chunk, count in zip(rank.chunks, counts, strict=True):
-            for kind, name in BUCKETS.items():
-                times[getattr(chunk, name)] += count[kind]
-            times[chunk.send] += 2 * count["F"]
+    for chunk, counts in _runs_of_chunks(ranks, order):
+        for name, count in zip(BUCKETS.values(), counts, strict=True):
+            times[getattr(chunk, name)] += count
+        times[chunk.send] += 2 * counts[KINDS.index("F")]
     for bucket, count_of_bucket in times.items():
         for repeated in bucket.blocks:
             for source, time_us in repeated.priced.by_source_us.items():
@@ -36,3 +38,11 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
     kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}
     total = sum(kept.values())
     return {name: time_us / total for name, time_us in kept.items()}
+
+
+def _runs_of_chunks(ranks: tuple[PricedRank, ...], order: Order) -> Iterator[tuple[PricedChunk, list[int]]]:
+    """The number of actions of each kind on all ranks, by distinct chunk."""
+    chunks, held = distinct_chunks(ranks)
+    runs = np.zeros((len(chunks), len(KINDS)), dtype=np.intp)
+    np.add.at(runs, held, counts_of(order))
+    yield from zip(chunks, runs.tolist(), strict=True)

@@ -17,7 +17,7 @@ from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import BlockCache, ChunkCalls, chunk_of_operators
 from predict.workload.rank.blocks import Block, Calls
 from predict.workload.sends import sends_of_ranks
-from predict.workload.step_end import StepEnd, shared_weights_reduction, step_end
+from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_end
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.token_exchange import TokenExchange
@@ -52,27 +52,29 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
         microbatches = run.microbatches // placement.chain_count
         return chunk_of_whole_layers(run, stage, send, microbatches=microbatches, halves=halves)
 
-    numbers: dict[Stage, int] = {}
     chunks: dict[tuple[int, int], ChunkCalls] = {}
     ends: dict[tuple[tuple[int, ...], Calls], StepEnd] = {}
-    ranks: dict[tuple[int, ...], RankCalls] = {}
-    found = []
-    sends = sends_of_ranks(run, placement)
-    for rank, stages in enumerate(stages_of_ranks(run)):
-        held = tuple(numbers.setdefault(stage, len(numbers)) for stage in stages)
-        keys = tuple(zip(held, map(id, sends[rank]), strict=True))  # equal sends are one object
-        for stage, key, send in zip(stages, keys, sends[rank], strict=True):
+    ranks: dict[tuple[object, ...], RankCalls] = {}
+
+    def rank_calls(stages: tuple[Stage, ...], sends: tuple[Calls, ...], shared: Calls) -> RankCalls:
+        keys = list(zip(map(id, stages), map(id, sends), strict=True))
+        for stage, key, send in zip(stages, keys, sends, strict=True):
             if key not in chunks:
                 chunks[key] = chunk_calls(stage, send)
-        own = tuple(chunks[key] for key in keys)
-        shared = shared_weights_reduction(run, placement, rank, stages)
-        if (held, shared) not in ends:
-            ends[held, shared] = step_end(run, stages, shared)
-        end = ends[held, shared]
-        place = (*map(id, own), id(end))
-        if place not in ranks:
-            ranks[place] = RankCalls(chunks=own, end=end)
-        found.append(ranks[place])
+        held = tuple(map(id, stages)), shared
+        if held not in ends:
+            ends[held] = step_end(run, stages, shared)
+        return RankCalls(chunks=tuple(chunks[key] for key in keys), end=ends[held])
+
+    found, all_sends = [], sends_of_ranks(run, placement)
+    shares = shares_weights(run, placement)
+    # equal stages are one object, as are equal sends, so that ranks are told apart by them
+    for rank, (stages, sends) in enumerate(zip(stages_of_ranks(run), all_sends, strict=True)):
+        shared = shared_weights_reduction(run, placement, rank, stages) if shares else ()
+        key = (*map(id, stages), *map(id, sends), shared)
+        if key not in ranks:
+            ranks[key] = rank_calls(stages, sends, shared)
+        found.append(ranks[key])
     return tuple(found)
 
 

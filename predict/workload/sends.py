@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload.rank.blocks import Calls, Message
@@ -9,6 +11,8 @@ from predict.workload.rank.groups import group_of
 from predict.workload.rank.share import RankShare
 from sampling.collectives.kinds import SendRecv
 
+KEPT = 128
+"""Placements of which it is kept who sends to whom."""
 PIPELINE = "pp"
 """Name of the group of pipeline ranks, two of which exchange a message."""
 
@@ -20,23 +24,25 @@ def activation_bytes(run: TrainingRun) -> int:
 
 
 def sends_of_ranks(run: TrainingRun, placement: Placement) -> list[tuple[Calls, ...]]:
-    """The sends of results to the next stage, by rank and chunk; () where that is on the same rank."""
+    """The sends of results to the next stage, by rank and chunk; () where that is on the same rank. Equal ones are one object."""
+    pairs = _pairs(placement, _block(run), run.cluster.gpus_per_node)
+    calls = {on_a_node: _send_calls(run, on_a_node) if on_a_node else () for on_a_node in set().union(*pairs)}
+    return [tuple([calls[on_a_node] for on_a_node in of_rank]) for of_rank in pairs]
+
+
+@lru_cache(maxsize=KEPT)
+def _pairs(placement: Placement, block: int, per_node: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks per node of the pair over which each chunk sends, by rank and chunk; 0 where it sends to no other rank."""
     holders = placement.holders()
-    between: dict[int, Calls] = {}
 
-    def send(rank: int, chain: int, stage: int) -> Calls:
+    def pair(rank: int, chain: int, stage: int) -> int:
         holder = holders.get((chain, stage + 1))
-        if holder is None or holder[0] == rank:
-            return ()
-        on_a_node = pair_on_a_node(run, rank, holder[0])
-        if on_a_node not in between:
-            between[on_a_node] = _send_calls(run, on_a_node)
-        return between[on_a_node]
+        return 0 if holder is None or holder[0] == rank else _on_a_node(rank, holder[0], block, per_node)
 
-    return [
-        tuple(send(rank, chain, stage) for chain, stage in zip(placement.chains, stages, strict=True))
+    return tuple(
+        tuple(pair(rank, chain, stage) for chain, stage in zip(placement.chains, stages, strict=True))
         for rank, stages in enumerate(placement.stages)
-    ]
+    )
 
 
 def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
@@ -54,6 +60,14 @@ def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
 def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:
     """Ranks per node, 2 or 1, of a pair of pipeline ranks. Each is a block of tp · cp · dp GPUs, one block after the other, and
     the pair is as slow as those of its GPUs that are furthest apart."""
-    block, per_node = run.plan.tp * run.plan.cp * run.plan.dp, run.cluster.gpus_per_node
+    return _on_a_node(rank, other, _block(run), run.cluster.gpus_per_node)
+
+
+def _block(run: TrainingRun) -> int:
+    """GPUs of a pipeline rank."""
+    return run.plan.tp * run.plan.cp * run.plan.dp
+
+
+def _on_a_node(rank: int, other: int, block: int, per_node: int) -> int:
     apart = any((rank * block + i) // per_node != (other * block + i) // per_node for i in range(block))
     return 1 if apart else 2

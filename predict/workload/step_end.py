@@ -61,6 +61,11 @@ def step_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> StepEn
     )
 
 
+def shares_weights(run: TrainingRun, placement: Placement) -> bool:
+    """Whether two pipeline ranks may hold the same weights."""
+    return run.model.tied or placement.chain_count > 1
+
+
 def shared_weights_reduction(run: TrainingRun, placement: Placement, rank: int, stages: Sequence[Stage]) -> Calls:
     """Adding up the gradients of weights that this pipeline rank and another hold."""
     calls: Calls = ()

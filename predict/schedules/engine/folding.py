@@ -162,7 +162,9 @@ def forms(order: Order) -> Iterator[Folded]:
     yield form or _whole(order)
 
 
+@lru_cache(maxsize=KEPT)
 def _whole(order: Order) -> Folded:
+    """The order itself as its last form, one object for each order, so that what is compiled from it is found again."""
     return Folded(short=order, ends=(), lengths=(), copies=0, together=0, reach=0)
 
 
@@ -209,6 +211,12 @@ def pace_of(folded: Folded, times: Floats) -> Pace:
             if not np.isnan(time).any():
                 break
     return Pace(time, found)
+
+
+@lru_cache(maxsize=KEPT)
+def last_rows(program: Program) -> Indices:
+    """Row of each rank's last action."""
+    return np.array([rows[-1] for rows in program.rows])
 
 
 @lru_cache(maxsize=KEPT)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predict.schedules.engine.folding import last_copies
+from predict.schedules.engine.folding import last_copies, last_rows
 from predict.schedules.engine.order import Floats, Folded
 from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import KEPT, Program
@@ -52,7 +52,7 @@ def ends_in_places(form: Folded, program: Program, costs: Floats) -> tuple[Float
 
 @lru_cache(maxsize=KEPT)
 def _recycled(form: Folded, program: Program) -> Recycled:
-    last, copies = np.array([rows[-1] for rows in program.rows]), last_copies(form, program)
+    last, copies = last_rows(program), last_copies(form, program)
     kept = np.concatenate([last, copies.ravel()])
     place, count = compiled(_places)(program.previous, program.dependency, kept)
     return Recycled(

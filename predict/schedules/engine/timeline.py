@@ -25,17 +25,13 @@ class Timeline:
     order: Order
     start: Sequence[Floats]
     end: Sequence[Floats]
+    rank_ends: Floats
+    """End of each rank's last action."""
     form: Folded | None = None
     """The shorter form of a folded order that was timed; None where every action was."""
     short: Timeline | None = None
     """The timeline of that form: what is before the further copies runs when it does there, what is after them `later` later."""
     later: float = 0.0
-
-    @property
-    def rank_ends(self) -> Floats:
-        """End of each rank's last action."""
-        ends: Floats = np.array([end[-1] for end in self.core.end]) + self.later
-        return ends
 
     @property
     def core(self) -> Timeline:
@@ -106,6 +102,7 @@ def continued_timeline(order: Order, form: Folded, short: Timeline, pace: Pace) 
         order=order,
         start=MadeWhenAsked(order.ranks, lambda rank: with_copies(form, rank, short.start[rank], time, together)),
         end=MadeWhenAsked(order.ranks, lambda rank: with_copies(form, rank, short.end[rank], time, together)),
+        rank_ends=short.rank_ends + form.more * time,
         form=form,
         short=short,
         later=form.more * time,

@@ -11,6 +11,7 @@ times of another shape or below 0, and InfeasibleError, naming the actions, for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -18,8 +19,9 @@ import numpy as np
 
 from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
-from predict.schedules.engine.folding import Pace, forms, last_copies, pace_of
+from predict.schedules.engine.folding import MadeWhenAsked, Pace, forms, last_copies, last_rows, pace_of
 from predict.schedules.engine.order import Floats, Folded, Order
+from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
 from predict.schedules.engine.recycling import ends_in_places
 from predict.schedules.engine.timeline import Timeline, continued_timeline
@@ -36,7 +38,7 @@ BLOCK_BYTES = 2**25
 def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> float:
     """End of the last action."""
     played = _play(order, times, blocking=blocking)
-    return max(float(played.free[rows[-1]]) for rows in played.program.rows) + played.later
+    return max(float(played.free[row]) for row in last_rows(played.program).tolist()) + played.later
 
 
 def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
@@ -61,16 +63,32 @@ def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
 def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:
     """When every action of the order runs."""
     played = _play(order, times, blocking=blocking)
-    program, delays = played.program, played.delays
-    free = np.asarray(played.free)
-    taken = np.array(cell_durations(program, times))[program.cell]
-    start = np.maximum(free[program.previous], free[program.dependency] + np.array(delays)[program.edge])
-    end = start + taken
-    starts, ends = (tuple(of[rows - 1] for rows in program.rows) for of in (start, end))
-    if not played.form.more:
-        return Timeline(order=order, start=starts, end=ends)
-    short = Timeline(order=played.form.short, start=starts, end=ends)
-    return continued_timeline(order, played.form, short, played.pace)
+    program, free, delays = played.program, np.asarray(played.free), np.array(played.delays)
+    durations = np.array(played.durations)
+
+    def starts_of(actions: Indices | slice) -> Floats:
+        arrived = free[program.dependency[actions]] + delays[program.edge[actions]]
+        earliest: Floats = np.maximum(free[program.previous[actions]], arrived)
+        return earliest
+
+    @cache
+    def starts() -> Floats:
+        return starts_of(slice(None))
+
+    @cache
+    def ends() -> Floats:
+        """When the actions are done, where `free` has when the rank is, after any send that it waits for."""
+        done: Floats = starts() + durations[program.cell]
+        return done
+
+    last = last_rows(program) - 1
+    timeline = Timeline(
+        order=played.form.short,
+        start=MadeWhenAsked(program.ranks, lambda rank: starts()[program.rows[rank] - 1]),
+        end=MadeWhenAsked(program.ranks, lambda rank: ends()[program.rows[rank] - 1]),
+        rank_ends=starts_of(last) + durations[program.cell[last]],
+    )
+    return continued_timeline(order, played.form, timeline, played.pace) if played.form.more else timeline
 
 
 class _Played(NamedTuple):
@@ -79,6 +97,8 @@ class _Played(NamedTuple):
     form: Folded
     program: Program
     delays: list[float]
+    durations: list[float]
+    """Of each cell, without the sends that a rank waits for."""
     free: Sequence[float] | Floats
     pace: Pace
 
@@ -94,13 +114,14 @@ def _play(order: Order, times: ChunkTimes, *, blocking: bool) -> _Played:
         program = compile_order(form.short)
         delays = edge_delays(program, times.p2p)
         durations = cell_durations(program, times)
+        busy = durations
         if blocking:
-            durations, delays = _blocked(program, durations, delays)
-        free = _free(program, delays, durations)
+            busy, delays = _blocked(program, durations, delays)
+        free = _free(program, delays, busy)
         pace = pace_of(form, np.reshape(free, (-1, 1))[last_copies(form, program)])
         if not np.isnan(pace.time[0]):
             break
-    return _Played(form, program, delays, free, pace)
+    return _Played(form, program, delays, durations, free, pace)
 
 
 def _blocked(program: Program, durations: list[float], delays: list[float]) -> tuple[list[float], list[float]]:
@@ -153,7 +174,7 @@ def _free_of_sets(form: Folded, program: Program, costs: Floats) -> tuple[Floats
     steps = levels(program)
     if pays(TURNS_OF_A_LEVEL * len(steps), again=program in _timed):
         return ends_in_places(form, program, costs)
-    last, copies = np.array([rows[-1] for rows in program.rows]), last_copies(form, program)
+    last, copies = last_rows(program), last_copies(form, program)
     block = max(1, BLOCK_BYTES // (costs.itemsize * len(program.cell)))
     found = []
     for first in range(0, costs.shape[1], block):

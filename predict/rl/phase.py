@@ -23,6 +23,9 @@ NAMES = (
 """verl's names of the phases, in the order in which a colocated step runs them."""
 TRAINING = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
 """The phases on the trainer's GPUs."""
+PASSES = ("old_log_prob", "ref", "values")
+"""Those of them without a backward."""
+UPDATES = ("update_critic", "update_actor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,8 +62,8 @@ def scaled(time: Interval, factor: float) -> Interval:
 
 def with_factors(phase: Phase, factors: Factors) -> Phase:
     """The phase as its factor has it, MFU included; `phase` has none yet."""
-    kernels = {"gen": factors.rollout} | dict.fromkeys(TRAINING, factors.training)
-    if phase.name not in kernels or phase.name == "adv":
+    kernels = {"gen": factors.rollout} | dict.fromkeys(UPDATES, factors.update) | dict.fromkeys(PASSES, factors.passes)
+    if phase.name not in kernels:
         return phase
     factor = kernels[phase.name]
     mfu = {

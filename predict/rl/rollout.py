@@ -12,7 +12,7 @@ from predict.rl.layout import laid_out_pass
 from predict.rl.phase import Phase
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
-from predict.rl.run.section import ASYNC
+from predict.rl.run.section import ASYNC, CHUNKS
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
@@ -61,6 +61,8 @@ def rollout_server(rl: RlRun) -> Server:
         max_num_seqs=given.max_num_seqs or usual.max_num_seqs,
         max_num_batched_tokens=given.max_num_batched_tokens or usual.max_num_batched_tokens,
         memory_utilization=given.memory_share,
+        enforce_eager=given.enforce_eager,
+        graph_sizes=() if given.enforce_eager else usual.graph_sizes,
     )
     placed = Placement(tp=given.tp, expert_parallel=given.expert_parallel, precision=given.precision)
     return Server(model=rl.base.model, cluster=_of_engine(rl.base.cluster, given.tp), placement=placed, engine=engine)
@@ -82,17 +84,21 @@ def rollout_of(rl: RlRun) -> Rollout:
     steps, room = stepper(server, rl.section.rollout.step_model), cache_room(server)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
-    last = _slowest(server.engine, room, steps.table, _streams(rl.samples, rl.section.n, replicas, ahead + 1))
+    last = _slowest(server.engine, room, steps.table, _streams(rl, replicas, ahead + 1))
     low, middle, high = steps.coefficients.interval_factors
     of_step = float(last.last_us.max()) / (ahead + 1) / rl.section.rollout.kept_share
     time = Interval(median_us=middle * of_step, low_us=low * of_step, high_us=high * of_step)
     return Rollout(time=time, replicas=replicas, room=room, served=last, steps_ahead=ahead)
 
 
-def _streams(samples: Samples, n: int, replicas: int, steps: float) -> list[Traffic]:
-    """The requests of each engine, all there at the start: one response in turn to each engine, of `steps` steps."""
-    places = np.arange(round(steps * len(samples.prompt)))
-    return [_traffic(samples, n, places[first::replicas]) for first in range(min(replicas, len(places)))]
+def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
+    """The requests of each engine, all there at the start, of `steps` steps."""
+    samples, n = rl.samples, rl.section.n
+    of_step = len(samples.prompt)
+    places = np.arange(round(steps * of_step))
+    chunked = rl.section.rollout.dispatch == CHUNKS
+    engine = places % of_step * replicas // of_step if chunked else places % replicas
+    return [_traffic(samples, n, places[engine == each]) for each in np.unique(engine)]
 
 
 def _traffic(samples: Samples, n: int, places: Ints) -> Traffic:

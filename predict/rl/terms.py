@@ -63,17 +63,19 @@ class Factors:
 
     rollout: float = 1.0
     """On generation: what an engine inside an RL framework takes over a server of its own."""
-    training: float = 1.0
-    """On passes of the trainer: what logits and entropies in fp32, recomputation that nobody states, and moving samples in and out take."""
+    update: float = 1.0
+    """On updates: what a trainer inside an RL framework takes over a training run of its own."""
+    passes: float = 1.0
+    """On passes without a backward: logits and entropies in fp32, and microbatches that nothing overlaps."""
     half_width: float = 0.0
 
 
 UNSCALED = Factors()
-FACTORS = Factors(rollout=1.71, training=1.44, half_width=0.42)
-"""Fitted to whole steps by `predict.validate.rl.fit`, with the half-width of sources left out; a row whose source had a part in it is
+FACTORS = Factors(rollout=1.45, update=1.15, passes=1.5, half_width=0.42)
+"""Fitted to steps and phases by `predict.validate.rl.fit`, with the half-width of sources left out; a row whose source had a part in it is
 judged by factors fitted without that source."""
-FITTED_TO = ("nemo-rl-Llama-3.1-8B", "nemo-rl-Qwen3-235B-A22B", "nemo-rl-Qwen3-30B-A3B")
-"""Sources of these rows: NeMo-RL 0.4 to 0.6, its performance summary."""
+FITTED_TO = ("nemo-rl-Llama-3.1-8B", "nemo-rl-Qwen3-235B-A22B", "nemo-rl-Qwen3-30B-A3B", "verl-log-c550")
+"""Sources of these rows: NeMo-RL 0.4 to 0.6, its performance summary (whole steps); verl 0.7, a public log on C550 (phases too)."""
 HOST_GB_PER_S, HOST_LOW, HOST_HIGH = 25.0, 10.0, 50.0
 """Bandwidth between a GPU and the host's memory: pinned copies over PCIe 4.0 x16 reach 25 GB/s of its 32, over PCIe 5.0 50 of its 64
 (PCI-SIG), pageable ones about 10."""

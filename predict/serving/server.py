@@ -34,6 +34,8 @@ class EngineSettings:
     """GiB of that for activations, graphs and the communication library."""
     graph_sizes: tuple[int, ...]
     """Numbers of decodes for which a CUDA graph is captured; fewer are padded to the next one. () for none."""
+    enforce_eager: bool = False
+    """The host launches every step kernel by kernel, without graphs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -68,6 +68,12 @@ class StepTable:
         attention: Floats = low + (high - low) * (place - column)
         return attention
 
+    def at_least(self, floor_us: float) -> StepTable:
+        """The same with steps of at least so many µs, apart from their chunks' and requests' own."""
+        floored = np.maximum(self.decode_us, floor_us)
+        attention = np.maximum(self.decode_us[:, None] + self.attention_us, floor_us) - floored[:, None]
+        return replace(self, decode_us=floored, mixed_us=np.maximum(self.mixed_us, floor_us), attention_us=attention)
+
     def scaled(self, factor: float) -> StepTable:
         """The same with every time multiplied."""
         return replace(

@@ -10,6 +10,7 @@ import numpy as np
 
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
+from predict.serving.eager import with_launches
 from predict.serving.features import Features
 from predict.serving.kernels.calls import step_kernels
 from predict.serving.kernels.features import prices_of
@@ -38,7 +39,8 @@ class Stepper:
 
     @cached_property
     def table(self) -> StepTable:
-        return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
+        table = step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
+        return with_launches(table, self.server)
 
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
         """The time of each batch's step. UserError for a batch that the engine does not take."""

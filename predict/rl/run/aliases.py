@@ -46,6 +46,7 @@ VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     f"{_ROLLOUT}.n": ("rl.n", _same),
     f"{_ROLLOUT}.tensor_model_parallel_size": ("rl.rollout.tp", _same),
     f"{_ROLLOUT}.gpu_memory_utilization": ("rl.rollout.memory_share", _same),
+    f"{_ROLLOUT}.enforce_eager": ("rl.rollout.enforce_eager", _same),
     f"{_ROLLOUT}.max_num_seqs": ("rl.rollout.max_num_seqs", _same),
     f"{_ROLLOUT}.max_num_batched_tokens": ("rl.rollout.max_num_batched_tokens", _same),
     f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": ("rl.passes.micro", _same),

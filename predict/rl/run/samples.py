@@ -44,6 +44,16 @@ def samples_of(section: RlSection, folder: Path) -> Samples:
     responses = np.minimum(real_lengths(section.response, section.samples, folder), section.response_max)
     return Samples(
         prompt=np.repeat(draw.permutation(prompts), section.n).astype(np.int64),
-        response=draw.permutation(responses).astype(np.int64),
+        response=responses[_ranks(draw, section)].astype(np.int64),
         clipped=int((responses == section.response_max).sum()),
     )
+
+
+def _ranks(draw: np.random.Generator, section: RlSection) -> Ints:
+    """The rank of each response's length among all; those to one prompt share `alike` of the variance of what they are ranked by."""
+    of_prompt = np.repeat(draw.standard_normal(section.prompts), section.n)
+    own = draw.standard_normal(section.samples)
+    order = np.argsort(np.sqrt(section.alike) * of_prompt + np.sqrt(1 - section.alike) * own)
+    ranks: Ints = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks

@@ -15,6 +15,7 @@ from sampling.files.keys import Key, one_of
 COLOCATED: Final = "colocated"
 ONE_STEP_OFF: Final = "one_step_off"
 ASYNC: Final = "async"
+CHUNKS: Final = "chunks"
 Count = Annotated[int, Key(minimum=0)]
 Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
 Share = Annotated[float, Key(minimum=0.01, maximum=1)]
@@ -59,6 +60,11 @@ class Rollout:
     """Share of a GPU's memory that an engine takes (verl's gpu_memory_utilization, 0.5 by default)."""
     precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
     """Dtype of the engines' weights."""
+    enforce_eager: bool = False
+    """Steps are launched kernel by kernel, rather than as CUDA graphs (verl's enforce_eager)."""
+    dispatch: Literal["in_turn", "chunks"] = "in_turn"
+    """How responses are divided among engines: `in_turn`, one to each, as a server balances requests; `chunks`: whole prompts side by
+    side, as a batch is cut by data parallelism."""
     kept_share: Share = 1.0
     """Share of the prompts that dynamic sampling keeps; the others are generated in vain (DAPO)."""
 
@@ -116,6 +122,8 @@ class RlSection:
     """Tokens to which prompts are cut, and padded where padding is kept."""
     response: Lengths
     """Lengths of responses, in tokens."""
+    alike: Annotated[float, Key(minimum=0, maximum=1)] = 0.5
+    """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long ones."""
     response_max: Annotated[int, Key(maximum=MOST_TOKENS)]
     """Tokens to which responses are cut, and padded where padding is kept."""
     mini_batch: Count = 0

@@ -15,7 +15,7 @@ from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.call import Counted
 from sampling.cells.matrices import products_on_rank
 from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather, Collective, ReduceScatter
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, ReduceScatter
 from sampling.operators.elementwise import Gelu, SwiGLU
 from sampling.operators.experts import UNTUNED as UNTUNED_EXPERTS
 from sampling.operators.experts import UNTUNED_WIDTH, GroupedGemm
@@ -46,7 +46,7 @@ def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
     head = Gemm(dtype=ACTIVATIONS, m=requests, n=max(1, model.vocab // tp), k=model.hidden)
     found: dict[Group, list[Counted]] = {"gemm": [Counted(call=head, phase="forward")], "all_reduce": []}
     if tp > 1:
-        gather = AllGather(size_bytes=2 * requests * model.vocab, ranks=tp, ranks_per_node=tp)
+        gather = AllGather(size_bytes=2 * requests * model.vocab, ranks=tp, ranks_per_node=_per_node(server))
         found["all_reduce"].append(Counted(call=gather, phase="forward"))
     return found
 
@@ -132,4 +132,11 @@ def expert_width(server: Server, experts: Experts) -> int:
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:
-    return CustomAllReduce(size_bytes=2 * tokens * server.model.hidden, ranks=server.tp, ranks_per_node=server.tp)
+    """The engine's own kernel inside a node, and the communication library's between nodes."""
+    kind = CustomAllReduce if server.tp == _per_node(server) else AllReduce
+    return kind(size_bytes=2 * tokens * server.model.hidden, ranks=server.tp, ranks_per_node=_per_node(server))
+
+
+def _per_node(server: Server) -> int:
+    """Tensor-parallel ranks in one node."""
+    return min(server.tp, server.cluster.gpus_per_node)

@@ -62,7 +62,7 @@ def compare(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress
             reasons[row.row_id] = str(error)
         progress(place, len(rows), row.row_id)
     fitted = [Observed(row=row, step=steps[row.row_id]) for row in rows if row.row_id in steps]
-    fitted = [one for one in fitted if one.source in FITTED_TO and one.measured_us]
+    fitted = [one for one in fitted if one.source in FITTED_TO]
     without = {source: fitted_factors([one for one in fitted if one.source != source]) for source in FITTED_TO}
     return [
         _compared(row, scaled_step(steps[row.row_id], without.get(row.text("source_id"), FACTORS)))

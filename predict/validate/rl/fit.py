@@ -1,4 +1,4 @@
-"""The two factors of an RL step fitted to published steps: least error in log time, each held near 1 by a prior."""
+"""The three factors of an RL step fitted to published steps and phases: least error in log time, each held near 1 by a prior."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from math import log
 
 import numpy as np
 
-from predict.rl.phase import TRAINING
+from predict.rl.phase import PASSES, UPDATES
 from predict.rl.run.section import COLOCATED
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, Factors
 from predict.serving.batch import Floats
 from predict.validate.published.row import PublishedRow
 
-GRID = np.exp(np.linspace(log(0.8), log(3.5), 61))
+GRID = np.exp(np.linspace(log(0.8), log(3.0), 41))
 """Values that a factor may take."""
-ROLLOUT_WIDTH, TRAINING_WIDTH, ERROR_WIDTH = 0.5, 0.15, 0.25
-"""Standard deviations in log time: of the priors of both factors (training steps are known to about 15 % by published runs, engines inside
-an RL framework hardly), and of a step's usual error."""
+ROLLOUT_WIDTH, UPDATE_WIDTH, PASSES_WIDTH, ERROR_WIDTH = 0.5, 0.15, 0.3, 0.25
+"""Standard deviations in log time: of the priors of the factors (training steps are known to about 15 % by published runs, forward passes
+with logits in fp32 half as well, engines inside an RL framework hardly), and of a time's usual error."""
 SAME_RUN = (
     "source_id",
     "gpu",
@@ -49,9 +49,9 @@ class Observed:
     def source(self) -> str:
         return self.row.text("source_id")
 
-    @property
-    def measured_us(self) -> float:
-        return 1e6 * (self.row.number("step_s") or 0.0)
+    def measured_us(self, name: str) -> float:
+        """The published time of a phase, or of the `step`; 0 where there is none."""
+        return 1e6 * (self.row.number(f"{name}_s") or 0.0)
 
     @property
     def run(self) -> tuple[str, ...]:
@@ -59,22 +59,26 @@ class Observed:
 
 
 def fitted_factors(observed: Sequence[Observed]) -> Factors:
-    """The pair of factors, of those on a grid, with the least sum of errors and priors; the shipped half-width. Without rows, 1."""
-    rollout, training = (axis.ravel() for axis in np.meshgrid(GRID, GRID, indexing="ij"))
-    loss = ((np.log(rollout) / ROLLOUT_WIDTH) ** 2 + (np.log(training) / TRAINING_WIDTH) ** 2) / 2
+    """The factors, of those on a grid, with the least sum of errors and priors; the shipped half-width. Without rows, 1."""
+    rollout, update, passes = (axis.ravel() for axis in np.meshgrid(GRID, GRID, GRID, indexing="ij"))
+    widths = ((rollout, ROLLOUT_WIDTH), (update, UPDATE_WIDTH), (passes, PASSES_WIDTH))
+    loss = sum((np.log(factor) / width) ** 2 / 2 for factor, width in widths)
     weights = Counter(one.run for one in observed)
     for one in observed:
-        error = np.abs(np.log(_steps_us(one.step, rollout, training) / one.measured_us))
-        loss += error / ERROR_WIDTH / weights[one.run]
-    best = int(loss.argmin())
-    return replace(FACTORS, rollout=float(rollout[best]), training=float(training[best]))
+        for name, times_us in _times_us(one.step, rollout, update, passes).items():
+            if measured_us := one.measured_us(name):
+                loss += np.abs(np.log(times_us / measured_us)) / ERROR_WIDTH / weights[one.run]
+    best = int(np.argmin(loss))
+    return replace(FACTORS, rollout=float(rollout[best]), update=float(update[best]), passes=float(passes[best]))
 
 
-def _steps_us(step: RlStep, rollout: Floats, training: Floats) -> Floats:
-    """The step under each pair of factors."""
+def _times_us(step: RlStep, rollout: Floats, update: Floats, passes: Floats) -> dict[str, Floats]:
+    """The phases that have a factor, and the step, under each triple of factors."""
     times = {phase.name: phase.time.median_us for phase in step.phases}
-    engines = times["gen"] * rollout + times.get("reward", 0.0)
-    trainer = sum(times.get(name, 0.0) for name in TRAINING if name != "adv") * training + times["adv"]
+    found = {"gen": times["gen"] * rollout}
+    found |= {name: times[name] * update for name in UPDATES if name in times}
+    found |= {name: times[name] * passes for name in PASSES if name in times}
+    engines = found["gen"] + times.get("reward", 0.0)
+    trainer = sum((found[name] for name in (*UPDATES, *PASSES) if name in found), np.full(1, times["adv"]))
     side_by_side = engines + trainer if step.rl.section.placement == COLOCATED else np.maximum(engines, trainer)
-    whole: Floats = side_by_side + times["update_weights"]
-    return whole
+    return found | {"step": side_by_side + times["update_weights"]}

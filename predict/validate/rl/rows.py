@@ -10,7 +10,7 @@ from typing import Any
 
 from predict.model.shipped import shipped_model
 from predict.rl.run.config import RlRun, rl_run
-from predict.rl.run.section import ASYNC, COLOCATED, ONE_STEP_OFF
+from predict.rl.run.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.rl.lengths import lognormal_of
@@ -20,6 +20,9 @@ from sampling.hardware.cluster import hardware_facts
 
 PROMPT = 120
 """Tokens of a prompt of the usual mathematical data sets, where none are published."""
+USUAL_RECOMPUTE = "full"
+"""Recomputation where none is published: trainers that leave room for an engine recompute every layer (all but one of the rows that
+state it; `activation_checkpointing: true` in NeMo-RL's performance recipes, `enable_gradient_checkpointing` by default in verl)."""
 TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 """NeMo-RL's samples of an optimizer step, which the table keeps among its notes."""
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
@@ -83,8 +86,7 @@ def _framework(row: PublishedRow) -> str:
 
 
 def _plan(row: PublishedRow) -> dict[str, Any]:
-    """The trainer's plan. Optimizer state is sharded as the engine does without being told; recomputation, where it is not
-    published, is that of the recipes: none."""
+    """The trainer's plan. Optimizer state is sharded as the engine does without being told."""
     ulysses = row.integer("sp_ulysses", 1)
     tp, pp, cp = (row.integer(name, 1) for name in ("tp", "pp", "cp"))
     gpus = row.integer("train_gpus")
@@ -99,7 +101,7 @@ def _plan(row: PublishedRow) -> dict[str, Any]:
         "ep": row.integer("ep", 1),
         "dp": gpus // (tp * pp * cp * ulysses),
         "zero": 3 if sharded else 1,
-        "recompute": row.text("recompute") or "none",
+        "recompute": row.text("recompute") or USUAL_RECOMPUTE,
     }
     if ulysses > 1:
         plan["cp_method"] = "all_to_all"
@@ -160,7 +162,11 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
         "max_num_seqs": 1024,
         "memory_share": 0.6 if colocated else 0.9,
     }
+    if "enforce_eager" in row.text("notes"):
+        rollout["enforce_eager"] = True
     if colocated:
+        if row.text("framework") == NEMO:
+            rollout["dispatch"] = CHUNKS
         return {"placement": COLOCATED, "rollout": rollout}
     rollout["gpus"] = row.integer("gen_gpus")
     staleness = row.number("staleness") or 0.0

@@ -78,10 +78,10 @@ def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps(small: Path
 def test_an_update_is_its_optimizer_steps(small: Path) -> None:
     step = step_of(small)
     prediction = predict.estimate(predict.load(predict.default_config("llama3-8b", "8xh100", overrides=PLAIN), PLAIN))
-    assert median(step, "update_actor") == pytest.approx(FACTORS.training * 2 * prediction.median_us, rel=1e-9)
+    assert median(step, "update_actor") == pytest.approx(FACTORS.update * 2 * prediction.median_us, rel=1e-9)
     # one pipeline stage: the forwards of its microbatches, one after the other
     forwards = 16 * 4 // 8 * prediction.stages[0].forward_us
-    assert median(step, "old_log_prob") == pytest.approx(FACTORS.training * forwards * stragglers(prediction), rel=1e-9)
+    assert median(step, "old_log_prob") == pytest.approx(FACTORS.passes * forwards * stragglers(prediction), rel=1e-9)
     assert median(step, "old_log_prob") != pytest.approx(median(step, "update_actor") / 3, rel=0.02)
 
 
@@ -108,6 +108,7 @@ MOVES = [
     ("rl.rollout.max_num_seqs=1", "gen", "update_actor old_log_prob"),
     ("rl.rollout.max_num_batched_tokens=64", "gen", "update_actor"),
     ("rl.reward.latency_s=1 rl.reward.overlaps=false", "reward step", "gen update_actor"),
+    ("rl.rollout.enforce_eager=true", "gen", "update_actor old_log_prob update_weights"),
     ("rl.weight_sync.wake_s=5", "update_weights step", "gen"),
     ("plan.recompute=full", "update_actor", "gen old_log_prob"),
     ("model.num_hidden_layers=64", "gen old_log_prob update_actor update_weights", ""),
@@ -159,6 +160,19 @@ def test_a_stream_of_steps_hides_its_tail(small: Path) -> None:
     tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", *APART)
     gens = [median(step_of(small, *tail, f"rl.staleness={ahead}"), "gen") for ahead in (0.0, 0.5, 2.0)]
     assert gens[0] > gens[1] > gens[2]
+
+
+def test_whole_prompts_on_one_engine_make_it_end_later(small: Path) -> None:
+    spread = ("rl.response=lognormal:200,0.8", "rl.response_max=2048", "rl.prompts=64", "rl.n=16")
+    chunks = (*spread, "rl.rollout.dispatch=chunks")
+    alike, apart = step_of(small, *chunks, "rl.alike=0.9"), step_of(small, *chunks, "rl.alike=0")
+    assert median(alike, "gen") > median(apart, "gen")
+    assert median(alike, "gen") > median(step_of(small, *spread, "rl.alike=0.9"), "gen")
+    of_prompts = alike.rl.samples.response.reshape(64, 16)
+    assert (
+        np.log(of_prompts).mean(axis=1).std() > 3 * np.log(apart.rl.samples.response.reshape(64, 16)).mean(axis=1).std()
+    )
+    assert (np.sort(alike.rl.samples.response) == np.sort(apart.rl.samples.response)).all()
 
 
 def test_lengths_are_quantiles_that_are_cut(small: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from predict.cli.options import (
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
-    from predict.run.training_run import TrainingRun
+    from sampling.call import Request
 
 EXAMPLES = """\
 examples:
@@ -54,26 +55,46 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict import load
-    from predict.workload.decompose import requests_of_runs
+    from predict.workload.decompose import merged_requests
     from sampling.choosing.calls_file import calls_file_content
 
-    by_config = {config: load(config, options.overrides) for config in _run_configs(options.configs)}
-    hardware = _hardware(options.hardware, by_config)
-    runs = []
-    for config, run in by_config.items():
-        if run.cluster.gpu.name == hardware:
-            runs.append(run)
+    by_config = {config: _needs(config, options.overrides) for config in _run_configs(options.configs)}
+    hardware = _hardware(options.hardware, {needed.gpu for needed in by_config.values()})
+    requests = []
+    for config, needed in by_config.items():
+        if needed.gpu == hardware:
+            requests.append(needed.requests)
         else:
-            log(
-                f"{config}: passed over: it is on {run.cluster.gpu.name}, and these are the calls of runs on {hardware}"
-            )
-    content = calls_file_content(requests_of_runs(runs), hardware)
+            log(f"{config}: passed over: it is on {needed.gpu}, and these are the calls of runs on {hardware}")
+    content = calls_file_content(merged_requests(requests), hardware)
     if options.output is None:
         print_json(content)
     else:
         write_json("--output", options.output, content)
         log(f"wrote {options.output}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Needs:
+    """The name of a config's Gpu, and the calls to time there, by ranks per node."""
+
+    gpu: str
+    requests: Mapping[int, Sequence[Request]]
+
+
+def _needs(config: str, overrides: Sequence[str]) -> _Needs:
+    """What a run config needs, or an RL config. ConfigError lists every fault of it."""
+    from predict import load
+    from predict.rl.run.config import is_rl_config, load_rl
+    from predict.workload.decompose import requests_of_runs
+
+    if is_rl_config(config):
+        from predict.rl.plain.calls import requests_of_rl
+
+        rl = load_rl(config, overrides)
+        return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))
+    run = load(config, overrides)
+    return _Needs(gpu=run.cluster.gpu.name, requests=requests_of_runs([run]))
 
 
 def _run_configs(configs: Sequence[str]) -> list[str]:
@@ -91,11 +112,11 @@ def _run_configs(configs: Sequence[str]) -> list[str]:
     return found
 
 
-def _hardware(wanted: str, by_config: dict[str, TrainingRun]) -> str:
+def _hardware(wanted: str, named: Iterable[str]) -> str:
     """The name of the Gpu whose runs are meant; UserError where no run is on it, or several are possible."""
     from sampling.hardware.cluster import hardware_facts
 
-    there = sorted({run.cluster.gpu.name for run in by_config.values()})
+    there = sorted(named)
     if not wanted and len(there) == 1:
         return there[0]
     here = "" if wanted else _hardware_here()

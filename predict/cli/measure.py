@@ -13,12 +13,14 @@ from predict.cli.options import (
     print_json,
     require_positive,
 )
+from sampling.errors import UserError
 
 EXAMPLES = """\
 examples:
   predict measure configs/runs/demo.yml
   predict measure configs/runs/demo.yml --steps 20 --json
   predict measure configs/runs/demo.yml --set plan.schedule=afab
+  predict measure configs/rl/this-machine/grpo.yml
 """
 
 
@@ -40,6 +42,11 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
+    from predict.rl.run.config import is_rl_config
+
+    if is_rl_config(options.config):
+        _run_rl(options)
+        return
     from predict.measure.real_step import measure
     from predict.report.measured.measurement import measurement_text
 
@@ -48,3 +55,18 @@ def run(options: argparse.Namespace) -> None:
         print_json(result.to_json())
     else:
         print(measurement_text(result))
+
+
+def _run_rl(options: argparse.Namespace) -> None:
+    """A step of reinforcement learning, phase by phase."""
+    if options.implementation != "torch":
+        raise UserError(f"--implementation {options.implementation}: an RL step is this project's plain torch; omit it")
+    from predict.measure.rl.measurement import measure_rl
+    from predict.report.console import show
+    from predict.report.rl.measured import rl_measurement_text
+
+    result = measure_rl(options.config, options.overrides, steps=options.steps)
+    if options.json:
+        print_json(result.to_json())
+    else:
+        show(rl_measurement_text(result))

@@ -42,6 +42,7 @@ OWN_OPTIONS = {
     "serving": ("truth", "model", "coefficients"),
     "rl": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
+    "rl-configs": ("overrides",),
 }
 """Options of each kind of validation, except --json and --rounds."""
 
@@ -51,6 +52,7 @@ examples:
   predict validate this-machine --rounds 1
   predict validate samples
   predict validate published --truth data/published/runs.csv
+  predict validate configs/rl/this-machine/*.yml
   predict validate serving --truth docs/examples/serving --model formula
 """
 
@@ -130,12 +132,22 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     _require_known(options.what)
-    what = options.what[0] if options.what in ([name] for name in APART) else "runs"
+    what = options.what[0] if options.what in ([name] for name in APART) else _kind_of_configs(options.what)
     known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
     if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
         own = ", ".join(map(flag, OWN_OPTIONS[what]))
         raise UserError(f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it")
     VALIDATE[what](options)
+
+
+def _kind_of_configs(named: Sequence[str]) -> str:
+    """Whether the configs are run configs or RL configs; UserError for some of both."""
+    from predict.rl.run.config import is_rl_config
+
+    rl = [name for name in named if name not in WORDS and is_rl_config(name)]
+    if rl and len(rl) < len(named):
+        raise UserError(f"{rl[0]}: is an RL config, and others are not; give either kind in a command of its own")
+    return "rl-configs" if rl else "runs"
 
 
 def _require_known(what: Sequence[str]) -> None:
@@ -360,6 +372,21 @@ def _rl(options: argparse.Namespace) -> None:
     show(rl_validation_text(content))
 
 
+def _rl_configs(options: argparse.Namespace) -> None:
+    """RL steps of this machine, predicted and then run."""
+    require_positive(options, "rounds")
+    from predict.report.console import show
+    from predict.report.rl.measured import measured_rl_text
+    from predict.validate.rl.measured import measured_rl_json, validate_rl_here
+
+    rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, tell=log)
+    content = measured_rl_json(rows)
+    if options.json:
+        print_json(content)
+    else:
+        show(measured_rl_text(rows, content["summary"]))
+
+
 VALIDATE = {
     "samples": _samples,
     "published": _published,
@@ -368,4 +395,5 @@ VALIDATE = {
     "serving": _serving,
     "rl": _rl,
     "runs": _runs,
+    "rl-configs": _rl_configs,
 }

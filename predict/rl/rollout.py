@@ -9,7 +9,8 @@ import numpy as np
 
 from predict.rl.flops import mfu_of_phase
 from predict.rl.layout import laid_out_pass
-from predict.rl.phase import Phase
+from predict.rl.phase import Phase, scaled
+from predict.rl.plain.phases import plain_steps
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
@@ -64,7 +65,12 @@ def rollout_server(rl: RlRun) -> Server:
         enforce_eager=given.enforce_eager,
         graph_sizes=() if given.enforce_eager else usual.graph_sizes,
     )
-    placed = Placement(tp=given.tp, expert_parallel=given.expert_parallel, precision=given.precision)
+    placed = Placement(
+        tp=given.tp,
+        expert_parallel=given.expert_parallel,
+        precision=given.precision,
+        kv_precision="fp32" if given.precision == "fp32" else "bf16",
+    )
     return Server(model=rl.base.model, cluster=_of_engine(rl.base.cluster, given.tp), placement=placed, engine=engine)
 
 
@@ -81,14 +87,21 @@ def rollout_of(rl: RlRun) -> Rollout:
     time is its share of the whole stream's.
     """
     server = rollout_server(rl)
-    steps, room = stepper(server, rl.section.rollout.step_model), cache_room(server)
+    (table, factors), room = _steps(rl, server), cache_room(server)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
-    last = _slowest(server.engine, room, steps.table, _streams(rl, replicas, ahead + 1))
-    low, middle, high = steps.coefficients.interval_factors
+    last = _slowest(server.engine, room, table, _streams(rl, replicas, ahead + 1))
     of_step = float(last.last_us.max()) / (ahead + 1) / rl.section.rollout.kept_share
-    time = Interval(median_us=middle * of_step, low_us=low * of_step, high_us=high * of_step)
-    return Rollout(time=time, replicas=replicas, room=room, served=last, steps_ahead=ahead)
+    return Rollout(time=scaled(factors, of_step), replicas=replicas, room=room, served=last, steps_ahead=ahead)
+
+
+def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
+    """The times of an engine's steps, and their interval as factors."""
+    if rl.in_plain_torch:
+        return plain_steps(rl, server.engine.max_num_batched_tokens)
+    steps = stepper(server, rl.section.rollout.step_model)
+    low, middle, high = steps.coefficients.interval_factors
+    return steps.table, Interval(median_us=middle, low_us=low, high_us=high)
 
 
 def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:

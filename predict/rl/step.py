@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
+from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
-from predict.rl.terms import FACTORS, TERMS, Factors
+from predict.rl.terms import FACTORS, TERMS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, update
 from predict.rl.weight_sync import SECOND_US, update_weights
 from predict.step.interval import Interval
@@ -80,7 +81,7 @@ class RlStep:
 
 def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep:
     """Predict one step; `estimate` is that of a training run. InfeasibleError where an engine's cache does not hold a response."""
-    return scaled_step(unscaled_step(rl, estimate), factors)
+    return scaled_step(unscaled_step(rl, estimate), UNSCALED if rl.in_plain_torch else factors)
 
 
 def scaled_step(step: RlStep, factors: Factors) -> RlStep:
@@ -94,9 +95,7 @@ def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
     section = rl.section
     gen = gen_phase(rl, rollout)
     actor, prediction = update(rl, estimate, "update_actor")
-    phases = [gen, actor, _adv(rl), update_weights(rl)]
-    if section.reward.latency_s:
-        phases.append(_reward(rl, gen))
+    phases = [gen, actor, *_beside(rl, gen)]
     of_actor = forward_pass(rl, estimate, "old_log_prob")
     wanted = {"old_log_prob": section.old_log_prob, "ref": section.has_reference, "values": section.has_critic}
     phases += [_named(of_actor, name) for name, runs in wanted.items() if runs]
@@ -104,6 +103,14 @@ def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
         phases.append(_named(actor, "update_critic"))
     ordered = tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
     return RlStep(rl=rl, phases=ordered, rollout=rollout, actor=prediction)
+
+
+def _beside(rl: RlRun, gen: Phase) -> list[Phase]:
+    """The phases that are neither generation nor passes of the trainer."""
+    if rl.in_plain_torch:
+        return [plain_reward(rl), plain_sync(rl)]
+    found = [_adv(rl), update_weights(rl)]
+    return [*found, _reward(rl, gen)] if rl.section.reward.latency_s else found
 
 
 def _named(phase: Phase, name: str) -> Phase:

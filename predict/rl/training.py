@@ -22,12 +22,30 @@ PIPELINE, HOST = ("pp_bubble", "stragglers"), ("host", "step_overhead")
 """Headings of a step's ledger that are no compute."""
 
 
+def update_run(rl: RlRun) -> TrainingRun:
+    """One optimizer step: its share of the samples, every so many-th of the ascending lengths."""
+    section = rl.section
+    of_epoch = section.optimizer_steps // section.epochs
+    lengths = rl.samples.sequences[of_epoch // 2 :: of_epoch].tolist()
+    return laid_out_pass(rl.base, section, lengths, micro=section.micro, max_tokens=section.max_tokens)
+
+
+def pass_run(rl: RlRun) -> TrainingRun:
+    """All samples in the microbatches of passes without a backward."""
+    section = rl.section
+    return laid_out_pass(
+        rl.base,
+        section,
+        rl.samples.sequences.tolist(),
+        micro=section.passes.micro or section.micro,
+        max_tokens=section.passes.max_tokens or section.max_tokens,
+    )
+
+
 def update(rl: RlRun, estimate: Estimate, name: str) -> tuple[Phase, Prediction]:
     """The update of the actor, or of a critic of the same size: optimizer steps, each over its share of the samples."""
     section, steps = rl.section, rl.section.optimizer_steps
-    of_epoch = steps // section.epochs
-    lengths = rl.samples.sequences[of_epoch // 2 :: of_epoch].tolist()  # every so many-th of the ascending lengths
-    run = laid_out_pass(rl.base, section, lengths, micro=section.micro, max_tokens=section.max_tokens)
+    run = update_run(rl)
     one = estimate(run)
     moved = offload_time(one, section, of=("parameters", "optimizer"))
     time = independent([scaled(one.step_time, steps), moved])
@@ -43,14 +61,7 @@ def update(rl: RlRun, estimate: Estimate, name: str) -> tuple[Phase, Prediction]
 
 def forward_pass(rl: RlRun, estimate: Estimate, name: str) -> Phase:
     """A pass without a backward over all samples, with its own microbatches."""
-    section = rl.section
-    run = laid_out_pass(
-        rl.base,
-        section,
-        rl.samples.sequences.tolist(),
-        micro=section.passes.micro or section.micro,
-        max_tokens=section.passes.max_tokens or section.max_tokens,
-    )
+    section, run = rl.section, pass_run(rl)
     prediction = estimate(run)
     forward_us = forward_only_us(prediction)
     moved = offload_time(prediction, section, of=("parameters",))

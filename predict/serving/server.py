@@ -9,7 +9,7 @@ from predict.model.spec import ModelSpec
 from sampling.files.keys import Key, one_of
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
-PRECISIONS = ("bf16", "fp16", "fp8")
+PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ timed, here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from predict.run.plan import BEST
@@ -112,17 +112,35 @@ def _whole_layers(rank: RankCalls) -> Iterator[Counted]:
             yield block.whole
 
 
-def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
-    """Requests for all that a sampler must time for the runs: each distinct call with its phases, by ranks per node."""
+def merged_requests(many: Iterable[Mapping[int, Iterable[Request]]]) -> dict[int, list[Request]]:
+    """Requests by ranks per node, each call once with all its phases."""
     phases: dict[int, dict[Call, dict[Phase, None]]] = {}
-    for run in runs:
-        wanted = phases.setdefault(run.cluster.gpus_per_node, {})
-        for rank in (rank for each in concrete(run) for rank in decompose(each)):
-            for counted in (*rank.all_calls(), *_whole_layers(rank)):
-                if isinstance(counted.call, TokenExchange):  # a library of the framework's, which the sampler has not
-                    continue
-                wanted.setdefault(as_sampled(counted.call), {})[counted.phase] = None
+    for requests in many:
+        for ranks, of_ranks in requests.items():
+            wanted = phases.setdefault(ranks, {})
+            for request in of_ranks:
+                wanted.setdefault(request.call, {}).update(dict.fromkeys(request.phases))
     return {
         ranks: [Request(call=call, phases=tuple(of_call)) for call, of_call in wanted.items()]
         for ranks, wanted in phases.items()
     }
+
+
+def requests_of_runs(runs: Iterable[TrainingRun]) -> dict[int, list[Request]]:
+    """Requests for all that a sampler must time for the runs: each distinct call with its phases, by ranks per node."""
+    return merged_requests(_requests_of(run) for run in runs)
+
+
+def _requests_of(run: TrainingRun) -> dict[int, list[Request]]:
+    """A request for each phase of each call of a run; of calls to a framework's own library, which the sampler has not, none."""
+    counted = (
+        one
+        for rank in (rank for each in concrete(run) for rank in decompose(each))
+        for one in (*rank.all_calls(), *_whole_layers(rank))
+    )
+    asked = [
+        Request(call=as_sampled(one.call), phases=(one.phase,))
+        for one in counted
+        if not isinstance(one.call, TokenExchange)
+    ]
+    return {run.cluster.gpus_per_node: asked}

@@ -44,13 +44,18 @@ def _entries_by_name() -> dict[str, str]:
     return {name: entry for entry in known_hardware() for name in device_names(entry)}
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may run on: all, or those of its affinity mask (taskset)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def most_ranks(hardware: str, *, named_by: str = "--hardware") -> int:
     """Number of ranks that this machine can run: one per GPU, or one per core.
 
     ConfigError for a GPU that is not there, which begins with `named_by`, the option or the file and key that names it.
     """
     if hardware_facts(hardware).kind == "cpu":
-        return os.cpu_count() or 1
+        return usable_cores()
     import torch
 
     if not torch.cuda.is_available():
@@ -70,7 +75,7 @@ def ranks_of_machine(hardware: str) -> list[int]:
 def identify(hardware: str) -> dict[str, Any]:
     """The facts that must stay the same for all rows of a profile."""
     if hardware_facts(hardware).kind == "cpu":
-        return {"name": cpu_name(), "cores": os.cpu_count() or 1, "machine": platform.machine()}
+        return {"name": cpu_name(), "cores": usable_cores(), "machine": platform.machine()}
     import torch
 
     properties = torch.cuda.get_device_properties(0)

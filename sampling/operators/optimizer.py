@@ -1,4 +1,4 @@
-"""Work over all parameters at the end of a step: AdamW, and the scaling of gradients after a pipeline."""
+"""Work over all parameters at the end of a step: AdamW, the scaling of gradients after a pipeline, and copies of weights."""
 
 from __future__ import annotations
 
@@ -57,6 +57,27 @@ class GradientScale(Operator):
 
     NAME: ClassVar[str] = "gradient_scale"
     HEADING: ClassVar[str] = "optimizer"
+    PHASES: ClassVar[tuple[Phase, ...]] = STEP
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
+    """The share of a residual addition."""
+
+    parameters: int
+    tensors: int
+
+    @property
+    def kernels(self) -> int:
+        return self.tensors
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return 2.0 * self.item_bytes * self.parameters
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterCopy(Operator):
+    """New weights copied into another model's of the same shapes, tensor by tensor."""
+
+    NAME: ClassVar[str] = "parameter_copy"
     PHASES: ClassVar[tuple[Phase, ...]] = STEP
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
     """The share of a residual addition."""

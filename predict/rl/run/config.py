@@ -19,7 +19,7 @@ from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
 from predict.rl.run.aliases import ROOTS, VERL, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
-from predict.rl.run.section import RlSection
+from predict.rl.run.section import LAYERS, RlSection
 from predict.run.training_run import TrainingRun
 from predict.serving.config import placement_faults
 from predict.serving.engines import engine_names
@@ -46,6 +46,11 @@ class RlRun:
         return self.base.name
 
     @property
+    def in_plain_torch(self) -> bool:
+        """Whether the step runs in plain torch, as `predict measure` runs it, and not in a framework of its own."""
+        return self.base.execution.whole_layers
+
+    @property
     def rollout_gpus(self) -> int:
         return self.section.rollout.gpus or self.base.cluster.world_size
 
@@ -53,6 +58,12 @@ class RlRun:
     def gpus(self) -> int:
         """GPUs of trainer and engines."""
         return self.base.cluster.world_size + self.section.rollout.gpus
+
+
+def is_rl_config(config: Path | str) -> bool:
+    """Whether a config has the section `rl`; False for a file that cannot be read."""
+    document, _ = read_yaml(Path(config))
+    return document is not None and NAME in document
 
 
 def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
@@ -172,6 +183,12 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
         for fault in placement_faults(base.model, placed)
         if fault.path in of_keys
     ]
+    plain = base.execution.whole_layers
+    if plain != (rollout.step_model == LAYERS):
+        problem = f"{rollout.step_model} with execution.framework {base.execution.framework}; " + (
+            f"plain torch generates layer by layer: set {LAYERS}" if plain else "set kernels, or framework: torch"
+        )
+        faults.append(Fault(path=f"{NAME}.rollout.step_model", problem=problem))
     if rollout.engine not in engine_names():
         near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
         faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))

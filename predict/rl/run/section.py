@@ -16,6 +16,7 @@ COLOCATED: Final = "colocated"
 ONE_STEP_OFF: Final = "one_step_off"
 ASYNC: Final = "async"
 CHUNKS: Final = "chunks"
+LAYERS: Final = "layers"
 Count = Annotated[int, Key(minimum=0)]
 Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
 Share = Annotated[float, Key(minimum=0.01, maximum=1)]
@@ -50,8 +51,8 @@ class Rollout:
     """Each GPU of an engine holds whole experts rather than a slice of each."""
     engine: str = "vllm-v1"
     """An engine of configs/engines."""
-    step_model: Literal["kernels", "formula"] = "kernels"
-    """The model of an engine's steps; `kernels` does not know linear attention."""
+    step_model: Literal["kernels", "formula", "layers"] = "kernels"
+    """The model of an engine's steps; `kernels` does not know linear attention, `layers` is of whole layers in plain torch alone."""
     max_num_seqs: Count = 0
     """Most sequences that an engine runs at once; 0 for the engine's default."""
     max_num_batched_tokens: Count = 0

@@ -1,10 +1,10 @@
-"""AdamW and the scaling of gradients in torch."""
+"""AdamW, the scaling of gradients and the copying of weights in torch."""
 
 from __future__ import annotations
 
 import torch
 
-from sampling.operators.optimizer import AdamW, GradientScale
+from sampling.operators.optimizer import AdamW, GradientScale, ParameterCopy
 from sampling.torch_work.build import builds
 from sampling.torch_work.collectives.tensor_parallel import as_shards
 from sampling.torch_work.workload import StepWorkload, leaf
@@ -28,6 +28,18 @@ def gradient_scale(call: GradientScale, device: torch.device) -> StepWorkload:
             weight.grad.div_(1.0001)
 
     return StepWorkload(scale)
+
+
+@builds(ParameterCopy)
+def parameter_copy(call: ParameterCopy, device: torch.device) -> StepWorkload:
+    new, old = (parameter_list(device, call.dtype, call.parameters, call.tensors) for _ in range(2))
+
+    def copy() -> None:
+        with torch.no_grad():
+            for target, source in zip(old, new, strict=True):
+                target.copy_(source)
+
+    return StepWorkload(copy)
 
 
 def parameter_list(device: torch.device, dtype: str, parameters: int, tensors: int) -> list[torch.Tensor]:

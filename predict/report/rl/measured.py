@@ -1,0 +1,82 @@
+"""Real RL steps, alone and beside their predictions, as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.measure.system_noise import noise_note
+from predict.report.tables import figures_table
+from predict.report.units import duration, durations
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.measure.rl.measurement import RlMeasurement
+    from predict.validate.rl.measured import MeasuredRlStep
+
+
+def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
+    """The phases of a real step."""
+    from rich.console import Group
+
+    table = figures_table("", ("phase",), ("median", "p10 to p90"))
+    for name in measured.phase_times_us:
+        found = measured.spread(name)
+        table.add_row(name, duration(found.median_us), durations(found.p10_us, found.p90_us))
+    lines: list[RenderableType] = [
+        f"{escape(measured.run)}: {len(measured.others_shares)} steps on {measured.threads} thread(s), {_clock(measured)}",
+        table,
+        f"mean reward {measured.rewards[0]:.3f} → {measured.rewards[-1]:.3f}; torch {measured.versions['torch']}",
+    ]
+    return Group(*lines, *([noise_note("most steps")] if measured.noisy else ()))
+
+
+def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any]) -> RenderableType:
+    """Every phase of every run, then a line for each phase over all runs."""
+    from rich.console import Group
+
+    table = figures_table(
+        "", ("run", "phase"), ("predicted", "90 % interval", "measured", "p10 to p90", "error", "inside")
+    )
+    for row in rows:
+        for place, (name, phase) in enumerate(row.phases.items()):
+            table.add_row(
+                "" if place else escape(row.run),
+                name,
+                duration(phase.predicted.median_us),
+                durations(phase.predicted.low_us, phase.predicted.high_us),
+                duration(phase.measured.median_us),
+                durations(phase.measured.p10_us, phase.measured.p90_us),
+                f"{phase.error:+.1%}",
+                "yes" if phase.covered else "NO",
+            )
+    disturbed = ", ".join(escape(row.run) for row in rows if row.measurement.noisy)
+    return Group(
+        table,
+        "",
+        _over_runs(summary),
+        "",
+        f"times are {_clock(rows[0].measurement)}",
+        *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
+    )
+
+
+def _over_runs(summary: Mapping[str, Any]) -> Table:
+    table = figures_table("", ("all runs",), ("rows", "mean error", "worst", "bias", "in the interval"))
+    for name, figures in summary.items():
+        shares = (
+            f"{figures['mean']:.1%}",
+            f"{figures['worst']:.1%}",
+            f"{figures['bias']:+.1%}",
+            f"{figures['coverage']:.0%}",
+        )
+        table.add_row(name, str(figures["rows"]), *shares)
+    return table
+
+
+def _clock(measured: RlMeasurement) -> str:
+    return "CPU time of the one thread" if measured.by_cpu_time else "wall time"

@@ -1,0 +1,86 @@
+"""Times of a step in plain torch from samples: the steps of its generation as an engine's table, its rewards, its weight sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import exp, hypot, log
+
+import numpy as np
+
+from predict.prices.open import open_prices
+from predict.prices.price_list import Priced
+from predict.rl.phase import Phase
+from predict.rl.plain.calls import decode_batches, decode_calls, decode_keys, prefill_calls, reward_calls, sync_calls
+from predict.rl.run.config import RlRun
+from predict.serving.batch import Floats
+from predict.serving.step_table import StepTable
+from predict.step.interval import Interval
+from predict.workload.rank.blocks import Calls
+
+
+def plain_steps(rl: RlRun, most_tokens: int) -> tuple[StepTable, Interval]:
+    """The table of an engine that generates all samples at once, and its interval as factors.
+
+    A step of decodes lies in the column of attention with all that it does, by its sequences and their keys; that of prompts is
+    in proportion to their tokens.
+    """
+    batches, (few, many) = decode_batches(rl), decode_keys(rl)
+    at_few, at_many = (
+        np.array([_time(rl, decode_calls(rl, batch, keys)).median_us for batch in batches]) for keys in (few, many)
+    )
+    per_key = (at_many - at_few) / max(1, many - few)
+    prompts = _time(rl, prefill_calls(rl))
+    decodes = np.arange(batches[-1] + 1, dtype=np.float64)
+    columns = [_from_zero(decodes, batches, at_few + per_key * (keys - few)) for keys in (0, many)]
+    tokens = np.arange(most_tokens + 1, dtype=np.float64)
+    table = StepTable(
+        decode_us=np.zeros(len(decodes)),
+        mixed_us=tokens * prompts.median_us / (rl.section.samples * rl.section.prompt_max),
+        attention_us=np.column_stack(columns),
+        context_step=float(many),
+        prefill_token_us=0.0,
+        pair_us=0.0,
+        whole_prompt=False,
+        context_us=0.0,
+        chunk_us=0.0,
+        request_us=0.0,
+    )
+    step = _time(rl, decode_calls(rl, batches[-1], many))
+    return table, Interval(median_us=1.0, low_us=step.low_us / step.median_us, high_us=step.high_us / step.median_us)
+
+
+def _from_zero(decodes: Floats, batches: list[int], times: Floats) -> Floats:
+    """Times at every number of decodes, 0 for none."""
+    times_us: Floats = np.interp(decodes, batches, times)
+    times_us[0] = 0.0
+    return times_us
+
+
+def plain_reward(rl: RlRun) -> Phase:
+    """Scores and advantages."""
+    return _phase(rl, "reward", reward_calls(rl), "reward")
+
+
+def plain_sync(rl: RlRun) -> Phase:
+    """The copy of the weights."""
+    return _phase(rl, "update_weights", sync_calls(rl), "sync")
+
+
+def _phase(rl: RlRun, name: str, calls: Calls, bound_by: str) -> Phase:
+    return Phase(name=name, time=_time(rl, calls), gpus=rl.gpus, bound_by=bound_by)
+
+
+def _time(rl: RlRun, calls: Calls) -> Interval:
+    """The sum of calls one after the other, with the error of the profile's whole runs in its bounds."""
+    prices = open_prices(rl.base.cluster, rl.base.execution)
+    priced = prices.priced(calls)
+    median = sum(one.total_us for one in priced)
+    below, above = (abs(log(_bound(priced, name) / median)) for name in ("low_us", "high_us"))
+    error = prices.profile_error or 0.0
+    return Interval(
+        median_us=median, low_us=median / exp(hypot(below, error)), high_us=median * exp(hypot(above, error))
+    )
+
+
+def _bound(priced: Iterable[Priced], name: str) -> float:
+    return sum(one.count * float(getattr(one.time, name)) for one in priced)

@@ -113,8 +113,53 @@ def config_page() -> str:
     ]
     for name, keys in SECTIONS.items():
         lines += ["", f"## {name}", "", docs[name], "", *_section_table(name, keys, field_docs(DECLARED_BY[name]))]
-    lines += ["", "## model", "", MODEL]
+    lines += ["", "## model", "", MODEL, *_rl_sections(), *_serving_sections()]
     return "\n".join(lines) + "\n"
+
+
+def _rl_sections() -> list[str]:
+    """The keys of an RL config's own section, and of those within it."""
+    from predict.rl.run.aliases import VERL
+    from predict.rl.run.schema import MEANING
+    from predict.rl.run.section import RlSection
+    from sampling.files.keys import keys_of
+
+    stands_for = {key: name for name, (key, _) in VERL.items()}
+    lines = ["", "## rl", "", f"{MEANING} `predict schema --rl` prints an RL config as JSON Schema."]
+    lines += ["", *_keys_table(RlSection, "rl", stands_for)]
+    for key in (key for key in keys_of(RlSection) if key.of):
+        lines += ["", f"### rl.{key.name}", "", *_keys_table(key.of, f"rl.{key.name}", stands_for)]
+    return lines
+
+
+def _serving_sections() -> list[str]:
+    """The keys of a serving config."""
+    from predict.serving.engines import USUAL
+    from predict.serving.schema import ENGINE_NAME, SECTIONS
+
+    lines = ["", "## Keys of a serving config", "", SERVING]
+    for name, (declared_by, meaning) in SECTIONS.items():
+        table = _keys_table(declared_by, name, {})
+        if name == "engine":
+            table = [line.replace("| required |", "| the engine's |") for line in table]
+            table[2:2] = _table([], [["`name`", f"`{USUAL}`", "the name of a file", ENGINE_NAME]])[-1:]
+        lines += ["", f"### {name}", "", meaning, "", *table]
+    return lines
+
+
+def _keys_table(declared_by: type, path: str, stands_for: Mapping[str, str]) -> list[str]:
+    """The keys that a dataclass declares; `stands_for` has verl's name of a path."""
+    from sampling.files.field_docs import field_docs
+    from sampling.files.keys import LARGEST, keys_of
+
+    docs, rows = field_docs(declared_by), []
+    for key in keys_of(declared_by):
+        name = f"{path}.{key.name}"
+        default = "required" if key.required else "" if key.default is None else f"`{_yaml(key.default)}`"
+        allowed = f"[its keys](#{name.replace('.', '')})" if key.of else key.allowed().removesuffix(f" to {LARGEST}")
+        verl = f" verl: `{stands_for[name]}`." if name in stands_for else ""
+        rows.append([f"`{key.name}`", default, allowed, docs[key.name] + verl])
+    return _table(["key", "default", "allowed", "meaning"], rows)
 
 
 def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -> list[str]:
@@ -205,6 +250,9 @@ def _model_keys() -> list[str]:
 MODEL = """\
 The name of a file of `configs/models`, the path of a Hugging Face `config.json`, or its keys, whose `model_type` is one of
 [these](names.md#model_type). [Its keys](names.md#keys-of-a-configjson) have several names each. A key that changes the cost and is not modelled is refused, never ignored."""
+SERVING = """\
+`predict schema --serving` prints the same as JSON Schema. `model` is that of a run config, `hardware` a device of configs/hardware,
+and `profile` the name of its measurements."""
 TRUTH = """\
 # Columns of a truth table
 
@@ -280,7 +328,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _yaml(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool) or value == "" else str(value)
+    return json.dumps(value) if isinstance(value, bool | tuple) or value == "" else str(value)
 
 
 def _sentence(text: str) -> str:

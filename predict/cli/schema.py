@@ -1,4 +1,4 @@
-"""`predict schema`: the JSON Schema of a run config, or of a table of measured runs."""
+"""`predict schema`: the JSON Schema of a config, or of a table of measured runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from predict.cli.options import (
 EXAMPLES = """\
 examples:
   predict schema
+  predict schema --rl         of an RL config, as in configs/rl
+  predict schema --serving    of a serving config, as in configs/serving
   predict schema --truth      the columns of a table of measured runs
 """
 
 
 def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "schema", "print the JSON Schema of a run config, or of a truth table", EXAMPLES)
-    command.add_argument(
+    command = add_command(subcommands, "schema", "print the JSON Schema of a config, or of a truth table", EXAMPLES)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--rl", action="store_true", help="that of an RL config, which `predict rl-step` reads")
+    which.add_argument("--serving", action="store_true", help="that of a serving config, which `predict serving` reads")
+    which.add_argument(
         "--truth",
         action="store_true",
         help="that of a row of the CSV file that `predict validate published --truth` reads",
@@ -32,6 +37,16 @@ def run(options: argparse.Namespace) -> None:
         from predict.validate.truth.schema import truth_schema
 
         print_json(truth_schema())
+        return
+    if options.rl:
+        from predict.rl.run.schema import rl_schema
+
+        print_json(rl_schema())
+        return
+    if options.serving:
+        from predict.serving.schema import serving_schema
+
+        print_json(serving_schema())
         return
     from predict.config.json_schema import json_schema
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
@@ -10,30 +11,53 @@ from predict.model.families import FAMILIES
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import join
 from sampling.files.field_docs import field_docs
-from sampling.files.keys import Key
+from sampling.files.keys import Key, keys_of
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12). Aliases and rules between keys are beyond it; loading a config checks them."""
-    model = {
+def model_schema() -> dict[str, Any]:
+    """The schema of a model: a name, a path, or its keys."""
+    keys = {
         "type": "object",
         "description": "the keys of a Hugging Face config.json",
         "properties": {"model_type": {"enum": list(FAMILIES)}},
         "required": ["model_type"],
     }
+    return {"anyOf": [_file("model", "a Hugging Face config.json"), keys]}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12). Aliases and rules between keys are beyond it; loading a config checks them."""
+    properties = {
+        "model": model_schema(),
+        "cluster": {"anyOf": [_file("cluster", "a YAML file with these keys"), _section("cluster")]},
+        "plan": _section("plan"),
+        "batch": _section("batch"),
+        "precision": key_schema(PRECISION, field_docs(TrainingRun)["precision"]),
+        "execution": _section("execution"),
+    }
+    return document_schema("steptime run config", properties, ("model", "cluster", "batch", "precision"))
+
+
+def document_schema(title: str, properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The schema of a file with these keys at its top."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "steptime run config",
+        "title": title,
         "type": "object",
-        "properties": {
-            "model": {"anyOf": [_file("model", "a Hugging Face config.json"), model]},
-            "cluster": {"anyOf": [_file("cluster", "a YAML file with these keys"), _section("cluster")]},
-            "plan": _section("plan"),
-            "batch": _section("batch"),
-            "precision": key_schema(PRECISION, field_docs(TrainingRun)["precision"]),
-            "execution": _section("execution"),
-        },
-        "required": ["model", "cluster", "batch", "precision"],
+        "properties": dict(properties),
+        "required": [*required],
+        "additionalProperties": False,
+    }
+
+
+def section_schema(declared_by: type, description: str) -> dict[str, Any]:
+    """The schema of a section whose keys are the fields of a dataclass, sections within it included."""
+    docs = field_docs(declared_by)
+    return {
+        "type": "object",
+        "description": description,
+        "properties": {key.name: key_schema(key, docs[key.name]) for key in keys_of(declared_by)},
+        "required": [key.name for key in keys_of(declared_by) if key.required],
         "additionalProperties": False,
     }
 
@@ -65,6 +89,8 @@ def _or_unknown(path: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def key_schema(key: Key, doc: str) -> dict[str, Any]:
     """The schema of one key; `doc` says what it means."""
+    if key.of:
+        return section_schema(key.of, doc)
     schema: dict[str, Any] = {"description": doc}
     if key.choices and key.pattern:
         schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^{key.pattern}$"}]
@@ -75,10 +101,14 @@ def key_schema(key: Key, doc: str) -> dict[str, Any]:
     elif key.kind == "number":
         schema |= {"type": "number", "exclusiveMinimum" if key.excludes_lowest else "minimum": key.lowest}
         schema |= {"maximum": key.maximum}
+    elif key.kind == "list" and key.element:
+        schema |= {"type": "array", "items": key_schema(key.element, "")}
     else:
         schema |= {"type": key.kind} | ({"minLength": key.minimum} if key.minimum else {})
+    if key.pattern and not key.choices:
+        schema["pattern"] = f"^({key.pattern})$"
     if key.default is not None:
-        schema["default"] = key.default
+        schema["default"] = list(key.default) if key.kind == "list" else key.default
     if key.nullable:
         schema["type"] = [schema["type"], "null"]
     return schema

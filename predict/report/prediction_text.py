@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from predict.memory.advice import Advice
 from predict.report.feasibility import headlines, misfit, smallest_in_words
 from predict.report.memory.text import NO_CHANGE, advice_line, summary
-from predict.report.provenance_text import first_lines, last_lines
+from predict.report.provenance_text import first_lines_of, last_lines
 from predict.report.run_text import run_text
 from predict.report.units import bar, duration, durations, percent
 from predict.run.model_flops import PALM_NO_LOOKUP
@@ -44,7 +44,7 @@ def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
 
     run = prediction.run
     lines = headlines([misfit(prediction.memory)])
-    lines += first_lines(run, prediction.provenance, analytic=prediction.is_analytic)
+    lines += first_lines_of(prediction)
     lines += [
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.units import counted
 from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Provenance = Mapping[str, Any]
+
+
+def first_lines_of(*predictions: Prediction) -> list[str]:
+    """The first lines of predictions that are told together, each once."""
+    lines = (first_lines(each.run, each.provenance, analytic=each.is_analytic) for each in predictions)
+    return list(dict.fromkeys(line for each in lines for line in each))
 
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:

@@ -12,7 +12,7 @@ from predict.ledger.schedule import ScheduleBook
 from predict.memory.estimate import GIB
 from predict.report.ledger.compute_text import operators_table, parts_table, quantity
 from predict.report.memory.text import summary
-from predict.report.provenance_text import first_lines
+from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
 from predict.report.units import bar, counted, duration, durations, percent, plain
@@ -33,7 +33,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
     prediction = ledger.prediction
     step, run = prediction.step_time, prediction.run
     return Group(
-        *first_lines(run, prediction.provenance, analytic=prediction.is_analytic),
+        *first_lines_of(prediction),
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {durations(step.low_us, step.high_us)})",

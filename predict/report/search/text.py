@@ -10,7 +10,7 @@ from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
 from predict.plan_search.survey import SHORT, in_words
-from predict.report.provenance_text import first_lines
+from predict.report.provenance_text import first_lines_of
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration
@@ -42,7 +42,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
 
 def _whose_rows(answer: Answer) -> list[str]:
     best = answer.plans[0].prediction
-    return first_lines(best.run, best.provenance, analytic=best.is_analytic)
+    return first_lines_of(best)
 
 
 def _varying(plans: Sequence[RankedPlan]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from predict.memory.estimate import GIB
 from predict.memory.rank_memory import TERMS
 from predict.report.prediction_json import interval_json
+from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration, durations
 from predict.run.model_flops import tokens_per_step
@@ -37,7 +38,8 @@ def compare_text(differences: Sequence[Difference]) -> RenderableType:
             f"{path} {setting_text(first)} → {setting_text(other)}" for path, (first, other) in each.settings.items()
         )
         lines += ["", escape(f"  {names[0]} → {name}: {changes or 'the same settings'}"), f"  {_verdict(each)}"]
-    return Group("[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
+    notes = first_lines_of(*_runs(differences))
+    return Group(*notes, "[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
 
 
 def _names(differences: Sequence[Difference]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.ledger.training_cost import TIMES, Span, TrainingCost
 from predict.report.feasibility import headlines, misfit
+from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.report.units import duration
 from predict.step.prediction import Prediction
@@ -35,6 +36,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         energy = f"{_told(cost.energy_mwh)} MWh at the {power_w:g} W limit of each board; {on_top}"
     lines = [
         *headlines([misfit(prediction.memory)]),
+        *first_lines_of(prediction),
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
         f"  tokens      {_tokens(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}",

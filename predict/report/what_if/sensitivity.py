@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from predict.report.prediction_json import interval_json
+from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from predict.report.units import counted, duration, durations
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
@@ -28,8 +29,9 @@ def sensitivity_text(found: Sensitivities) -> RenderableType:
     step = prediction.step_time
     sampled = 1 - prediction.sources["analytic"]
     head = [
+        *first_lines_of(prediction),
         f"[bold]{escape(prediction.run.name)}[/]  step {duration(step.median_us)} "
-        f"(90 %: {durations(step.low_us, step.high_us)})"
+        f"(90 %: {durations(step.low_us, step.high_us)})",
     ]
     if sampled >= NOTHING:
         head.append(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from predict.rl.driver import adv_phase, with_moving
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
-from predict.rl.terms import FACTORS, TERMS, UNSCALED, Factors
+from predict.rl.terms import FACTORS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, update
 from predict.rl.weight_sync import SECOND_US, update_weights
 from predict.step.interval import Interval
@@ -85,12 +86,13 @@ def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep
 
 
 def scaled_step(step: RlStep, factors: Factors) -> RlStep:
-    """The step under factors, of one that has none."""
-    return replace(step, phases=tuple(with_factors(phase, factors) for phase in step.phases))
+    """The step under factors, with the driver's moving of samples, of one that has neither."""
+    phases = [with_factors(phase, factors) for phase in step.phases]
+    return replace(step, phases=tuple(phases) if step.rl.in_plain_torch else with_moving(step.rl, phases))
 
 
 def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
-    """The step as priced."""
+    """The step as priced, without factors and without the driver's moving of samples."""
     rollout = rollout_of(rl)
     section = rl.section
     gen = gen_phase(rl, rollout)
@@ -109,21 +111,13 @@ def _beside(rl: RlRun, gen: Phase) -> list[Phase]:
     """The phases that are neither generation nor passes of the trainer."""
     if rl.in_plain_torch:
         return [plain_reward(rl), plain_sync(rl)]
-    found = [_adv(rl), update_weights(rl)]
+    found = [adv_phase(rl), update_weights(rl)]
     return [*found, _reward(rl, gen)] if rl.section.reward.latency_s else found
 
 
 def _named(phase: Phase, name: str) -> Phase:
     """The same pass of another model of the actor's size."""
     return replace(phase, name=name)
-
-
-def _adv(rl: RlRun) -> Phase:
-    """Advantages, and what the driver does between phases: it moves the samples as they are padded."""
-    padded = rl.section.samples * rl.section.longest
-    started, moved = TERMS["dispatch_s"], TERMS["padded_token_us"]
-    times = [started.times(SECOND_US), moved.times(padded)]
-    return Phase(name="adv", time=independent(times), gpus=rl.base.cluster.world_size, bound_by="host")
 
 
 def _reward(rl: RlRun, gen: Phase) -> Phase:

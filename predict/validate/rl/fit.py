@@ -9,6 +9,7 @@ from math import log
 
 import numpy as np
 
+from predict.rl.driver import moved_in, moving_time
 from predict.rl.phase import PASSES, UPDATES
 from predict.rl.run.section import COLOCATED
 from predict.rl.step import RlStep
@@ -78,6 +79,7 @@ def _times_us(step: RlStep, rollout: Floats, update: Floats, passes: Floats) -> 
     found = {"gen": times["gen"] * rollout}
     found |= {name: times[name] * update for name in UPDATES if name in times}
     found |= {name: times[name] * passes for name in PASSES if name in times}
+    found[moved_in(step.rl)] = found[moved_in(step.rl)] + moving_time(step.rl).median_us
     engines = found["gen"] + times.get("reward", 0.0)
     trainer = sum((found[name] for name in (*UPDATES, *PASSES) if name in found), np.full(1, times["adv"]))
     side_by_side = engines + trainer if step.rl.section.placement == COLOCATED else np.maximum(engines, trainer)

@@ -16,7 +16,7 @@ from predict.rl.phase import TRAINING, Phase
 from predict.rl.rollout import rollout_server
 from predict.rl.run.config import load_rl
 from predict.rl.step import RlStep
-from predict.rl.terms import FACTORS
+from predict.rl.terms import FACTORS, TERMS
 from predict.rl.weight_sync import tensor_count
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
@@ -81,7 +81,10 @@ def test_an_update_is_its_optimizer_steps(small: Path) -> None:
     assert median(step, "update_actor") == pytest.approx(FACTORS.update * 2 * prediction.median_us, rel=1e-9)
     # one pipeline stage: the forwards of its microbatches, one after the other
     forwards = 16 * 4 // 8 * prediction.stages[0].forward_us
-    assert median(step, "old_log_prob") == pytest.approx(FACTORS.passes * forwards * stragglers(prediction), rel=1e-9)
+    moved = TERMS["padded_token_us"].value * 16 * 4 * 192
+    passes = FACTORS.passes * forwards * stragglers(prediction)
+    assert median(step, "old_log_prob") == pytest.approx(passes + moved, rel=1e-9)
+    assert median(step, "ref") == pytest.approx(passes, rel=1e-9)
     assert median(step, "old_log_prob") != pytest.approx(median(step, "update_actor") / 3, rel=0.02)
 
 
@@ -138,7 +141,7 @@ def test_settings_that_shorten(small: Path) -> None:
     assert step_of(small, "rl.reference=false").phase("ref") is None
     assert step_of(small, "rl.algorithm=dapo").phase("ref") is None
     critic = step_of(small, "rl.algorithm=ppo")
-    assert median(critic, "values") == median(critic, "old_log_prob")
+    assert median(critic, "values") == median(critic, "ref")
     assert median(critic, "update_critic") == median(critic, "update_actor")
 
 

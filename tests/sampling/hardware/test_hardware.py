@@ -23,8 +23,10 @@ from tests.tested_names import untested
 MEMORY_GB = {
     "a100-40gb": 40,
     "a100-80gb": 80,
+    "a800": 80,
     "b200": 180,
     "b300": 270,
+    "c550": 64,
     "gb200": 186,
     "gb300": 278,
     "gh200": 96,
@@ -33,6 +35,7 @@ MEMORY_GB = {
     "h100-sxm": 80,
     "h20": 96,
     "h200": 141,
+    "h800": 80,
     "l40s": 48 * 15 / 16,  # ECC takes a sixteenth of GDDR6
     "mi250x": 128 / 2,  # one die of two
     "mi300x": 192,
@@ -45,6 +48,7 @@ MEMORY_GB = {
 SPARSE_BF16 = {
     "a100-40gb": 624,
     "a100-80gb": 624,
+    "a800": 624,
     "b200": 4500,
     "b300": 4500,
     "gb200": 5000,
@@ -55,6 +59,7 @@ SPARSE_BF16 = {
     "h100-sxm": 1979,
     "h20": 296,
     "h200": 1979,
+    "h800": 1979,
     "l40s": 733,
     "mi300x": 2614.9,
     "mi325x": 2614.9,
@@ -113,6 +118,9 @@ def test_devices_stand_in_the_order_that_is_known_of_them() -> None:
     assert gpu("h200").peak_tflops == gpu("h100-sxm").peak_tflops == gpu("gh200").peak_tflops
     assert gpu("h20").peak_tflops["bf16"] < gpu("a100-80gb").peak_tflops["bf16"]
     assert gpu("h100-pcie").peak_tflops["bf16"] < gpu("h100-sxm").peak_tflops["bf16"] < gpu("b200").peak_tflops["bf16"]
+    for whole, limited in (("a100-80gb", "a800"), ("h100-sxm", "h800")):
+        assert gpu(whole).peak_tflops == gpu(limited).peak_tflops
+        assert hardware_facts(limited).intra_node.gb_per_s == 200 < hardware_facts(whole).intra_node.gb_per_s
     assert gpu("mi300x").peak_tflops == gpu("mi325x").peak_tflops
     assert gpu("mi250x").peak_tflops["bf16"] < gpu("mi300x").peak_tflops["bf16"] < gpu("mi355x").peak_tflops["bf16"]
 

@@ -31,6 +31,9 @@ def moving_time(rl: RlRun) -> Interval:
 def with_moving(rl: RlRun, phases: Sequence[Phase]) -> tuple[Phase, ...]:
     """The phases with the moving of samples in the one that waits for it."""
     waits, moving = moved_in(rl), moving_time(rl)
-    return tuple(
-        replace(phase, time=independent([phase.time, moving])) if phase.name == waits else phase for phase in phases
-    )
+    return tuple(_longer(phase, moving) if phase.name == waits else phase for phase in phases)
+
+
+def _longer(phase: Phase, moving: Interval) -> Phase:
+    bound_by = "host" if moving.median_us > phase.time.median_us else phase.bound_by
+    return replace(phase, time=independent([phase.time, moving]), bound_by=bound_by)

@@ -25,6 +25,7 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         f"{len(rows)} rows, {refused.total()} of which cannot be expressed; size of predicted over measured, less 1",
         "",
         _summary(content["summary"]),
+        *_of_open_lengths(content["summary_of_open_lengths"]),
         "",
         _rows(rows),
     ]
@@ -32,6 +33,13 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         parts += ["", f"faster placement told in {content['order']['right']:.0%} of {content['order']['pairs']} pairs"]
     parts += ["", *(escape(f"{count} rows not expressed: {reason}") for reason, count in refused.most_common())]
     return Group(*parts)
+
+
+def _of_open_lengths(summary: Mapping[str, Any]) -> list[RenderableType]:
+    """The figures over rows whose mean length of responses is not published."""
+    if not any(figures["rows"] for figures in summary.values()):
+        return []
+    return ["", "rows without a published mean of their responses' lengths, over likely ones", "", _summary(summary)]
 
 
 def _summary(summary: Mapping[str, Any]) -> Table:

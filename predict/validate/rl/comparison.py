@@ -9,12 +9,13 @@ from statistics import fmean, median
 from typing import Any
 
 from predict.rl.step import RlStep, scaled_step, unscaled_step
-from predict.rl.terms import FACTORS, FITTED_TO
+from predict.rl.terms import FACTORS, FITTED_TO, Factors
 from predict.rl.training import Estimate
-from predict.step.interval import Interval
+from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, fitted_factors
-from predict.validate.rl.rows import rl_run_of
+from predict.validate.rl.open_lengths import agreeing
+from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
 
 VERSION = 1
@@ -47,53 +48,63 @@ class ComparedStep:
 
     row: PublishedRow
     phases: Mapping[str, Judged]
-    step: RlStep | None = None
+    open_length: bool = False
+    """No mean length of responses is published, so that the prediction is taken over likely ones."""
     reason: str = ""
 
 
 def compare(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress) -> list[ComparedStep]:
     """Every row beside its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
-    steps: dict[str, RlStep] = {}
+    steps: dict[str, list[RlStep]] = {}
     reasons: dict[str, str] = {}
     for place, row in enumerate(rows, 1):
         try:
-            steps[row.row_id] = unscaled_step(rl_run_of(row), estimate)
+            steps[row.row_id] = [unscaled_step(run, estimate) for run in rl_runs_of(row)]
         except (NotExpressibleError, UserError) as error:
             reasons[row.row_id] = str(error)
         progress(place, len(rows), row.row_id)
-    fitted = [Observed(row=row, step=steps[row.row_id]) for row in rows if row.row_id in steps]
+    fitted = [Observed(row=row, step=steps[row.row_id][0]) for row in rows if row.row_id in steps]
     fitted = [one for one in fitted if one.source in FITTED_TO]
     without = {source: fitted_factors([one for one in fitted if one.source != source]) for source in FITTED_TO}
     return [
-        _compared(row, scaled_step(steps[row.row_id], without.get(row.text("source_id"), FACTORS)))
+        _compared(row, agreeing(row, rows, steps), without.get(row.text("source_id"), FACTORS))
         if row.row_id in steps
         else ComparedStep(row=row, phases={}, reason=reasons[row.row_id])
         for row in rows
     ]
 
 
-def _compared(row: PublishedRow, step: RlStep) -> ComparedStep:
-    found = {phase.name: phase.time for phase in step.phases} | {"step": step.time}
+def _compared(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> ComparedStep:
+    found = [_times(scaled_step(step, factors)) for step in likely]
     measured = {name: row.number(f"{name}_s") for name in PHASES}
     return ComparedStep(
         row=row,
-        step=step,
+        open_length=row.number("response_mean") is None,
         phases={
-            name: Judged(predicted=found[name], measured_us=SECOND_US * seconds)
+            name: Judged(predicted=one_interval([times[name] for times in found]), measured_us=SECOND_US * seconds)
             for name, seconds in measured.items()
-            if seconds and name in found
+            if seconds and name in found[0]
         },
     )
+
+
+def _times(step: RlStep) -> dict[str, Interval]:
+    return {phase.name: phase.time for phase in step.phases} | {"step": step.time}
 
 
 def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
     """The stable content of `predict validate rl --json`; errors and shares are fractions."""
     return {
         "version": VERSION,
-        "summary": {name: _summary(_of(compared_rows, name)) for name in PHASES},
+        "summary": _summaries([one for one in compared_rows if not one.open_length]),
+        "summary_of_open_lengths": _summaries([one for one in compared_rows if one.open_length]),
         "order": _order(compared_rows),
         "rows": [_row(one) for one in compared_rows],
     }
+
+
+def _summaries(rows: Sequence[ComparedStep]) -> dict[str, Any]:
+    return {name: _summary(_of(rows, name)) for name in PHASES}
 
 
 def _of(rows: Iterable[ComparedStep], name: str) -> list[Judged]:
@@ -143,6 +154,7 @@ def _row(one: ComparedStep) -> dict[str, Any]:
         "gpus": row.number("n_gpus"),
         "mode": row.text("mode"),
         "reason": one.reason or None,
+        "open_length": one.open_length,
         "phases": {
             name: {
                 "predicted_s": judged.predicted.median_us / SECOND_US,

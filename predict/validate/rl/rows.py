@@ -23,6 +23,9 @@ PROMPT = 120
 USUAL_RECOMPUTE = "full"
 """Recomputation where none is published: trainers that leave room for an engine recompute every layer (all but one of the rows that
 state it; `activation_checkpointing: true` in NeMo-RL's performance recipes, `enable_gradient_checkpointing` by default in verl)."""
+LIKELY_MEANS = (1000.0, 1800.0, 3200.0, 5700.0)
+"""Tokens of a mean response where none is published, each as likely: published means of reasoning models lie between the first and the
+last."""
 TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 """NeMo-RL's samples of an optimizer step, which the table keeps among its notes."""
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
@@ -45,21 +48,43 @@ def read_rl_rows(path: Path) -> list[PublishedRow]:
     return [PublishedRow(cells={name: value or "" for name, value in row.items() if name}) for row in rows]
 
 
-def rl_run_of(row: PublishedRow) -> RlRun:
-    """The RL run of a row. NotExpressibleError for one that cannot be expressed."""
+def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
+    """The RL run of a row, or where no mean length of responses is published one for each that is likely.
+
+    NotExpressibleError for a row that cannot be expressed.
+    """
     hardware = hardware_of(row)
     try:
-        document = {
+        outside = {
             "model": _model(row),
             "cluster": _machines(row, hardware),
             "plan": _plan(row),
             "precision": row.text("precision_train") or "bf16",
             "execution": {"framework": _framework(row)},
-            "rl": _section(row),
         }
-        return rl_run(document, Path(f"{row.row_id}.yml"))
+        sections = [_section(row, mean) for mean in _means(row)]
+        return tuple(rl_run({**outside, "rl": section}, Path(f"{row.row_id}.yml")) for section in sections)
     except ConfigError as error:
         raise NotExpressibleError("; ".join(str(error).replace(f"{row.row_id}.yml: ", "").splitlines())) from None
+
+
+def _means(row: PublishedRow) -> tuple[float, ...]:
+    """Mean lengths of responses that a row may have."""
+    if mean := row.number("response_mean"):
+        return (mean,)
+    likely = tuple(mean for mean in LIKELY_MEANS if mean < _longest_response(row))
+    if not likely:
+        raise NotExpressibleError("response_mean: not published, so that the work of a step is unknown")
+    return likely
+
+
+def _longest_response(row: PublishedRow) -> float:
+    """Tokens to which responses are cut; 0 where they are not published."""
+    return row.number("response_max") or max(0.0, (row.number("max_seq_len") or 0.0) - _prompt(row))
+
+
+def _prompt(row: PublishedRow) -> int:
+    return round(row.number("prompt_mean") or PROMPT)
 
 
 def _model(row: PublishedRow) -> str:
@@ -110,14 +135,12 @@ def _plan(row: PublishedRow) -> dict[str, Any]:
     return plan
 
 
-def _section(row: PublishedRow) -> dict[str, Any]:
+def _section(row: PublishedRow, mean: float) -> dict[str, Any]:
+    """The section `rl` for responses of this mean length."""
     prompts, n = row.integer("prompts"), row.integer("n", 1)
-    prompt = round(row.number("prompt_mean") or PROMPT)
-    longest = row.number("response_max") or (row.number("max_seq_len") or 0) - prompt
-    mean = row.number("response_mean")
-    if not mean or longest <= 0:
-        missing = "response_mean" if not mean else "response_max and max_seq_len"
-        raise NotExpressibleError(f"{missing}: not published, so that the work of a step is unknown")
+    prompt, longest = _prompt(row), _longest_response(row)
+    if not longest:
+        raise NotExpressibleError("response_max and max_seq_len: not published, so that the work of a step is unknown")
     section: dict[str, Any] = {
         "prompts": prompts,
         "n": n,

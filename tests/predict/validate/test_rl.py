@@ -14,12 +14,12 @@ import predict
 from predict.cli import main
 from predict.rl.run.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
-from predict.rl.terms import FITTED_TO, Factors
+from predict.rl.terms import FACTORS, FITTED_TO, Factors
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.comparison import PHASES, ComparedStep, as_json, compare
 from predict.validate.rl.fit import Observed, fitted_factors
 from predict.validate.rl.lengths import cut_mean, lognormal_of
-from predict.validate.rl.rows import read_rl_rows, rl_run_of
+from predict.validate.rl.rows import LIKELY_MEANS, read_rl_rows, rl_runs_of
 from sampling.errors import ConfigError
 
 ROW: dict[str, str] = {
@@ -53,22 +53,22 @@ def row(**cells: str) -> PublishedRow:
 
 
 def test_a_row_becomes_its_config() -> None:
-    run = rl_run_of(row(ppo_epochs="2", mini_batch_prompts="8", recompute="full", offload="params, optimizer"))
+    (run,) = rl_runs_of(row(ppo_epochs="2", mini_batch_prompts="8", recompute="full", offload="params, optimizer"))
     plan, section = run.base.plan, run.section
     assert (plan.tp, plan.dp, plan.zero, plan.recompute) == (2, 4, 1, "full")
     assert (section.samples, section.optimizer_steps, section.rollout.tp) == (64, 4, 2)
     assert section.offload == ("parameters", "optimizer")
     assert run.samples.response.mean() == pytest.approx(100, rel=0.02)
-    apart = rl_run_of(row(mode="async", gen_gpus="8", staleness="0.5")).section
+    apart = rl_runs_of(row(mode="async", gen_gpus="8", staleness="0.5"))[0].section
     assert (apart.placement, apart.staleness, apart.old_log_prob) == (ASYNC, 0.5, False)
-    sharded = rl_run_of(row(train_engine="FSDP2", tp="", sp_ulysses="2", fsdp_size="4")).base.plan
+    sharded = rl_runs_of(row(train_engine="FSDP2", tp="", sp_ulysses="2", fsdp_size="4"))[0].base.plan
     assert (sharded.cp, sharded.cp_method, sharded.dp, sharded.zero, sharded.shard) == (2, "all_to_all", 4, 3, 4)
 
 
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"response_mean": ""}, "response_mean: not published"),
+        ({"response_mean": "", "response_max": "900"}, "response_mean: not published"),
         ({"gpu": "T800-64GB"}, "T800-64GB is not in configs/hardware"),
         ({"model": "Nobody-7B"}, "model: Nobody-7B"),
         ({"train_engine": "DeepSpeed ZeRO-3"}, "DeepSpeed ZeRO-3 is not modelled"),
@@ -78,7 +78,7 @@ def test_a_row_becomes_its_config() -> None:
 )
 def test_a_row_that_cannot_be_expressed_says_why(cells: dict[str, str], reason: str) -> None:
     with pytest.raises(NotExpressibleError, match=reason):
-        rl_run_of(row(**cells))
+        rl_runs_of(row(**cells))
     assert reason in compared(row(**cells)).reason
 
 
@@ -97,8 +97,7 @@ def test_responses_that_are_all_cut_are_constant() -> None:
 
 
 def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step = compared(row()).step
-    assert step is not None
+    step = scaled_step(unscaled_step(rl_runs_of(row())[0], predict.estimate), FACTORS)
     exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 2e6}"}
     table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
     path = tmp_path / "steps.csv"
@@ -125,7 +124,7 @@ def test_factors_are_found_again_and_a_source_is_judged_without_its_own() -> Non
     ]  # fmt: skip
     observed = []
     for place, each in enumerate(cells):
-        step = unscaled_step(rl_run_of(row(**each)), predict.estimate)
+        step = unscaled_step(rl_runs_of(row(**each))[0], predict.estimate)
         scaled = scaled_step(step, true)
         times = {f"{phase.name}_s": f"{phase.time.median_us / 1e6}" for phase in scaled.phases}
         times["step_s"] = f"{scaled.time.median_us / 1e6}"
@@ -140,6 +139,26 @@ def test_factors_are_found_again_and_a_source_is_judged_without_its_own() -> Non
         one.phases["step"].predicted.median_us for one in compare([known, other], predict.estimate, lambda *_: None)
     )
     assert of_known < of_other  # fitted to no row at all, against the shipped factors
+
+
+def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> None:
+    open_row = {"response_mean": "", "response_max": "2000", "n": "1"}
+    short, long = (scaled_step(unscaled_step(run, predict.estimate), FACTORS) for run in rl_runs_of(row(**open_row)))
+    assert [run.samples.response.mean() for run in rl_runs_of(row(**open_row))] == pytest.approx(
+        LIKELY_MEANS[:2], rel=0.02
+    )
+    update = short.phase("update_actor")
+    assert update is not None
+    told = row(**open_row, row_id="B1", update_actor_s=f"{update.time.median_us / 1e6}")
+    alone, beside = compared(row(**open_row)), compare([row(**open_row), told], predict.estimate, lambda *_: None)[0]
+    assert alone.open_length
+    assert alone.phases["step"].predicted.low_us == short.time.low_us
+    assert alone.phases["step"].predicted.high_us == long.time.high_us
+    assert beside.phases["step"].predicted.median_us == pytest.approx(short.time.median_us)
+    assert compared(told).phases["step"].predicted == alone.phases["step"].predicted  # a row has no say in its own
+    content = as_json([alone])
+    assert content["summary"]["step"]["rows"] == 0
+    assert content["summary_of_open_lengths"]["step"]["rows"] == 1
 
 
 def test_pairs_of_placements_are_ordered() -> None:

@@ -45,7 +45,7 @@ class Fit:
     """Terms fitted to runs; logarithms, one a run in their order."""
 
     logs: Floats
-    """Of the terms."""
+    """Logarithms of the terms."""
     covariance: Floats
     before: Floats
     """Measured less predicted without the terms."""
@@ -55,7 +55,7 @@ class Fit:
     deviations: Floats
     """Standard deviation of each run about what the terms explain."""
     left_out_deviations: Floats
-    """That of `left_out`: of the run, and of terms that the other runs leave open."""
+    """Standard deviation of each `left_out`: the run's own, and that of terms which the other runs leave open."""
 
     @property
     def terms(self) -> Calibration:

@@ -26,7 +26,7 @@ class RankTime:
     end_us: float
     """Gradients that nothing hides, the optimizer, and updated weights."""
     drain_us: float
-    """From its own end to that of the slowest rank."""
+    """Time between its own end and that of the slowest rank."""
 
     @property
     def idle_us(self) -> float:

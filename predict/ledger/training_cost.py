@@ -63,7 +63,7 @@ class TrainingCost:
     days: Span
     gpu_hours: Span
     cost: Span | None
-    """In the currency of the price; None without one."""
+    """Money, in the currency of the price; None without one."""
     currency: str
     energy_mwh: Span | None
     """MWh of the GPUs at the board's power limit, hosts, network and cooling not counted; None where the hardware file states no

@@ -32,9 +32,9 @@ class Wishes:
     clusters: tuple[str, ...] = ()
     """Names or files of clusters, each searched in place of the config's own."""
     tokens: str | None = None
-    """Of a whole training whose cost is told, as `2T`."""
+    """Tokens of a whole training whose cost is told, as `2T`."""
     price: str | None = None
-    """Of a GPU or node, as `2.5/gpu-h`."""
+    """Price of a GPU or node, as `2.5/gpu-h`."""
     front: bool = False
     """Whether the front of time, memory and GPUs is found too."""
     save: Path | None = None
@@ -43,7 +43,7 @@ class Wishes:
     """Processes; None for one per core."""
     backend: Backend = "processes"
     address: str | None = None
-    """Of the Dask scheduler or Ray cluster."""
+    """Address of the Dask scheduler or Ray cluster."""
 
     def __post_init__(self) -> None:
         for name in ("top", "max_gpus", "jobs"):

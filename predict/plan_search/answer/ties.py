@@ -64,11 +64,11 @@ class Contender:
 
     value: float
     half_widths: Mapping[Kind, float] = field(default_factory=dict)
-    """By kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
+    """Half-width of each kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
     composition_error: float = 0.0
     repeats: float = 0.0
     per_setting: float = 0.0
-    """For each setting in which another plan differs."""
+    """Error for each setting in which another plan differs."""
     settings: tuple[Any, ...] = ()
     """Those that divide the work or change how it runs; in the same order for all plans."""
 

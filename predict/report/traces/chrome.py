@@ -108,7 +108,7 @@ Begins = dict[tuple[bool, int, int, int], float]
 
 
 def _arrows(prediction: Prediction, slices: list[Slice], begins: list[Begins]) -> Iterator[Event]:
-    """From each send to the action that takes what it brings."""
+    """Arrows from each send to the action that takes what it brings."""
     placement, sends = prediction.timeline.order.placement, _threads(slices).get(SENDS, 0)
     holders = placement.holders()
     for each in slices:

@@ -98,7 +98,7 @@ class _Played(NamedTuple):
     program: Program
     delays: list[float]
     durations: list[float]
-    """Of each cell, without the sends that a rank waits for."""
+    """Duration of each cell, without the sends that a rank waits for."""
     free: Sequence[float] | Floats
     pace: Pace
 

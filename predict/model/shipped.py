@@ -8,8 +8,8 @@ from pathlib import Path
 from sampling.files.places import CONFIGS
 
 FOLDER = CONFIGS / "models"
-AROUND = re.compile(r"^(.*/)?(meta-)?|(-hf|-instruct|-chat|-it|-base)$")
-"""Endings that repositories of weights add to the name of a model, whose sizes stay the same."""
+AROUND = re.compile(r"^(.*/)?(meta-)?|(-hf|-instruct|-chat|-it|-base|-fp8|-nvfp4)+$")
+"""Endings that repositories of weights add to the name of a model, whose sizes stay the same; several may follow each other."""
 
 
 def shipped_models() -> list[str]:

@@ -55,10 +55,17 @@ class Stepper:
         names = list(step_model(self.coefficients.model).terms)
         return {name: float(weights[name] * value) for name, value in zip(names, np.asarray(features), strict=True)}
 
-    def bound_us(self, batch: StepBatch) -> float:
-        """The speed of light of a batch's step: each product and attention at its slower of peak FLOP/s and stated bandwidth."""
+    def bound_us(self, batch: StepBatch, *, experts_read: bool = True) -> float:
+        """The speed of light of a batch's step: each product and attention at its slower of peak FLOP/s and stated bandwidth.
+
+        Without `experts_read` experts take their FLOPs alone: a mean of batches chooses more of them than the batches do on average.
+        """
         kernels = step_kernels(self.server, batch)
-        return sum(_bound_us(one, self.server) for group in BOUND for one in kernels[group])
+        return sum(
+            _bound_us(one, self.server, is_read=experts_read or group != "moe")
+            for group in BOUND
+            for one in kernels[group]
+        )
 
     def sources(self, batch: StepBatch) -> Mapping[str, float]:
         """Source of times → its share of the time of a batch's kernels, which add up to 1."""
@@ -70,13 +77,14 @@ class Stepper:
         return {source: time_us / total for source, time_us in found.items()}
 
 
-def _bound_us(one: Counted, server: Server) -> float:
+def _bound_us(one: Counted, server: Server, *, is_read: bool) -> float:
     """The least time of a call whose weights, or keys, no cache holds from one step to the next."""
     call, gpu = one.call, server.cluster.gpu
     if not isinstance(call, Operator):
         return 0.0
     compute_us = call.executed_flops(one.phase) / gpu.peak_flops_per_us(call.compute_dtype)
-    return one.count * max(compute_us, call.least_bytes(one.phase) / gpu.bytes_per_us())
+    moved_us = call.least_bytes(one.phase) / gpu.bytes_per_us() if is_read else 0.0
+    return one.count * max(compute_us, moved_us)
 
 
 def stepper(server: Server, model: str = KERNELS.name) -> Stepper:

@@ -35,8 +35,16 @@ def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
     ]
     if content["capacities"]:
         parts += ["", _capacities(content)]
+    if content["closed_loop"]["by_group"]:
+        parts += ["", _closed_loop(content["closed_loop"])]
     left_out = [f"{one['experiment']}, stage {one['stage']}: {one['why']}" for one in content["refused"]]
-    return Group(*parts, "", _rows(worst), *(["", "not predicted", *map(escape, left_out)] if left_out else []))
+    left_out += [f"{one['rows']} rows of {one['group']}: {one['why']}" for one in content["closed_loop"]["refused"]]
+    left_out += [
+        f"{name}: {one['left_out']}" for name, one in content["closed_loop"]["by_group"].items() if one["left_out"]
+    ]
+    return Group(
+        *parts, "", _rows(worst), *(["", "not predicted, or not judged", *map(escape, left_out)] if left_out else [])
+    )
 
 
 def _groups(content: Mapping[str, Any]) -> Table:
@@ -64,6 +72,15 @@ def _capacities(content: Mapping[str, Any]) -> Table:
             measured,
             _percent(one["error"], signed=True),
         )
+    return table
+
+
+def _closed_loop(content: Mapping[str, Any]) -> Table:
+    table = figures_table("closed loops: so many requests in flight", ("measured",), ("rows", "TPOT", "bias", "TTFT"))
+    named = {**content["by_group"], "all judged": content["summary"]}
+    for name, group in named.items():
+        figures = _percent(group["tpot"]), _percent(group["tpot_bias"], signed=True), _percent(group["ttft"])
+        table.add_row(escape(name), str(group["rows"]), *figures)
     return table
 
 

@@ -41,11 +41,16 @@ class Latency:
 
 
 def latency_of(served: Served, client: Client) -> Latency:
-    """The times of all requests, with the client's own."""
+    """The times of all requests, with the client's own; of a closed loop, those of the requests after the ones it starts with."""
     traffic = served.traffic
-    further = traffic.output - 1
-    ttft = served.first_us - traffic.arrival_us + client.first_token_us
-    after = served.last_us - served.first_us + client.last_token_us * (further > 0) + client.per_token_us * further
+    judged = slice(traffic.in_flight if traffic.in_flight < len(traffic) else 0, None)
+    further = traffic.output[judged] - 1
+    ttft = (served.first_us - traffic.arrival_us)[judged] + client.first_token_us
+    after = (
+        (served.last_us - served.first_us)[judged]
+        + client.last_token_us * (further > 0)
+        + client.per_token_us * further
+    )
     e2e = ttft + after
     end_us = float(served.last_us.max() - traffic.arrival_us[0])
     waiting, growth = _queue(served)

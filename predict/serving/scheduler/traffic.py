@@ -104,14 +104,22 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
     elif load.shared_tokens:
         group, shared = np.zeros(count, dtype=np.int64), np.full(count, load.shared_tokens)
         prompt = np.maximum(prompt, load.shared_tokens)
+    in_flight = min(load.concurrency, count)
     return Traffic(
         arrival_us=_arrivals_us(load, count, draw),
         prompt=prompt,
-        output=output,
+        output=_apart(output, in_flight),
         shared=shared,
         group=group,
-        in_flight=min(load.concurrency, count),
+        in_flight=in_flight,
     )
+
+
+def _apart(output: Ints, in_flight: int) -> Ints:
+    """Answers of a closed loop whose first requests are at every stage of theirs, as those of a loop that has run for long: requests that
+    start together would all end together again and again."""
+    done = np.arange(in_flight) / max(1, in_flight)
+    return np.concatenate((np.ceil(output[:in_flight] * (1 - done)).astype(np.int64), output[in_flight:]))
 
 
 def at_rate(load: Load, rate: float) -> Load:

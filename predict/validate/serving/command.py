@@ -7,6 +7,9 @@ from typing import Any
 
 from predict.serving.coefficients import chosen_coefficients
 from predict.validate.serving.capacity import capacities
+from predict.validate.serving.closed_loop import compared_loops
+from predict.validate.serving.closed_loop_rows import read_closed_loops
+from predict.validate.serving.closed_loop_summary import closed_loop_json
 from predict.validate.serving.comparison import Comparison
 from predict.validate.serving.rows import read_stages
 from predict.validate.serving.summary import as_json
@@ -22,4 +25,6 @@ def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict
         for case in comparison.cases:
             rows.append(comparison.compared(case))
             progress(len(rows), len(comparison.cases), case.stage.experiment)
-    return as_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)
+        loops = closed_loop_json(*compared_loops(read_closed_loops(truth), used, progress))
+    content = as_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)
+    return {**content, "closed_loop": loops}

@@ -70,8 +70,7 @@ def test_a_closed_loop_is_steady_from_the_start() -> None:
     # 4 in flight, each 1 chunk of 8 tokens (9 µs) and 15 decodes: a decode waits for the 3 other prompts once
     load = Load(concurrency=4, prompt=8, output=16, requests=200)
     served = serve(engine(), BlockPool(blocks=100), unit_table(), traffic_of(load))
-    found = latency_of(served, Client()).client
-    )
+    found = latency_of(served, Client())
     starts = np.sort(served.start_us)[20:]
     assert np.diff(starts).min() > 1.0  # none join together
     assert found.tpot.mean_us == pytest.approx(1 + 3 * 8 / 15, rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from predict.cli.options import (
@@ -10,6 +11,7 @@ from predict.cli.options import (
     add_config,
     add_json,
     loaded,
+    log,
     print_json,
     require_positive,
 )
@@ -21,6 +23,7 @@ examples:
   predict measure configs/runs/demo.yml --steps 20 --json
   predict measure configs/runs/demo.yml --set plan.schedule=afab
   predict measure configs/rl/this-machine/grpo.yml
+  predict measure configs/runs/demo.yml --trace traces
 """
 
 
@@ -36,6 +39,12 @@ def add(subcommands: Any) -> None:
         default="torch",
         help="whose model is trained: this project's plain torch one, or the transformers library's (default: torch)",
     )
+    command.add_argument(
+        "--trace",
+        type=Path,
+        metavar="DIR",
+        help="also record a few steps with torch's profiler, one trace a rank, for `predict explain`",
+    )
     add_json(command)
     command.set_defaults(run=run)
 
@@ -50,17 +59,21 @@ def run(options: argparse.Namespace) -> None:
     from predict.measure.real_step import measure
     from predict.report.measured.measurement import measurement_text
 
-    result = measure(loaded(options), steps=options.steps, implementation=options.implementation)
+    result = measure(loaded(options), steps=options.steps, implementation=options.implementation, trace=options.trace)
     if options.json:
         print_json(result.to_json())
     else:
         print(measurement_text(result))
+    if options.trace:
+        log(f"wrote a trace of {len(result.traced_us)} steps of each rank to {options.trace}")
 
 
 def _run_rl(options: argparse.Namespace) -> None:
     """A step of reinforcement learning, phase by phase."""
     if options.implementation != "torch":
         raise UserError(f"--implementation {options.implementation}: an RL step is this project's plain torch; omit it")
+    if options.trace:
+        raise UserError("--trace: an RL step is not traced; omit it")
     from predict.measure.rl.measurement import measure_rl
     from predict.report.console import show
     from predict.report.rl.measured import rl_measurement_text

@@ -50,6 +50,8 @@ class Measurement:
     threads: int
     """CPU threads of one rank."""
     versions: dict[str, str]
+    traced_us: tuple[float, ...] = ()
+    """Times of the steps that a profiler recorded, which slows them; not among `step_times_us`."""
     device: DeviceRecord | None = None
     """The GPU; None for steps on a CPU."""
 
@@ -105,6 +107,7 @@ class Measurement:
             "parameters_per_rank": list(self.parameters_per_rank),
             "threads": self.threads,
             "versions": self.versions,
+            **({"traced_us": list(self.traced_us)} if self.traced_us else {}),
             **({"device": asdict(self.device)} if self.device else {}),
         }
 

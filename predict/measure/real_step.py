@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from predict.measure.gpu.at_hand import require_gpu_of
@@ -37,20 +38,29 @@ def measure(
     warmup: int = WARMUP,
     implementation: Implementation = "torch",
     timeout_s: float = 600,
+    trace: Path | None = None,
 ) -> Measurement:
     """Train the run on random tokens and time `steps` steps after a warm-up: by default STEPS on a CPU, on a GPU as many as
-    fill ten seconds. `warmup` are the steps that a CPU runs first; a GPU warms up for three seconds.
+    fill ten seconds. `warmup` are the steps that a CPU runs first; a GPU warms up for three seconds. Into the folder `trace` goes a
+    trace of a few more steps of each rank, by torch's profiler.
 
     Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
     """
     _require(run, implementation)
     if run.cluster.gpu.kind != "cpu":
+        if trace:
+            raise UserError(
+                "--trace: steps of a GPU are not traced here; record them with torch.profiler in your own run"
+            )
         return of_one_gpu(run, train_alone(run, steps=steps, timeout_s=timeout_s))
     steps = steps or STEPS
     with scratch_folder("real-step") as folder:
         config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(run))
-        arguments = (str(config), str(result), str(warmup + steps), implementation, str(timeout_s))
+        arguments = [str(config), str(result), str(warmup + steps), implementation, str(timeout_s)]
+        if trace:
+            trace.mkdir(parents=True, exist_ok=True)
+            arguments += ["--trace", str(trace.absolute())]
         launch(
             ["-m", "predict.measure.worker", *arguments],
             name=run.name,
@@ -146,6 +156,7 @@ def summarize(
         step_times_us=tuple(step.wall_s * 1e6 for step in usage[warmup:]),
         others_shares=tuple(shares),
         losses=tuple(mean_known(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
+        traced_us=tuple(wall * 1e6 for wall in ranks[0].get("traced_s", ())),
         tokens_per_step=run.batch.global_ * run.batch.seq_len,
         parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
         threads=run.cluster.threads,

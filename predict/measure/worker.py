@@ -15,11 +15,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from predict.measure.requirements import Implementation
 from predict.measure.system_noise import Usage
+from predict.measure.traced_steps import trace_steps
 from predict.measure.training import build_training
 from predict.measure.training_step import Training
 from predict.run.run_json import load_run
@@ -36,6 +38,8 @@ class RankReport:
     machine_s: list[float] = field(default_factory=list)
     own_s: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    traced_s: list[float] = field(default_factory=list)
+    """Wall times of the steps that a profiler recorded."""
 
 
 def train(training: Training, steps: int) -> RankReport:
@@ -63,6 +67,12 @@ def build(run: TrainingRun, implementation: Implementation) -> Training:
     return build_transformers_training(run)
 
 
+def facts_of(report: RankReport) -> dict[str, Any]:
+    """Facts for a trace: the step without the profiler, and the threads that ran it."""
+    kept = sorted(report.wall_s[len(report.wall_s) // 2 :])
+    return {"untraced_step_us": kept[len(kept) // 2] * 1e6, "threads": torch.get_num_threads()}
+
+
 def write_reports(report: RankReport, path: Path, implementation: Implementation) -> None:
     """Collect every rank's report into one JSON file, written by rank 0."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -83,10 +93,14 @@ def main() -> None:
     parser.add_argument("steps", type=int, help="steps to run, warm-up included")
     parser.add_argument("implementation", choices=("torch", "transformers"))
     parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
+    parser.add_argument("--trace", type=Path, help="folder for a trace of a few more steps, one file a rank")
     arguments = parser.parse_args()
     dist.init_process_group("gloo", timeout=timedelta(seconds=arguments.timeout_s))
     training = build(load_run(arguments.run.read_text()), arguments.implementation)
-    write_reports(train(training, arguments.steps), arguments.result, arguments.implementation)
+    report = train(training, arguments.steps)
+    if arguments.trace:
+        report.traced_s = trace_steps(training, arguments.trace, facts_of(report))
+    write_reports(report, arguments.result, arguments.implementation)
     dist.barrier()
     dist.destroy_process_group()
     leave()

@@ -25,7 +25,7 @@ MINUTES = (
 )
 SHOWN = {command for page in pages() for command in shown_commands(page)}
 """Commands of the documentation, which are run as its readers would."""
-READERS = {"bench.json", "both"}
+READERS = {"bench.json", "both", "traces", "rank0.json.gz"}
 """Words of examples that need a file of the reader's, or train for real."""
 
 

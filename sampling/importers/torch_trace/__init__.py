@@ -16,8 +16,9 @@ from sampling.hardware.cluster import hardware_facts, known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
 from sampling.importers.table import ImportRequest, Row, Table
-from sampling.importers.torch_trace.calls import call_of, collective_of
+from sampling.importers.torch_trace.calls import collective_of
 from sampling.importers.torch_trace.events import RECORD, Kernel, Op, Trace, load_trace, plain_name
+from sampling.importers.torch_trace.ownership import calls_and_owners
 
 SOURCE = "torch-trace"
 PATH = "a Chrome trace of torch.profiler (record_shapes=True), or a folder of them"
@@ -27,20 +28,25 @@ PATTERNS = ("**/*.json", "**/*.json.gz")
 
 def read(request: ImportRequest) -> list[Table]:
     """One table per trace; SamplesError for another file, or if no operator is one of our calls."""
-    path = request.path
+    files = trace_files(request.path, f"import {SOURCE}")
+    return [_table(file, request) for file in files]
+
+
+def trace_files(path: Path | None, asked_by: str) -> list[Path]:
+    """The traces at a path, which is one or a folder of them; SamplesError, which begins with `asked_by`, where there are none."""
     if path is None or not path.exists():
-        raise SamplesError(f"import {SOURCE}: no file or folder {path or ''}; give a trace: {RECORD}")
+        raise SamplesError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
     files = [path] if path.is_file() else sorted({file for pattern in PATTERNS for file in path.glob(pattern)})
     if not files:
         raise SamplesError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")
-    return [_table(file, request) for file in files]
+    return files
 
 
 def _table(path: Path, request: ImportRequest) -> Table:
     trace = load_trace(path)
     on_device = bool(trace.kernels)
     hardware = request.system or _hardware(trace, path)
-    calls, owners = _calls_and_owners(trace.ops)
+    calls, owners = calls_and_owners(trace.ops)
     operators = list(_operator_rows(trace.ops, calls, owners, on_device=on_device))
     per_node = request.ranks_per_node or len(trace.devices) or int(hardware_facts(hardware).gpus_per_node)
     collectives = list(_collective_rows(trace.kernels, per_node))
@@ -71,25 +77,6 @@ def _hardware(trace: Trace, path: Path) -> str:
             f"configs/hardware it is with --system (known: {', '.join(known_hardware())})"
         )
     return hardware
-
-
-def _calls_and_owners(ops: Iterable[Op]) -> tuple[dict[Op, Call], dict[Op, Op]]:
-    """The operators that are calls, and for each operator the call or autograd node that its time belongs to."""
-    calls: dict[Op, Call] = {}
-    owners: dict[Op, Op] = {}
-    for op in ops:
-        above = owners.get(op.parent) if op.parent is not None else None
-        if above is not None and above.node:
-            owners[op] = above
-        elif op.node:
-            owners[op] = op
-        elif (call := call_of(op)) is not None:
-            if above is not None:
-                calls.pop(above, None)
-            calls[op], owners[op] = call, op
-        elif above is not None:
-            owners[op] = above
-    return calls, owners
 
 
 def _operator_rows(

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sampling.errors import SamplesError
-from sampling.files.regular import NotReadError, read_unzipped
+from sampling.files.regular import NotReadError
 from sampling.importers.reading import unreadable
+from sampling.importers.torch_trace.stream import EVENTS, stream_trace
 
 BACKWARD = "autograd::engine::evaluate_function: "
 """Prefix of the operator that runs an autograd node; the node's name follows."""
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
-MOST_BYTES = 500_000_000
-"""Largest trace that is read, unpacked; one takes ten times its size in memory."""
+ANNOTATION = "user_annotation"
+"""Category of the spans that a program or a library names, such as ProfilerStep#3 and gloo:all_reduce."""
+MOST_BYTES = 4_000_000_000
+"""Largest trace that is read, unpacked, piece by piece."""
+MOST_EVENTS = 5_000_000
+"""Most operators, kernels, launches and named spans that are kept of a trace: about 4 GB."""
+ARGUMENTS = frozenset(
+    (
+        *("Input Dims", "Input type", "Concrete Inputs", "Sequence number", "Fwd thread id", "External id"),
+        *("correlation", "stream", "Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype"),
+        *("Process Group Ranks", "Process Group Name", "graph node id"),
+    )
+)
+"""Arguments of events that are kept."""
+FACTS = "steptime"
+"""Key of a trace's header under which `predict measure --trace` writes facts of its run."""
 RECORD = "record it with torch.profiler.profile(record_shapes=True) and export_chrome_trace"
 
 
@@ -32,6 +46,12 @@ class Op:
     arguments: Mapping[str, Any]
     parent: Op | None = None
     kernels_us: float = 0.0
+    thread: Any = None
+    """Process and thread that ran it."""
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.duration_us
 
     @property
     def dims(self) -> list[Any]:
@@ -59,6 +79,25 @@ class Kernel:
     arguments: Mapping[str, Any]
     op: Op | None
     """The operator that launched it; None if the trace does not say."""
+    start_us: float = 0.0
+    launched_us: float | None = None
+    """Start of the call that launched it; None if the trace does not say."""
+    stream: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A named stretch of time that a program or a library recorded; one of an asynchronous collective may overlap any other."""
+
+    name: str
+    start_us: float
+    duration_us: float
+    thread: Any
+    arguments: Mapping[str, Any]
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.duration_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,58 +108,102 @@ class Trace:
     kernels: list[Kernel]
     devices: list[str] = field(default_factory=list)
     world_size: int = 1
+    spans: list[Span] = field(default_factory=list)
+    rank: int | None = None
+    """The rank that recorded it; None if the trace does not say."""
+    header: Mapping[str, Any] = field(default_factory=dict)
+    """The keys of the file beside its events."""
 
 
-def load_trace(path: Path) -> Trace:
-    """Read a .json or .json.gz; SamplesError for another file, and for a trace without shapes."""
+def load_trace(path: Path, *, with_shapes: bool = True) -> Trace:
+    """Read a .json or .json.gz; SamplesError for another file, and, where shapes are asked for, for a trace without them."""
+    header: dict[str, Any] = {}
     try:
-        content = json.loads(read_unzipped(path, most_bytes=MOST_BYTES))
+        events = [_slim(event) for event in stream_trace(path, most_bytes=MOST_BYTES, header=header) if _is_kept(event)]
     except (NotReadError, ValueError, RecursionError) as error:
         raise unreadable(str(path), "a trace", error) from None
-    events = content.get("traceEvents") if isinstance(content, dict) else None
-    if not isinstance(events, list):
+    if EVENTS not in header:
         raise SamplesError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
+    if len(events) > MOST_EVENTS:
+        raise SamplesError(f"{path}: holds {len(events):,} events, more than {MOST_EVENTS:,}; record fewer steps")
     try:
-        return _trace(content, [event for event in events if isinstance(event, dict) and event.get("ph") == "X"], path)
+        trace = _trace(header, events)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SamplesError(f"{path}: an event is not as torch's profiler writes them ({error!r}); {RECORD}") from None
-
-
-def _trace(content: Mapping[str, Any], events: list[dict[str, Any]], path: Path) -> Trace:
-    ops, launches = _nest(event for event in events if event.get("cat") in ("cpu_op", *LAUNCHES))
-    if not any(op.dims for op in ops):
+    if with_shapes and not any(op.dims for op in trace.ops):
         raise SamplesError(f"{path}: its operators have no shapes; {RECORD}")
+    return trace
+
+
+KEPT = frozenset(("cpu_op", ANNOTATION, *KERNELS, *LAUNCHES))
+
+
+def _is_kept(event: Any) -> bool:
+    return isinstance(event, dict) and event.get("ph") == "X" and event.get("cat") in KEPT
+
+
+def _slim(event: dict[str, Any]) -> dict[str, Any]:
+    """The event with the arguments that are used."""
+    arguments = event.get("args")
+    if isinstance(arguments, dict):
+        event["args"] = {key: value for key, value in arguments.items() if key in ARGUMENTS}
+    return event
+
+
+def _trace(header: Mapping[str, Any], events: Sequence[dict[str, Any]]) -> Trace:
+    ops, launches = _nest(event for event in events if event["cat"] in ("cpu_op", *LAUNCHES))
     by_external = {op.arguments["External id"]: op for op in ops if "External id" in op.arguments}
-    kernels = []
-    for event in events:
-        if event.get("cat") in KERNELS:
-            arguments = event.get("args", {})
-            op = by_external.get(arguments.get("External id")) or launches.get(arguments.get("correlation"))
-            kernel = Kernel(str(event["name"]), float(event["dur"]), arguments, op)
-            kernels.append(kernel)
-            if op is not None:
-                op.kernels_us += kernel.duration_us
-    devices = [str(device.get("name", "")) for device in content.get("deviceProperties") or ()]
-    world = (content.get("distributedInfo") or {}).get("world_size", 1)
-    return Trace(ops, kernels, devices, int(world))
+    kernels = [_kernel(event, by_external, launches) for event in events if event["cat"] in KERNELS]
+    for kernel in kernels:
+        if kernel.op is not None:
+            kernel.op.kernels_us += kernel.duration_us
+    spans = [
+        Span(str(each["name"]), float(each["ts"]), float(each.get("dur", 0)), _thread(each), each.get("args", {}))
+        for each in events
+        if each["cat"] == ANNOTATION
+    ]
+    devices = [str(device.get("name", "")) for device in header.get("deviceProperties") or ()]
+    distributed = header.get("distributedInfo") or {}
+    world, rank = int(distributed.get("world_size", 1)), distributed.get("rank")
+    return Trace(ops, kernels, devices, world, spans, None if rank is None else int(rank), header)
 
 
-def _nest(events: Iterable[Mapping[str, Any]]) -> tuple[list[Op], dict[Any, Op]]:
-    """The operators, each below the one that was running in its thread, and correlation id → the operator that launched."""
+def _kernel(
+    event: Mapping[str, Any], by_external: Mapping[Any, Op], launches: Mapping[Any, tuple[Op | None, float]]
+) -> Kernel:
+    arguments = event.get("args", {})
+    launching, launched_us = launches.get(arguments.get("correlation"), (None, None))
+    return Kernel(
+        name=str(event["name"]),
+        duration_us=float(event["dur"]),
+        arguments=arguments,
+        op=by_external.get(arguments.get("External id")) or launching,
+        start_us=float(event["ts"]),
+        launched_us=launched_us,
+        stream=arguments.get("stream", event.get("tid")),
+    )
+
+
+def _thread(event: Mapping[str, Any]) -> Any:
+    return event.get("pid"), event.get("tid")
+
+
+def _nest(events: Iterable[Mapping[str, Any]]) -> tuple[list[Op], dict[Any, tuple[Op | None, float]]]:
+    """The operators, each below the one that was running in its thread, and correlation id → the operator that launched, and when."""
     ops: list[Op] = []
-    launches: dict[Any, Op] = {}
+    launches: dict[Any, tuple[Op | None, float]] = {}
     running: dict[Any, list[Op]] = {}
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))):
-        stack = running.setdefault((event.get("pid"), event.get("tid")), [])
+        thread = _thread(event)
+        stack = running.setdefault(thread, [])
         start_us = float(event["ts"])
-        while stack and stack[-1].start_us + stack[-1].duration_us <= start_us:
+        while stack and stack[-1].end_us <= start_us:
             stack.pop()
         parent = stack[-1] if stack else None
         if event["cat"] in LAUNCHES:
-            if parent is not None:
-                launches[event.get("args", {}).get("correlation")] = parent
+            launches[event.get("args", {}).get("correlation")] = parent, start_us
             continue
-        op = Op(str(event["name"]), start_us, float(event.get("dur", 0)), event.get("args", {}), parent)
+        op = Op(str(event["name"]), start_us, float(event.get("dur", 0)), event.get("args", {}), parent, thread=thread)
         ops.append(op)
         stack.append(op)
     return ops, launches

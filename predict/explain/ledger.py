@@ -1,0 +1,148 @@
+"""The explanation: predicted and measured µs term by term, the largest difference first; it closes with what is unexplained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from predict.explain.measured import MeasuredStep, read_measured
+from predict.explain.predicted import PredictedStep, direction, predicted_step
+from predict.explain.timeline import UNNAMED
+from predict.explain.verdict import Finding, findings
+from predict.step.prediction import Prediction
+from sampling.call import Call
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One heading of both ledgers, in µs a step of the mean rank; for communication also what it hides and waits."""
+
+    name: str
+    predicted_us: float
+    measured_us: float
+    hidden_us: float | None = None
+    waiting_us: float | None = None
+
+    @property
+    def difference_us(self) -> float:
+        return self.measured_us - self.predicted_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallTerm:
+    """One call in one direction that the prediction has and the trace shows, in µs a step of the mean rank."""
+
+    call: Call
+    direction: str
+    predicted_us: float
+    measured_us: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """A prediction beside the measured step."""
+
+    prediction: Prediction
+    predicted: PredictedStep
+    measured: MeasuredStep
+    terms: tuple[Term, ...]
+    """The largest difference first."""
+    calls: tuple[CallTerm, ...]
+    verdict: tuple[Finding, ...]
+
+    @property
+    def unexplained_us(self) -> float:
+        """What is left of the measured step beside the terms: kernels that no operator names."""
+        return self.measured.step_us - sum(term.measured_us for term in self.terms)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stable shape that `--json` prints."""
+        return {
+            "version": VERSION,
+            "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
+            "terms": [_term_json(term) for term in self.terms],
+            "unexplained_us": self.unexplained_us,
+            "verdict": [finding.text for finding in self.verdict],
+            "causes": [finding.cause for finding in self.verdict],
+            "calls": [
+                {"call": each.call.NAME, **each.call.fields(), "direction": each.direction}
+                | {"predicted_us": each.predicted_us, "measured_us": each.measured_us}
+                for each in self.calls
+            ],
+            "ranks": [
+                {"rank": rank.rank, "steps": rank.steps, "step_us": rank.step_us, "headings_us": dict(rank.headings)}
+                for rank in self.measured.ranks
+            ],
+            "matched_share": self.measured.matched_share,
+            "steps_found_by": self.measured.rule,
+        }
+
+
+def _term_json(term: Term) -> dict[str, Any]:
+    beside = {"hidden_us": term.hidden_us, "waiting_us": term.waiting_us}
+    return {"name": term.name, "predicted_us": term.predicted_us, "measured_us": term.measured_us} | {
+        name: value for name, value in beside.items() if value is not None
+    }
+
+
+def explain(prediction: Prediction, trace: Path) -> Explanation:
+    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another file."""
+    return explained(prediction, read_measured(trace, prediction.run))
+
+
+def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
+    predicted = predicted_step(prediction)
+    terms = _terms(predicted, measured)
+    calls = _calls(predicted, measured)
+    return Explanation(
+        prediction=prediction,
+        predicted=predicted,
+        measured=measured,
+        terms=terms,
+        calls=calls,
+        verdict=tuple(findings(prediction, predicted, measured)),
+    )
+
+
+def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]:
+    found = measured.headings
+    terms = []
+    for name in dict.fromkeys((*predicted.headings, *found)):
+        expected_us, seen_us = predicted.headings.get(name, 0.0), found.get(name, 0.0)
+        if name == UNNAMED or not (expected_us or seen_us):
+            continue
+        messages = measured.messages(name)
+        terms.append(
+            Term(
+                name=name,
+                predicted_us=expected_us,
+                measured_us=seen_us,
+                hidden_us=messages.hidden_us if messages else None,
+                waiting_us=messages.waiting_us if messages and len(measured.ranks) > 1 else None,
+            )
+        )
+    return tuple(sorted(terms, key=lambda term: -abs(term.difference_us)))
+
+
+def _calls(predicted: PredictedStep, measured: MeasuredStep) -> tuple[CallTerm, ...]:
+    seen = measured_calls(measured)
+    found = [
+        CallTerm(call=call, direction=way, predicted_us=time_us, measured_us=seen[call, way])
+        for (call, way), (_, time_us) in predicted.calls.items()
+        if (call, way) in seen
+    ]
+    return tuple(sorted(found, key=lambda each: -abs(each.measured_us - each.predicted_us)))
+
+
+def measured_calls(measured: MeasuredStep) -> Mapping[tuple[Call, str], float]:
+    """Call and direction → µs a step, the mean over the ranks."""
+    found: dict[tuple[Call, str], float] = {}
+    for rank in measured.ranks:
+        for (call, phase), (_, time_us) in rank.calls.items():
+            key = call, direction(phase)
+            found[key] = found.get(key, 0.0) + time_us / len(measured.ranks)
+    return found

@@ -1,0 +1,174 @@
+"""Naming: the heading of the ledger, and the call where shapes tell, of every operator in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from predict.model.spec import ModelSpec
+from predict.step.itemised.breakdown import DP, OPTIMIZER
+from predict.workload.layers.layer import ACCUMULATION
+from sampling.call import Call, Phase
+from sampling.collectives.kinds import Collective
+from sampling.importers.torch_trace.events import Op, Span, plain_name
+from sampling.importers.torch_trace.ownership import calls_and_owners
+
+OPTIMIZER_SPANS = ("Optimizer.step", "Optimizer.zero_grad")
+"""Beginnings of the spans that torch.optim records."""
+REDUCER = ("torch::distributed::reducer", "torch.distributed.ddp.reducer")
+"""Beginnings of the passes in which DDP copies gradients to its buckets and back."""
+GRADIENT_SUM = "torch::autograd::AccumulateGrad"
+BY_NAME: Mapping[str, str] = {
+    "silu": "swiglu",
+    "gelu": "gelu",
+    "embedding": "embedding",
+    "logsoftmax": "cross_entropy",
+    "nllloss": "cross_entropy",
+    "nlllossforward": "cross_entropy",
+    "nlllossnd": "cross_entropy",
+    "crossentropyloss": "cross_entropy",
+    "rmsnorm": "rms_norm",
+    "fusedrmsnorm": "rms_norm",
+    "layernorm": "layer_norm",
+    "nativelayernorm": "layer_norm",
+    "topk": "router",
+    "scaleddotproductattention": "attention",
+    "groupedmm": "experts",
+}
+"""Plain name of a forward operator → heading, where its shapes name no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An operator's heading, and its call and phase where its shapes tell."""
+
+    heading: str
+    call: Call | None = None
+    phase: Phase | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Widths:
+    """Last dimensions of a model's tensors on a rank, by which passes without a call are told apart."""
+
+    hidden: frozenset[int]
+    inner: frozenset[int]
+    """Widths of the feed-forward and of its experts."""
+    head: frozenset[int]
+    """Widths of a head and of its halves."""
+    vocab: frozenset[int]
+    activation: str
+
+
+def widths_of(model: ModelSpec, tp: int) -> Widths:
+    """The widths of a model whose matrices `tp` ranks share."""
+    inner = [model.ffn, *([model.experts.ffn] if model.experts else [])]
+    return Widths(
+        hidden=frozenset({model.hidden}),
+        inner=frozenset(width // share for width in inner for share in (1, tp)),
+        head=frozenset({model.head_dim, model.head_dim // 2}),
+        vocab=frozenset({model.vocab, model.vocab // tp}),
+        activation="swiglu" if model.gated else "gelu",
+    )
+
+
+def name_operators(ops: Sequence[Op], spans: Iterable[Span], widths: Widths) -> dict[Op, Named]:
+    """The operators that have a name; a backward has that of the forward whose sequence number its autograd node bears."""
+    calls, owners = calls_and_owners(ops)
+    optimizer = [span for span in spans if span.name.startswith(OPTIMIZER_SPANS)]
+    named: dict[Op, Named] = {}
+    forwards: dict[object, Named] = {}
+    for op in _in_optimizer(ops, optimizer):
+        named[op] = Named(OPTIMIZER)
+    for op in ops:
+        if op not in named:
+            found = _name(op, calls, owners, named, forwards, widths)
+            if found is not None:
+                named[op] = found
+        if op in named and named[op].phase != "backward":
+            _note_forward(op, named[op], forwards)
+    return named
+
+
+def _note_forward(op: Op, name: Named, forwards: dict[object, Named]) -> None:
+    """Note the sequence number by which an autograd node finds the name: the operator's, or that of the one that dispatched it."""
+    above: Op | None = op
+    while above is not None and not above.node:
+        number = above.arguments.get("Sequence number")
+        if number is not None and (above is op or above.name == op.name):
+            forwards.setdefault((number, plain_name(above.name)), name)
+            forwards.setdefault(number, name)
+            return
+        above = above.parent
+
+
+def _in_optimizer(ops: Iterable[Op], spans: Sequence[Span]) -> Iterable[Op]:
+    """The operators of both lists' times: each within a span of its thread."""
+    for span in spans:
+        yield from (op for op in ops if op.thread == span.thread and span.start_us <= op.start_us < span.end_us)
+
+
+def _name(
+    op: Op,
+    calls: Mapping[Op, Call],
+    owners: Mapping[Op, Op],
+    named: Mapping[Op, Named],
+    forwards: Mapping[object, Named],
+    widths: Widths,
+) -> Named | None:
+    owner = owners.get(op)
+    if op.name.startswith(REDUCER):
+        return Named(DP)
+    if owner is not None and owner in calls:
+        return Named(heading_of(calls[owner]), calls[owner], "forward")
+    if owner is not None and owner.node:
+        return _of_node(owner, op, forwards)
+    above = named.get(op.parent) if op.parent is not None else None
+    if above is not None and above.phase != "backward":
+        return above
+    heading = BY_NAME.get(plain_name(op.name)) or _by_width(op, widths)
+    return Named(heading, None, "forward") if heading else None
+
+
+def _of_node(node: Op, op: Op, forwards: Mapping[object, Named]) -> Named | None:
+    """The name of an operator below an autograd node: its forward's, or the sum of gradients where the node keeps one."""
+    if GRADIENT_SUM in node.name:
+        return Named(ACCUMULATION, None, "backward")
+    number = node.arguments.get("Sequence number", -1)
+    made_by = forwards.get((number, plain_name(node.node))) or forwards.get(number)
+    if made_by is None:
+        heading = BY_NAME.get(plain_name(node.node))
+        return Named(heading, None, "backward") if heading else None
+    return Named(made_by.heading, made_by.call, "backward")
+
+
+def _by_width(op: Op, widths: Widths) -> str:
+    """The heading of a pass by the last dimension of what it reads; '' where none tells."""
+    shapes = [shape for each in op.dims for shape in _shapes(each) if shape]
+    if not shapes:
+        return ""
+    widest = max(shapes, key=len)
+    last = widest[-1]
+    if len(widest) == 4 and last in widths.head:
+        return "rope"
+    if last in widths.vocab:
+        return "cross_entropy"
+    if last in widths.inner:
+        return widths.activation
+    if last in widths.hidden:
+        return "residual_add" if plain_name(op.name).startswith(("add", "sum")) else ""
+    return ""
+
+
+def _shapes(dims: object) -> Iterable[Sequence[int]]:
+    """The shapes in one input's dimensions, which for a list of tensors are a list of shapes."""
+    if isinstance(dims, list) and dims and isinstance(dims[0], list):
+        return [each for each in dims if each]
+    return [dims] if isinstance(dims, list) else []
+
+
+def heading_of(call: Call) -> str:
+    """The ledger's heading for a call of a trace; products of batches are products."""
+    if isinstance(call, Collective):
+        return DP
+    return call.HEADING or ("gemm" if call.NAME == "batched_gemm" else call.NAME)

@@ -1,0 +1,69 @@
+"""The predicted ledger in the headings of a trace, and the time of each call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from predict.explain.naming import heading_of
+from predict.ledger.work import StepItem, step_items
+from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, STRAGGLERS
+from predict.step.itemised.items import GLUE, HOST, OTHER
+from predict.step.prediction import Prediction
+from predict.workload.rank.sharded_weights import FSDP
+from sampling.call import Call, Phase
+from sampling.collectives.kinds import Collective
+
+FORWARD, BACKWARD = "forward", "backward"
+SAME: Mapping[str, str] = {FSDP: DP, GLUE: HOST, OTHER: HOST, OVERHEAD: HOST}
+"""Headings of a prediction that a trace has under another name: what lies between operators is the host's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedStep:
+    """µs by heading, which add up to the prediction, and by call and direction; the messages' own times by heading."""
+
+    step_us: float
+    headings: Mapping[str, float]
+    calls: Mapping[tuple[Call, str], tuple[float, float]]
+    """Call and direction → (runs, µs) a step of the mean rank."""
+    messages_us: Mapping[str, float]
+
+
+def predicted_step(prediction: Prediction) -> PredictedStep:
+    """The ledger of a prediction; what no item explains is the pipeline's bubble."""
+    headings: dict[str, float] = defaultdict(float)
+    calls: dict[tuple[Call, str], tuple[float, float]] = {}
+    messages: dict[str, float] = defaultdict(float)
+    for each in step_items(prediction):
+        heading = name_of(each)
+        headings[heading] += each.time_us
+        if each.is_message:
+            messages[heading] += each.alone_us
+        elif each.item.call is not None and each.item.phase is not None:
+            key = each.item.call, direction(each.item.phase)
+            runs, time_us = calls.get(key, (0.0, 0.0))
+            calls[key] = runs + each.calls, time_us + each.time_us
+    for name in (STRAGGLERS, OVERHEAD):
+        if time_us := prediction.breakdown_us.get(name, 0.0):
+            headings[SAME.get(name, name)] += time_us
+    rest_us = prediction.median_us - sum(headings.values())
+    if prediction.run.plan.pp > 1:
+        headings[BUBBLE] += rest_us
+    else:
+        headings[HOST] += rest_us
+    return PredictedStep(step_us=prediction.median_us, headings=dict(headings), calls=calls, messages_us=dict(messages))
+
+
+def name_of(each: StepItem) -> str:
+    """The heading of a step's item: its operator's, whatever block it stands in."""
+    call = each.item.call
+    if call is None or isinstance(call, Collective) or each.item.beside:
+        return SAME.get(each.item.heading, each.item.heading)
+    return heading_of(call)
+
+
+def direction(phase: Phase) -> str:
+    """The half of a step that a phase belongs to."""
+    return BACKWARD if phase.startswith(BACKWARD) else FORWARD

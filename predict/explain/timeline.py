@@ -1,0 +1,206 @@
+"""Timeline: a step's time on one rank, cut into slices each of which belongs to one cause; together they are the step."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from predict.explain.messages import BARRIER, InFlight, is_collective
+from predict.explain.naming import OPTIMIZER_SPANS, Named
+from predict.explain.steps import Window
+from predict.step.itemised.breakdown import DP, OPTIMIZER
+from predict.step.itemised.items import HOST
+from sampling.importers.torch_trace.events import Kernel, Op, Span
+
+DATA, IDLE, UNNAMED = "data_wait", "idle", "unnamed"
+"""Headings of what no prediction has: waiting for the next batch, standing still, and kernels that no operator names."""
+LOADER = ("enumerate(DataLoader)", "dataloader")
+COMMUNICATING = ("c10d::", "_c10d_functional::", "record_param_comms", "c10d_functional::")
+"""Beginnings of operators that start or await a collective."""
+STILL_SHARE, STILL_US = 0.01, 2_000.0
+"""A stretch without any operator or kernel is standing still from this share of a step on, and from this many µs."""
+VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("t", "transpose", "view", "reshape", "as_strided", "detach", "slice", "narrow", "expand", "unsqueeze"),
+        *("squeeze", "permute", "select", "split", "chunk", "alias", "resolve_conj", "result_type", "to", "empty"),
+        *("empty_like", "empty_strided", "_unsafe_view", "unbind", "flatten", "contiguous", "lift_fresh", "view_as"),
+        *("item", "_local_scalar_dense", "linear", "matmul", "detach_", "type_as", "is_nonzero", "unflatten"),
+    )
+)
+"""Operators that compute nothing: what they take is the host's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of a step with one cause, in µs; `op` is the operator that ran or was launched, None for none."""
+
+    heading: str
+    start_us: float
+    end_us: float
+    named: Named | None = None
+    op: Op | None = None
+    is_kernel: bool = False
+
+    @property
+    def duration_us(self) -> float:
+        return self.end_us - self.start_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankEvents:
+    """What a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
+
+    ops: Sequence[Op]
+    named: Mapping[Op, Named]
+    messages: Sequence[InFlight]
+    spans: Sequence[Span]
+    nested_alike: frozenset[Op]
+    """Operators that only dispatch another of the same name, as those of distributed tensors do."""
+
+
+def nested_alike(ops: Iterable[Op]) -> frozenset[Op]:
+    """The operators above another of the same name in the same thread."""
+    found: set[Op] = set()
+    for op in ops:
+        above = op.parent
+        while above is not None:
+            if above.name == op.name:
+                found.add(above)
+            above = above.parent
+    return frozenset(found)
+
+
+def host_slices(window: Window, events: RankEvents) -> list[Slice]:
+    """A step on a rank without a device: each moment goes to the innermost operator of the step's thread, and where none runs to the
+    message that ends the pause, to the data loader, or to the host."""
+    ops = [op for op in events.ops if op.thread == window.thread and window.start_us <= op.start_us < window.end_us]
+    still_us = max(STILL_US, STILL_SHARE * window.duration_us)
+    slices: list[Slice] = []
+    for start, end, op in _innermost(ops, window):
+        if op is None:
+            slices += _pause(start, end, events, still_us)
+        else:
+            slices.append(_of_op(start, end, op, events))
+    return slices
+
+
+def _innermost(ops: Sequence[Op], window: Window) -> Iterator[tuple[float, float, Op | None]]:
+    """The window cut at every start and end of an operator, each piece with the innermost one."""
+    at = window.start_us
+    running: list[Op] = []
+    for op in [*ops, None]:
+        start = min(op.start_us, window.end_us) if op else window.end_us
+        while running and running[-1].end_us <= start:
+            inner = running.pop()
+            if inner.end_us > at:
+                yield at, inner.end_us, inner
+                at = inner.end_us
+        if start > at:
+            yield at, start, running[-1] if running else None
+            at = start
+        if op:
+            running.append(op)
+
+
+def _of_op(start: float, end: float, op: Op, events: RankEvents) -> Slice:
+    if op.name.startswith(COMMUNICATING):
+        return Slice(_awaited(start, end, events) or (BARRIER if "barrier" in op.name else DP), start, end, op=op)
+    named = events.named.get(op)
+    if named is not None and named.heading == OPTIMIZER:
+        return Slice(OPTIMIZER, start, end, named, op, is_kernel=True)
+    if named is not None and named.heading == DP:
+        return Slice(DP, start, end, named, op)
+    if not op.name.startswith("aten::") or op.name in VIEWS or op in events.nested_alike:
+        return Slice(HOST, start, end, named, op)
+    return Slice(named.heading if named else UNNAMED, start, end, named, op, is_kernel=True)
+
+
+def _awaited(start: float, end: float, events: RankEvents) -> str:
+    """The heading of the last message to end within a stretch, or else of one in flight at its end; '' for none."""
+    near = _starting_before(events.messages, end)
+    ended = [each for each in near if start <= each.end_us <= end]
+    flying = [each for each in near if each.start_us < end < each.end_us]
+    chosen = max(ended, key=lambda each: each.end_us) if ended else flying[-1] if flying else None
+    return chosen.heading if chosen else ""
+
+
+def _pause(start: float, end: float, events: RankEvents, still_us: float) -> Iterator[Slice]:
+    """A stretch in which no operator runs: awaiting a message up to its end, and after it the host's."""
+    awaited = [each for each in _starting_before(events.messages, end) if start < each.end_us <= end]
+    if awaited:
+        last = max(awaited, key=lambda each: each.end_us)
+        begin = max(start, last.start_us)
+        if begin > start:
+            yield _without_work(start, begin, events, still_us)
+        yield Slice(last.heading, begin, last.end_us)
+        start = last.end_us
+    if end > start:
+        yield _without_work(start, end, events, still_us)
+
+
+def _starting_before(messages: Sequence[InFlight], time_us: float) -> Sequence[InFlight]:
+    return messages[: bisect_left(messages, time_us, key=lambda each: each.start_us)]
+
+
+def _without_work(start: float, end: float, events: RankEvents, still_us: float) -> Slice:
+    """The heading of a stretch without operators or messages, by the span that it lies in and by its length."""
+    middle = (start + end) / 2
+    inside = [span.name for span in events.spans if span.start_us <= middle < span.end_us]
+    if any(name.startswith(LOADER) for name in inside):
+        return Slice(DATA, start, end)
+    if any(name.startswith(OPTIMIZER_SPANS) for name in inside):
+        return Slice(OPTIMIZER, start, end)
+    return Slice(IDLE if end - start >= still_us else HOST, start, end)
+
+
+def device_slices(window: Window, kernels: Sequence[Kernel], events: RankEvents) -> list[Slice]:
+    """A step on a device: compute by its kernel, communication where no compute runs, and pauses by why nothing ran.
+
+    `kernels` are in the order of their starts. A pause is the host's where the next kernel had not been launched before it began.
+    """
+    compute = [each for each in kernels if not is_collective(each)]
+    slices: list[Slice] = []
+    at = window.start_us
+    first = bisect_left(compute, window.start_us, key=lambda each: each.start_us)
+    for kernel in compute[first : bisect_right(compute, window.end_us, key=lambda each: each.start_us)]:
+        start, end = kernel.start_us, min(kernel.start_us + kernel.duration_us, window.end_us)
+        if start > at:
+            slices += _device_pause(at, start, kernel, events)
+            at = start
+        if end > at:
+            named = events.named.get(kernel.op) if kernel.op else None
+            slices.append(Slice(named.heading if named else UNNAMED, at, end, named, kernel.op, is_kernel=True))
+            at = end
+    if window.end_us > at:
+        slices += _device_pause(at, window.end_us, None, events)
+    return slices
+
+
+def _device_pause(start: float, end: float, following: Kernel | None, events: RankEvents) -> Iterator[Slice]:
+    """A stretch without compute: messages where they are in flight, and the rest by the next kernel's launch."""
+    at = start
+    for message in within_flight(events.messages, start, end):
+        begin, stop = max(at, message.start_us), min(end, message.end_us)
+        if begin > at:
+            yield _device_idle(at, begin, following, events)
+        if stop > max(at, begin):
+            yield Slice(message.heading, max(at, begin), stop)
+        at = max(at, stop)
+    if end > at:
+        yield _device_idle(at, end, following, events)
+
+
+def _device_idle(start: float, end: float, following: Kernel | None, events: RankEvents) -> Slice:
+    launched = following.launched_us if following else None
+    late = launched is None or launched > start
+    middle = (start + end) / 2
+    if any(span.name.startswith(LOADER) and span.start_us <= middle < span.end_us for span in events.spans):
+        return Slice(DATA, start, end)
+    return Slice(HOST if late else IDLE, start, end)
+
+
+def within_flight(messages: Sequence[InFlight], start_us: float, end_us: float) -> list[InFlight]:
+    """The messages that are in flight at some time of a stretch."""
+    return [each for each in _starting_before(messages, end_us) if each.end_us > start_us]

@@ -1,0 +1,241 @@
+"""The verdict: what makes a measured step another than the predicted one, each cause in a sentence, the costliest first.
+
+A rank is held against the other ranks of its pipeline stage where several were traced, and an operator against its prediction
+times the median ratio of all operators, so that a machine that is slower throughout does not accuse each of its operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from predict.explain.measured import MeasuredRank, MeasuredStep
+from predict.explain.predicted import PredictedStep
+from predict.explain.timeline import DATA, IDLE
+from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
+from predict.step.itemised.items import HOST, TP
+from predict.step.prediction import Prediction
+from sampling.arithmetic.operator import Operator
+
+LEAST_SHARE = 0.03
+"""Share of the step from which on a difference is worth a sentence."""
+SLOWER = 1.4
+"""Ratio over what was expected from which on an operator, a rank or a link counts as slower."""
+COMMUNICATION: Mapping[str, str] = {
+    TP: "tensor-parallel collectives",
+    DP: "data-parallel collectives",
+    P2P: "sends between pipeline ranks",
+    "ep": "expert all-to-all",
+    "cp": "context-parallel messages",
+}
+UNFUSED = ("_scaled_dot_product_attention_math", "aten::_softmax", "aten::baddbmm")
+FUSED: Mapping[str, str] = {
+    "flash": "the flash kernel",
+    "efficient": "the memory-efficient kernel",
+    "cudnn": "the cuDNN kernel",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One cause: a word for programs, a sentence for people, and the µs of the step that it costs."""
+
+    cause: str
+    text: str
+    cost_us: float
+
+
+def findings(prediction: Prediction, predicted: PredictedStep, measured: MeasuredStep) -> list[Finding]:
+    """The causes, the costliest first; a step as predicted has one finding that says so."""
+    least_us = LEAST_SHARE * measured.step_us
+    pace = _pace(predicted, measured)
+    found = [
+        *_standstill(measured),
+        *_slow_ranks(measured, prediction),
+        *_attention(predicted, measured, pace),
+        *_operators(predicted, measured, pace),
+        *_all_slower(predicted, measured, pace),
+        *_communication(predicted, measured),
+        *_host(predicted, measured),
+    ]
+    worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
+    return worth or [_as_predicted(predicted, measured)]
+
+
+def _as_predicted(predicted: PredictedStep, measured: MeasuredStep) -> Finding:
+    off = measured.step_us / predicted.step_us - 1
+    return Finding(
+        cause="none",
+        text=f"The step is {off:+.1%} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it.",
+        cost_us=0.0,
+    )
+
+
+def _pace(predicted: PredictedStep, measured: MeasuredStep) -> float:
+    """The median over the predicted headings of operators of measured over predicted time, each weighted by its predicted time."""
+    ratios = sorted(
+        (seen_us / expected_us, expected_us)
+        for name, expected_us, seen_us in _computing(predicted, measured)
+        if expected_us
+    )
+    half = sum(weight for _, weight in ratios) / 2
+    for ratio, weight in ratios:
+        half -= weight
+        if half <= 0:
+            return ratio
+    return 1.0
+
+
+def _computing(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float, float]]:
+    """(heading, predicted µs, measured µs) of operators."""
+    seen = measured.headings
+    names = {call.HEADING or call.NAME for call, _ in predicted.calls if isinstance(call, Operator)}
+    for name in sorted(names - {OPTIMIZER}):
+        if predicted.headings.get(name) and seen.get(name):
+            yield name, predicted.headings[name], seen[name]
+
+
+def _standstill(measured: MeasuredStep) -> Iterator[Finding]:
+    """Ranks on which nothing ran for long stretches."""
+    for rank in measured.ranks:
+        idle_us = rank.headings.get(IDLE, 0.0)
+        if idle_us:
+            waited = max(
+                (each.waiting_us for other in measured.ranks if other is not rank for each in other.messages.values()),
+                default=0.0,
+            )
+            others = f"; the others waited up to {waited / 1e3:.1f} ms for it" if waited > idle_us / 2 else ""
+            yield Finding(
+                cause="standstill",
+                text=(
+                    f"Rank {rank.rank} stood still for {idle_us / 1e3:.1f} ms of the step "
+                    f"(longest {rank.longest_idle_us / 1e3:.1f} ms): no operator ran and no message was awaited{others}."
+                ),
+                cost_us=idle_us,
+            )
+
+
+def _slow_ranks(measured: MeasuredStep, prediction: Prediction) -> Iterator[Finding]:
+    """A rank whose same calls take longer than on the fastest rank that runs them too."""
+    if len(measured.ranks) < 2:
+        return
+    for rank in measured.ranks:
+        ratio, cost_us = _against_others(rank, [each for each in measured.ranks if each is not rank])
+        if ratio >= SLOWER:
+            yield Finding(
+                cause="slow_rank",
+                text=(
+                    f"Rank {rank.rank} runs the same operators {ratio:.2f} × as long as the fastest other rank: it has fewer "
+                    "threads, a lower clock, or shares its processor."
+                ),
+                cost_us=cost_us,
+            )
+
+
+def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple[float, float]:
+    """The median ratio of a rank's time per run to the others' fastest, and the µs that it costs; 1 where they share no call."""
+    ratios = []
+    cost_us = 0.0
+    for key, (_, time_us) in rank.calls.items():
+        known = [other.calls[key][1] for other in others if key in other.calls and other.calls[key][1]]
+        if known and time_us:
+            ratios.append((time_us / min(known), time_us))
+            cost_us += time_us - min(known)
+    return (_weighted_median(ratios), cost_us) if ratios else (1.0, 0.0)
+
+
+def _weighted_median(ratios: Sequence[tuple[float, float]]) -> float:
+    half = sum(weight for _, weight in ratios) / 2
+    for ratio, weight in sorted(ratios):
+        half -= weight
+        if half <= 0:
+            return ratio
+    return 1.0
+
+
+def _attention(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+    """Attention beyond the pace of the other operators, with the kernel that ran."""
+    expected_us, seen_us = predicted.headings.get("attention", 0.0), measured.headings.get("attention", 0.0)
+    kernel = attention_kernel(measured)
+    if expected_us and seen_us > SLOWER * pace * expected_us:
+        yield Finding(
+            cause="attention",
+            text=f"Attention takes {seen_us / expected_us:.1f} × its prediction (other operators {pace:.1f} ×): it ran {kernel}.",
+            cost_us=seen_us - pace * expected_us,
+        )
+
+
+def attention_kernel(measured: MeasuredStep) -> str:
+    """The attention kernel that the trace shows, in words."""
+    names = {name for rank in measured.ranks for name in rank.operators}
+    if any(part in name for name in names for part in UNFUSED[:1]):
+        return "the unfused kernel, products with a softmax between them"
+    for part, words in FUSED.items():
+        if any("scaled_dot_product" in name and part in name for name in names):
+            return words
+    return (
+        "the unfused kernel, products with a softmax between them"
+        if UNFUSED[1] in names
+        else "a kernel that it does not name"
+    )
+
+
+def _operators(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+    """Operators apart from attention that are slower than their prediction at the pace of the others."""
+    for name, expected_us, seen_us in _computing(predicted, measured):
+        if name != "attention" and seen_us > SLOWER * pace * expected_us:
+            yield Finding(
+                cause="operator",
+                text=f"{name} takes {seen_us / expected_us:.1f} × its prediction, where the other operators take {pace:.1f} ×.",
+                cost_us=seen_us - pace * expected_us,
+            )
+
+
+def _all_slower(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+    """All operators slower alike: the processor, and no single operator."""
+    whole_us = sum(expected_us for _, expected_us, _ in _computing(predicted, measured))
+    if pace >= SLOWER:
+        yield Finding(
+            cause="slow_compute",
+            text=(
+                f"All operators take about {pace:.1f} × their prediction: fewer threads than the samples had, a lower clock, or "
+                "other work on the processor."
+            ),
+            cost_us=(pace - 1) * whole_us,
+        )
+
+
+def _communication(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+    """Messages whose transfer, without waiting for a late rank, takes longer than predicted."""
+    for heading, words in COMMUNICATION.items():
+        messages = measured.messages(heading)
+        expected_us = predicted.messages_us.get(heading, 0.0)
+        if messages is None or not expected_us:
+            continue
+        slow_us = min(messages.transfer_us - expected_us, messages.exposed_us - predicted.headings.get(heading, 0.0))
+        if messages.transfer_us > SLOWER * expected_us:
+            yield Finding(
+                cause="communication",
+                text=(
+                    f"The {words} run at {expected_us / messages.transfer_us:.0%} of the assumed speed: "
+                    f"{messages.transfer_us / 1e3:.1f} ms a step without waiting, {expected_us / 1e3:.1f} ms predicted."
+                ),
+                cost_us=slow_us,
+            )
+
+
+def _host(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+    """The host's time beyond the prediction, and waiting for data."""
+    seen = measured.headings
+    extra_us = seen.get(HOST, 0.0) - predicted.headings.get(HOST, 0.0)
+    yield Finding(
+        cause="host",
+        text=f"{seen.get(HOST, 0.0) / measured.step_us:.0%} of the step waits for the host between operators "
+        f"(predicted {predicted.headings.get(HOST, 0.0) / predicted.step_us:.0%}).",
+        cost_us=extra_us,
+    )
+    yield Finding(
+        cause="data",
+        text=f"{seen.get(DATA, 0.0) / measured.step_us:.0%} of the step waits for the data loader.",
+        cost_us=seen.get(DATA, 0.0),
+    )

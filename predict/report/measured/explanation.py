@@ -1,0 +1,83 @@
+"""A prediction beside a profile for a reader in a terminal: the verdict, the terms, and the calls that differ most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from predict.explain.ledger import CallTerm, Explanation, Term
+from predict.report.call_text import call_text
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+CALLS = 8
+"""Calls that are listed."""
+
+
+def explanation_report(explanation: Explanation) -> RenderableType:
+    from rich.console import Group
+
+    return Group(
+        _headline(explanation), "", *_verdict(explanation), "", _terms(explanation), "", _calls(explanation.calls)
+    )
+
+
+def _headline(explanation: Explanation) -> str:
+    measured, predicted = explanation.measured, explanation.predicted
+    off = measured.step_us / predicted.step_us - 1
+    ranks = counted(len(measured.ranks), "rank")
+    lines = [
+        f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted ({off:+.1%})",
+        f"  {ranks} of {measured.world_size} traced; steps found by {measured.rule}; "
+        f"{percent(measured.matched_share)} of the kernels' time has an operator",
+    ]
+    untraced_us = measured.facts.get("untraced_step_us")
+    if isinstance(untraced_us, float):
+        lines.append(f"  without the profiler the step took {duration(untraced_us)}")
+    return "\n".join(lines)
+
+
+def _verdict(explanation: Explanation) -> list[str]:
+    step_us = explanation.measured.step_us
+    return [
+        f"{place}. {finding.text}" + (f" [{percent(finding.cost_us / step_us)} of the step]" if finding.cost_us else "")
+        for place, finding in enumerate(explanation.verdict, start=1)
+    ]
+
+
+def _terms(explanation: Explanation) -> Table:
+    step_us = explanation.measured.step_us
+    figures = ("predicted", "measured", "difference", "of the step", "hidden", "waiting")
+    table = figures_table("where the step goes, mean over traced ranks", ("",), figures)
+    for term in explanation.terms:
+        table.add_row(*_row(term, step_us))
+    rest_us = explanation.unexplained_us
+    table.add_row("unexplained", "", duration(rest_us), duration(rest_us), percent(rest_us / step_us), "", "")
+    whole = explanation.predicted.step_us
+    table.add_row("step", duration(whole), duration(step_us), duration(step_us - whole), "100.0%", "", "")
+    return table
+
+
+def _row(term: Term, step_us: float) -> tuple[str, ...]:
+    beside = ["" if value is None else duration(value) for value in (term.hidden_us, term.waiting_us)]
+    return (
+        term.name,
+        duration(term.predicted_us),
+        duration(term.measured_us),
+        duration(term.difference_us),
+        percent(term.measured_us / step_us),
+        *beside,
+    )
+
+
+def _calls(calls: tuple[CallTerm, ...]) -> Table:
+    table = figures_table("calls that differ most", ("call", "direction"), ("predicted", "measured", "ratio"))
+    for each in calls[:CALLS]:
+        ratio = f"{each.measured_us / each.predicted_us:.2f} ×" if each.predicted_us else ""
+        table.add_row(
+            call_text(each.call), each.direction, duration(each.predicted_us), duration(each.measured_us), ratio
+        )
+    return table

@@ -1,0 +1,107 @@
+"""A prediction beside traces: made ones with a fault in them, and one that torch's profiler recorded here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict import estimate, load
+from predict.cli import main
+from predict.explain.ledger import Explanation, explain
+from predict.measure.real_step import measure
+from sampling.errors import SamplesError
+from tests.predict.explain.made_traces import CONFIG, event, prediction, step_events, write
+
+TENTH_OF_STEP_US = 40_000.0
+FAULTS: dict[str, tuple[list[dict[str, float]], str]] = {
+    "none": ([{}, {}], "none"),
+    "sleeping rank": ([{"idle_us": TENTH_OF_STEP_US}, {"late_us": TENTH_OF_STEP_US}], "standstill"),
+    "one slow rank": ([{"compute": 2.0}, {}], "slow_rank"),
+    "all slow": ([{"compute": 2.0}, {"compute": 2.0}], "slow_compute"),
+    "attention": ([{"attention": 4.0}, {"attention": 4.0}], "attention"),
+    "collective": ([{"collective": 3.0}, {"collective": 3.0}], "communication"),
+}
+
+
+def explained(folder: Path, ranks: list[dict[str, float]]) -> Explanation:
+    of = prediction()
+    return explain(of, write(folder, [step_events(of, **fault) for fault in ranks]))
+
+
+@pytest.mark.parametrize(("ranks", "cause"), FAULTS.values(), ids=FAULTS)
+def test_the_first_cause_is_the_fault_that_was_put_in(
+    tmp_path: Path, ranks: list[dict[str, float]], cause: str
+) -> None:
+    found = explained(tmp_path, ranks)
+    assert found.verdict[0].cause == cause, found.verdict
+    assert sum(term.measured_us for term in found.terms) + found.unexplained_us == pytest.approx(found.measured.step_us)
+    assert sum(term.predicted_us for term in found.terms) == pytest.approx(found.predicted.step_us)
+
+
+def test_waiting_for_a_late_rank_is_told_from_the_transfer(tmp_path: Path) -> None:
+    found = explained(tmp_path, [{"idle_us": TENTH_OF_STEP_US}, {"late_us": TENTH_OF_STEP_US}])
+    messages = [rank.messages["dp_exposed"] for rank in found.measured.ranks]
+    assert [each.waiting_us for each in messages] == pytest.approx([0, TENTH_OF_STEP_US])
+    assert "Rank 0 stood still for 40.0 ms" in found.verdict[0].text
+
+
+def device(name: str, start: float, duration: float, launch: int, **arguments: Any) -> dict[str, Any]:
+    return event(name, start, duration, "kernel", correlation=launch, **arguments) | {"pid": 0, "tid": 7}
+
+
+def launch(start: float, number: int) -> dict[str, Any]:
+    return event("cudaLaunchKernel", start, 2.0, "cuda_runtime", correlation=number)
+
+
+DEVICE_STEP = [
+    event("ProfilerStep#7", 0, 1000, "user_annotation"),
+    event("aten::mm", 5, 20, **{"Input Dims": [[768, 256], [256, 704]], "Input type": ["float", "float"]}),
+    launch(10, 1),
+    device("gemm", 100, 300, 1),
+    launch(40, 2),
+    device("ncclDevKernel_AllReduce", 300, 200, 2, **{"Collective name": "allreduce"}),
+    launch(520, 3),
+    device("elementwise", 600, 50, 3),
+    launch(530, 4),
+    device("elementwise", 700, 100, 4),
+]
+
+
+def test_on_a_device_a_pause_is_the_hosts_where_the_next_kernel_was_launched_late(tmp_path: Path) -> None:
+    found = explain(prediction(), write(tmp_path, [DEVICE_STEP]))
+    seen = found.measured.headings
+    # from the first kernel's start: compute, the part of the message that it does not hide, launches, and a device that waits
+    assert seen == {"gemm": 300.0, "dp_exposed": 100.0, "host": 100.0, "unnamed": 150.0, "idle": 50.0}
+    assert (found.measured.step_us, found.unexplained_us) == (700.0, 150.0)
+    assert found.measured.messages("dp_exposed").hidden_us == 100.0  # type: ignore[union-attr]
+
+
+def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path: Path) -> None:
+    of = prediction()
+    twice = write(tmp_path / "twice", [step_events(of)])
+    (twice / "again.json").write_bytes((twice / "rank0.json").read_bytes())
+    with pytest.raises(SamplesError, match="both of rank 0"):
+        explain(of, twice)
+    with pytest.raises(SamplesError, match="holds no operators or kernels"):
+        explain(of, write(tmp_path / "empty", [[]]))
+
+
+def test_a_recorded_step_closes_and_its_operators_have_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["batch.global=2", "batch.micro=1"]
+    run = load(CONFIG, small)
+    measured = measure(run, steps=2, warmup=1, trace=tmp_path)
+    found = explain(estimate(run), tmp_path)
+    named_us = sum(term.measured_us for term in found.terms)
+    assert named_us == pytest.approx(sum(measured.traced_us) / len(measured.traced_us), rel=0.05)
+    assert found.measured.matched_share > 0.95
+    assert main(["explain", CONFIG, "--trace", str(tmp_path), "--json", *(f"--set={each}" for each in small)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["version"] == 1 and printed["verdict"]
+    assert sum(term["measured_us"] for term in printed["terms"]) + printed["unexplained_us"] == pytest.approx(
+        printed["step_us"]["measured"]
+    )

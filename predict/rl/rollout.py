@@ -14,6 +14,8 @@ from predict.rl.plain.phases import plain_steps
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
+from predict.rl.sampling_rounds import rounds_of
+from predict.rl.steady import steady_step, steps_needed
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
@@ -86,13 +88,20 @@ def rollout_of(rl: RlRun) -> Rollout:
     With `async`, engines stay busy with the samples of the next `staleness` steps while the last responses of one end: a step's
     time is its share of the whole stream's.
     """
-    server = rollout_server(rl)
+    server, rollout = rollout_server(rl), rl.section.rollout
     (table, factors), room = _steps(rl, server), cache_room(server)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
-    last = _slowest(server.engine, room, table, _streams(rl, replicas, ahead + 1))
-    of_step = float(last.last_us.max()) / (ahead + 1) / rl.section.rollout.kept_share
-    return Rollout(time=scaled(factors, of_step), replicas=replicas, room=room, served=last, steps_ahead=ahead)
+    if rollout.partial:
+        streams = _streams(rl, replicas, steps_needed(ahead))
+        longest = max(streams, key=lambda one: int(one.output.sum()))
+        of_step, last = steady_step(server.engine, room.pool, table, longest, ahead)
+    else:
+        share = rounds_of(rl.section).share
+        last = _slowest(server.engine, room, table, _streams(rl, replicas, share * (ahead + 1)))
+        of_step = float(last.last_us.max()) / (ahead + 1) / share
+    time = scaled(factors, of_step * rounds_of(rl.section).generated)
+    return Rollout(time=time, replicas=replicas, room=room, served=last, steps_ahead=ahead)
 
 
 def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
@@ -140,7 +149,7 @@ def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
     """The phase of a rollout. Its FLOPs are a forward pass over prompts and responses, those sampled in vain included."""
     section, gpus = rl.section, rl.rollout_gpus
     run = laid_out_pass(rl.base, section, rl.samples.sequences.tolist(), micro=1, max_tokens=0)
-    vain = 1 / section.rollout.kept_share
+    vain = rounds_of(section).generated
     return Phase(
         name="gen",
         time=rollout.time,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sampling.files.faults import Fault, shown
 
-ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer")
+ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer", "async_training")
 """Sections of verl's configuration."""
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "reinforce_plus_plus": "reinforce++"}
@@ -28,6 +28,7 @@ def _padding(removed: Any) -> Any:
 
 VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "data.train_batch_size": ("rl.prompts", _same),
+    "data.gen_batch_size": ("rl.rollout.round_prompts", _same),
     "data.max_prompt_length": ("rl.prompt_max", _same),
     "data.max_response_length": ("rl.response_max", _same),
     "algorithm.adv_estimator": ("rl.algorithm", _estimator),
@@ -51,6 +52,8 @@ VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     f"{_ROLLOUT}.max_num_batched_tokens": ("rl.rollout.max_num_batched_tokens", _same),
     f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": ("rl.passes.micro", _same),
     f"{_ROLLOUT}.log_prob_max_token_len_per_gpu": ("rl.passes.max_tokens", _same),
+    "async_training.staleness_threshold": ("rl.staleness", _same),
+    "async_training.partial_rollout": ("rl.rollout.partial", _same),
     "trainer.nnodes": ("cluster.nodes", _same),
     "trainer.n_gpus_per_node": ("cluster.gpus_per_node", _same),
 }

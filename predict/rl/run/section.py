@@ -67,7 +67,11 @@ class Rollout:
     """How responses are divided among engines: `in_turn`, one to each, as a server balances requests; `chunks`: whole prompts side by
     side, as a batch is cut by data parallelism."""
     kept_share: Share = 1.0
-    """Share of the prompts that dynamic sampling keeps; the others are generated in vain (DAPO)."""
+    """Share of the prompts that dynamic sampling keeps (DAPO); others are generated until enough are kept."""
+    round_prompts: Count = 0
+    """Prompts of one round of dynamic sampling (verl's gen_batch_size); 0 for those of a step."""
+    partial: bool = False
+    """Responses that are not done when new weights come are interrupted, and go on under these (partial rollout); with `async` alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +166,8 @@ class RlSection:
             )
         if self.staleness and self.placement != ASYNC:
             yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
+        if self.rollout.partial and self.placement != ASYNC:
+            yield Fault(path="rollout.partial", problem="true needs placement: async; set that, or omit it")
         apart = self.placement != COLOCATED
         if apart != bool(self.rollout.gpus):
             fix = "give the GPUs of the engines" if apart else "omit it: engines share the trainer's GPUs"

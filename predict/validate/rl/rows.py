@@ -193,4 +193,5 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
         return {"placement": COLOCATED, "rollout": rollout}
     rollout["gpus"] = row.integer("gen_gpus")
     staleness = row.number("staleness") or 0.0
+    rollout["partial"] = staleness > 0 and row.text("framework") == VERL
     return {"placement": ASYNC if staleness else ONE_STEP_OFF, "staleness": staleness, "rollout": rollout}

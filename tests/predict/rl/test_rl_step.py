@@ -165,6 +165,29 @@ def test_a_stream_of_steps_hides_its_tail(small: Path) -> None:
     assert gens[0] > gens[1] > gens[2]
 
 
+def test_dynamic_sampling_takes_whole_rounds(small: Path) -> None:
+    few = ("rl.rollout.round_prompts=8", "rl.mini_batch=0")
+    once = median(step_of(small, "rl.prompts=8", "rl.mini_batch=0"), "gen")
+    assert median(step_of(small, *few, "rl.rollout.kept_share=0.5"), "gen") == pytest.approx(4 * once, rel=1e-9)
+    assert median(step_of(small, *few, "rl.rollout.kept_share=0.45"), "gen") == pytest.approx(5 * once, rel=1e-9)
+
+
+def test_interrupted_responses_leave_no_tail(small: Path) -> None:
+    tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", "rl.staleness=0.5", *APART)
+    waits, goes_on = step_of(small, *tail), step_of(small, *tail, "rl.rollout.partial=true")
+    assert median(goes_on, "gen") < 0.7 * median(waits, "gen")
+    assert median(goes_on, "update_actor") == median(waits, "update_actor")
+    # constant lengths, one sequence in flight on each engine: a step's responses one after the other, each resumed once
+    flat = ("rl.placement=async", "rl.rollout.partial=true", "rl.rollout.max_num_seqs=1", *APART)
+    step = step_of(small, *flat)
+    engine = rollout_server(step.rl)
+    table = stepper(engine).table
+    own = [StepBatch(chunks=(Chunk(tokens=64),)), *(StepBatch(decodes=(64 + made,)) for made in range(127))]
+    one_us = sum(time.median_us for time in stepper(engine).step_times(own))
+    again = (64 + 128 / 2) * (table.mixed_us[table.most_tokens] / table.most_tokens + table.prefill_token_us)
+    assert median(step, "gen") == pytest.approx(FACTORS.rollout * (8 * one_us + again), rel=0.02)
+
+
 def test_whole_prompts_on_one_engine_make_it_end_later(small: Path) -> None:
     spread = ("rl.response=lognormal:200,0.8", "rl.response_max=2048", "rl.prompts=64", "rl.n=16")
     chunks = (*spread, "rl.rollout.dispatch=chunks")
@@ -237,6 +260,7 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.rollout.engine=vlm", "'vllm-v1'"),
         ("rl.placement=one_step_off", "rl.rollout.gpus: 0"),
         ("rl.staleness=1", "rl.staleness: 1"),
+        ("rl.rollout.partial=true", "rl.rollout.partial: true needs"),
         ("rl.mini_batch=5", "rl.mini_batch: 5"),
         ("rl.response=file:none.txt", "none.txt"),
         ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),

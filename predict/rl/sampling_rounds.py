@@ -1,0 +1,31 @@
+"""Rounds of dynamic sampling: prompts are generated until enough are kept, whose responses are not all alike right or wrong (DAPO)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from predict.rl.run.section import ASYNC, RlSection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """What is generated for one step, in shares of its prompts."""
+
+    share: float
+    """Prompts of one round."""
+    count: float
+    """Rounds. Engines of their own sample on without a round's end, so that theirs are no whole number."""
+
+    @property
+    def generated(self) -> float:
+        """Prompts of all rounds."""
+        return self.share * self.count
+
+
+def rounds_of(section: RlSection) -> Rounds:
+    """The rounds until the expected number of kept prompts fills a step."""
+    kept = section.rollout.kept_share
+    share = (section.rollout.round_prompts or section.prompts) / section.prompts
+    needed = 1 / (share * kept)
+    return Rounds(share=share, count=needed if section.placement == ASYNC else ceil(needed - 1e-9))

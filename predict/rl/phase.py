@@ -12,6 +12,7 @@ from predict.step.interval import Interval, widened
 NAMES = (
     "gen",
     "reward",
+    "reward_model",
     "old_log_prob",
     "ref",
     "values",
@@ -19,11 +20,12 @@ NAMES = (
     "update_critic",
     "update_actor",
     "update_weights",
+    "checkpoint",
 )
-"""verl's names of the phases, in the order in which a colocated step runs them."""
-TRAINING = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
+"""verl's names of the phases, in the order in which a colocated step runs them; `reward_model` is the part of its `reward` on GPUs."""
+TRAINING = ("reward_model", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor", "checkpoint")
 """The phases on the trainer's GPUs."""
-PASSES = ("old_log_prob", "ref", "values")
+PASSES = ("reward_model", "old_log_prob", "ref", "values")
 """Those of them without a backward."""
 UPDATES = ("update_critic", "update_actor")
 
@@ -45,7 +47,7 @@ class Phase:
     gpus: int
     """GPUs that it runs on."""
     bound_by: str
-    """What most of its time goes to: compute, memory, communication, pipeline, host, offload, long tail, reward or sync."""
+    """What most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long tail, reward or sync."""
     mfu: dict[str, PhaseMfu] = field(default_factory=dict)
     """By convention; none for a phase that multiplies nothing."""
 

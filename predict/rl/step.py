@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from predict.rl.checkpoint import checkpoint_phase
 from predict.rl.driver import adv_phase, with_moving
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
@@ -94,15 +95,12 @@ def scaled_step(step: RlStep, factors: Factors) -> RlStep:
 def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
     """The step as priced, without factors and without the driver's moving of samples."""
     rollout = rollout_of(rl)
-    section = rl.section
     gen = gen_phase(rl, rollout)
     actor, prediction = update(rl, estimate, "update_actor")
     phases = [gen, actor, *_beside(rl, gen)]
-    of_actor = forward_pass(rl, estimate, "old_log_prob")
-    wanted = {"old_log_prob": section.old_log_prob, "ref": section.has_reference, "values": section.has_critic}
-    phases += [_named(of_actor, name) for name, runs in wanted.items() if runs]
-    if section.has_critic:
-        phases.append(_named(actor, "update_critic"))
+    phases += _passes(rl, estimate)
+    if rl.critic:
+        phases.append(update(rl, estimate, "update_critic", rl.critic)[0])
     ordered = tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
     return RlStep(rl=rl, phases=ordered, rollout=rollout, actor=prediction)
 
@@ -112,12 +110,19 @@ def _beside(rl: RlRun, gen: Phase) -> list[Phase]:
     if rl.in_plain_torch:
         return [plain_reward(rl), plain_sync(rl)]
     found = [adv_phase(rl), update_weights(rl)]
+    if saved := checkpoint_phase(rl):
+        found.append(saved)
     return [*found, _reward(rl, gen)] if rl.section.reward.latency_s else found
 
 
-def _named(phase: Phase, name: str) -> Phase:
-    """The same pass of another model of the actor's size."""
-    return replace(phase, name=name)
+def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
+    """The passes without a backward; a reference model has the actor's shape."""
+    wanted = {"old_log_prob": rl.section.old_log_prob, "ref": rl.section.has_reference}
+    of_actor = [name for name, runs in wanted.items() if runs]
+    one = [forward_pass(rl, estimate, name) for name in of_actor[:1]]
+    found = [replace(phase, name=name) for phase in one for name in of_actor]
+    others = {"values": rl.critic, "reward_model": rl.reward_model}
+    return found + [forward_pass(rl, estimate, name, base) for name, base in others.items() if base]
 
 
 def _reward(rl: RlRun, gen: Phase) -> Phase:

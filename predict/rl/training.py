@@ -22,19 +22,19 @@ PIPELINE, HOST = ("pp_bubble", "stragglers"), ("host", "step_overhead")
 """Headings of a step's ledger that are no compute."""
 
 
-def update_run(rl: RlRun) -> TrainingRun:
+def update_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
     """One optimizer step: its share of the samples, every so many-th of the ascending lengths."""
     section = rl.section
     of_epoch = section.optimizer_steps // section.epochs
     lengths = rl.samples.sequences[of_epoch // 2 :: of_epoch].tolist()
-    return laid_out_pass(rl.base, section, lengths, micro=section.micro, max_tokens=section.max_tokens)
+    return laid_out_pass(base or rl.base, section, lengths, micro=section.micro, max_tokens=section.max_tokens)
 
 
-def pass_run(rl: RlRun) -> TrainingRun:
-    """All samples in the microbatches of passes without a backward."""
+def pass_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
+    """All samples in the microbatches of passes without a backward, of the actor or of another model on its plan."""
     section = rl.section
     return laid_out_pass(
-        rl.base,
+        base or rl.base,
         section,
         rl.samples.sequences.tolist(),
         micro=section.passes.micro or section.micro,
@@ -42,10 +42,10 @@ def pass_run(rl: RlRun) -> TrainingRun:
     )
 
 
-def update(rl: RlRun, estimate: Estimate, name: str) -> tuple[Phase, Prediction]:
-    """The update of the actor, or of a critic of the same size: optimizer steps, each over its share of the samples."""
+def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = None) -> tuple[Phase, Prediction]:
+    """The update of the actor, or of another model on its plan: optimizer steps, each over its share of the samples."""
     section, steps = rl.section, rl.section.optimizer_steps
-    run = update_run(rl)
+    run = update_run(rl, base)
     one = estimate(run)
     moved = offload_time(one, section, of=("parameters", "optimizer"))
     time = independent([scaled(one.step_time, steps), moved])
@@ -59,9 +59,9 @@ def update(rl: RlRun, estimate: Estimate, name: str) -> tuple[Phase, Prediction]
     return phase, one
 
 
-def forward_pass(rl: RlRun, estimate: Estimate, name: str) -> Phase:
+def forward_pass(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = None) -> Phase:
     """A pass without a backward over all samples, with its own microbatches."""
-    section, run = rl.section, pass_run(rl)
+    section, run = rl.section, pass_run(rl, base)
     prediction = estimate(run)
     forward_us = forward_only_us(prediction)
     moved = offload_time(prediction, section, of=("parameters",))

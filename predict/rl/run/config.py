@@ -20,6 +20,7 @@ from predict.config.overrides import OPTION, parse_overrides
 from predict.rl.run.aliases import ROOTS, VERL, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
 from predict.rl.run.section import LAYERS, RlSection
+from predict.rl.run.valued import valued_runs
 from predict.run.training_run import TrainingRun
 from predict.serving.config import placement_faults
 from predict.serving.engines import engine_names
@@ -40,6 +41,10 @@ class RlRun:
     base: TrainingRun
     section: RlSection
     samples: Samples
+    critic: TrainingRun | None = None
+    """The trainer's run of the critic; None without one."""
+    reward_model: TrainingRun | None = None
+    """The trainer's run of the model that scores responses; None without one."""
 
     @property
     def name(self) -> str:
@@ -97,6 +102,8 @@ def rl_run(
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
         found += _rollout_faults(base, section)
+    valued, of_valued = valued_runs(section, base)
+    found += of_valued
     samples = None
     if section:
         try:
@@ -106,7 +113,7 @@ def rl_run(
     told = [str(config_error(found, sources))] if found else []
     if told or of_base or section is None or base is None or samples is None:
         raise ConfigError("\n".join([*told, *of_base]))
-    return RlRun(base=base, section=section, samples=samples)
+    return RlRun(base=base, section=section, samples=samples, **valued)
 
 
 def _with_verl_names(document: Values) -> list[Fault]:

@@ -94,6 +94,18 @@ class Reward:
     """Responses that are scored at once."""
     overlaps: bool = True
     """Responses are scored as they end, while others are generated."""
+    model: str = ""
+    """A shipped model that scores responses in one pass on the trainer's GPUs and plan; none where it is empty."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """Saving of the actor: weights, and the optimizer's master copy and two moments."""
+
+    every: Count = 0
+    """Steps from one to the next; 0 for none."""
+    gb_per_s: Annotated[float, Key(minimum=0.001, maximum=1e6)] = 2.0
+    """GB/s at which all ranks together write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +165,10 @@ class RlSection:
     """The engines."""
     reward: Reward = field(default_factory=Reward)
     """Scoring of the responses."""
+    critic: str = ""
+    """A shipped model whose shape the critic has; empty for the actor's. Its head gives one value per token."""
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    """Saving of the actor, spread over the steps between."""
     weight_sync: WeightSync = field(default_factory=WeightSync)
     """The way of the weights to the engines."""
     unknown: tuple[str, ...] = ()
@@ -166,6 +182,8 @@ class RlSection:
             )
         if self.staleness and self.placement != ASYNC:
             yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
+        if self.critic and not self.has_critic:
+            yield Fault(path="critic", problem=f"{self.algorithm} has none; set algorithm: ppo, or omit it")
         if self.rollout.partial and self.placement != ASYNC:
             yield Fault(path="rollout.partial", problem="true needs placement: async; set that, or omit it")
         apart = self.placement != COLOCATED

@@ -81,6 +81,9 @@ def _times_us(step: RlStep, rollout: Floats, update: Floats, passes: Floats) -> 
     found |= {name: times[name] * passes for name in PASSES if name in times}
     found[moved_in(step.rl)] = found[moved_in(step.rl)] + moving_time(step.rl).median_us
     engines = found["gen"] + times.get("reward", 0.0)
-    trainer = sum((found[name] for name in (*UPDATES, *PASSES) if name in found), np.full(1, times["adv"]))
+    trainer = sum(
+        (found[name] for name in (*UPDATES, *PASSES) if name in found),
+        np.full(1, times["adv"] + times.get("checkpoint", 0.0)),
+    )
     side_by_side = engines + trainer if step.rl.section.placement == COLOCATED else np.maximum(engines, trainer)
     return found | {"step": side_by_side + times["update_weights"]}

@@ -140,9 +140,23 @@ def test_settings_that_shorten(small: Path) -> None:
     assert median(step_of(small, "rl.weight_sync.method=buckets"), "update_weights") < median(before, "update_weights")
     assert step_of(small, "rl.reference=false").phase("ref") is None
     assert step_of(small, "rl.algorithm=dapo").phase("ref") is None
-    critic = step_of(small, "rl.algorithm=ppo")
-    assert median(critic, "values") == median(critic, "ref")
-    assert median(critic, "update_critic") == median(critic, "update_actor")
+
+
+def test_models_of_one_value_per_token(small: Path) -> None:
+    """A critic is the actor without its head over the vocabulary; other shapes take their own time."""
+    critic, twice = step_of(small, "rl.algorithm=ppo"), step_of(small, "rl.algorithm=ppo", "rl.critic=llama2-13b")
+    assert 0.8 * median(critic, "ref") < median(critic, "values") < median(critic, "ref")
+    assert median(critic, "update_critic") < median(critic, "update_actor")
+    assert median(twice, "values") > 1.4 * median(critic, "values")
+    scored = step_of(small, "rl.algorithm=ppo", "rl.reward.model=llama3-8b")
+    assert median(scored, "reward_model") == pytest.approx(median(critic, "values"), rel=1e-9)
+    assert median(scored, "step") == pytest.approx(median(critic, "step") + median(scored, "reward_model"), rel=1e-9)
+
+
+def test_a_checkpoint_is_spread_over_its_steps(small: Path) -> None:
+    step = step_of(small, "rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5")
+    parameters = step.rl.base.model.parameters
+    assert median(step, "checkpoint") == pytest.approx(1e6 * parameters * (2 + 4 + 4 + 4) / 5e9 / 10, rel=1e-12)
 
 
 APART = ("rl.rollout.gpus=8", "rl.rollout.tp=1")
@@ -261,6 +275,8 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.placement=one_step_off", "rl.rollout.gpus: 0"),
         ("rl.staleness=1", "rl.staleness: 1"),
         ("rl.rollout.partial=true", "rl.rollout.partial: true needs"),
+        ("rl.critic=llama2-7b", "rl.critic: grpo has none"),
+        ("rl.reward.model=llama2-7", "rl.reward.model: 'llama2-7' is not a shipped model"),
         ("rl.mini_batch=5", "rl.mini_batch: 5"),
         ("rl.response=file:none.txt", "none.txt"),
         ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),

@@ -1,0 +1,21 @@
+"""Saving of the actor, spread over the steps from one checkpoint to the next."""
+
+from __future__ import annotations
+
+from predict.rl.phase import Phase, exactly
+from predict.rl.run.config import RlRun
+from predict.rl.weight_sync import SECOND_US
+from sampling.hardware.cluster import DTYPE_BYTES
+
+OPTIMIZER_BYTES = 12
+"""Of a parameter: the master copy and Adam's two moments, in fp32."""
+
+
+def checkpoint_phase(rl: RlRun) -> Phase | None:
+    """A step's share of a checkpoint, which every rank waits for; None where none is saved."""
+    saved, base = rl.section.checkpoint, rl.base
+    if not saved.every:
+        return None
+    size_bytes = base.model.parameters * (DTYPE_BYTES[base.precision] + OPTIMIZER_BYTES)
+    time_us = SECOND_US * size_bytes / (saved.gb_per_s * 1e9) / saved.every
+    return Phase(name="checkpoint", time=exactly(time_us), gpus=base.cluster.world_size, bound_by="storage")

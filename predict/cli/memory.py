@@ -17,6 +17,7 @@ from predict.cli.options import (
     add_target_nodes,
     cannot_write,
     check_fit,
+    given,
     loaded,
     log,
     make_config,
@@ -46,9 +47,11 @@ examples:
   predict memory configs/runs/llama3-70b-64xh100.yml --set batch.micro=4 --timeline memory.svg
   predict memory configs/runs/llama3-70b-64xh100.yml --check --json
   predict memory --model llama3-70b --gpus 64xh100
+  predict memory configs/rl/qwen3.5-35b-a3b-grpo.yml
   predict memory configs/runs/demo.yml --mode both --save-benchmark memory.json
 """
 DEFAULT_MARGIN = 0.05
+OF_TRAINING_RUNS = ("mode", "target_nodes", "timeline", "formula", "save_benchmark", "load_benchmark")
 MODES = ("simulate", "benchmark", "both")
 
 
@@ -89,6 +92,11 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     mode = _mode(options)
     _check(options)
+    from predict.rl.run.config import is_rl_config
+
+    if options.config is not None and is_rl_config(options.config):
+        _run_rl(options)
+        return
     made = make_config(options)
     from predict import estimate, memory_advice
     from predict.report.feasibility import headlines, misfit
@@ -123,6 +131,22 @@ def run(options: argparse.Namespace) -> None:
             raise cannot_write("--timeline", options.timeline, error) from None
         log(f"wrote {options.timeline}")
     check_fit(options, [why])
+
+
+def _run_rl(options: argparse.Namespace) -> None:
+    """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
+    if extra := given(options, *OF_TRAINING_RUNS):
+        raise UserError(f"{', '.join(extra)}: does not go with an RL config; omit it")
+    from predict import rl_step
+    from predict.report.console import show
+    from predict.report.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
+
+    step = rl_step(options.config, options.overrides)
+    if options.json:
+        print_json(rl_memory_json(step.memory))
+    else:
+        show(rl_memory_text(step))
+    check_fit(options, [rl_misfit(step.memory)])
 
 
 def _mode(options: argparse.Namespace) -> str:

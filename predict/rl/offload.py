@@ -18,7 +18,19 @@ BYTES_PER_US = 1e3
 
 def offload_time(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> Interval:
     """The time in which a rank's share of this state comes and goes, of what the section offloads."""
-    bytes_moved = sum(2 * getattr(prediction.memory.worst, name) for name in of if name in section.offload)
+    return moved_time(moved_bytes(prediction, section, of=of))
+
+
+def moved_bytes(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> float:
+    """Bytes of this state that cross PCIe both ways, of what the section offloads; with the parameters goes the reference."""
+    worst = prediction.memory.worst
+    sizes = {"parameters": worst.parameters, "optimizer": worst.optimizer, "reference": worst.parameters}
+    away = {*section.offload} | ({"reference"} if "parameters" in section.offload else set())
+    return float(sum(2 * sizes[name] for name in of if name in away))
+
+
+def moved_time(bytes_moved: float) -> Interval:
+    """The time of so many bytes between a GPU and the host."""
     return Interval(
         median_us=bytes_moved / (HOST_GB_PER_S * BYTES_PER_US),
         low_us=bytes_moved / (HOST_HIGH * BYTES_PER_US),

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from predict.rl.checkpoint import checkpoint_phase
 from predict.rl.driver import adv_phase, with_moving
+from predict.rl.memory import RlMemory, memory_of
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
 from predict.rl.terms import FACTORS, UNSCALED, Factors
-from predict.rl.training import Estimate, forward_pass, update
+from predict.rl.training import Estimate, forward_pass, pass_run, update
 from predict.rl.weight_sync import SECOND_US, update_weights
 from predict.step.interval import Interval
 
@@ -76,6 +77,11 @@ class RlStep:
         return self.rl.samples.tokens / self.time.median_us * SECOND_US / self.rl.gpus
 
     @property
+    def memory(self) -> RlMemory:
+        """What a GPU holds while it generates and while it updates."""
+        return memory_of(self.rl, self.rollout, self.actor)
+
+    @property
     def engine_bytes(self) -> float:
         """Memory of a GPU that an engine takes."""
         return self.rollout.room.memory
@@ -118,11 +124,12 @@ def _beside(rl: RlRun, gen: Phase) -> list[Phase]:
 def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
     """The passes without a backward; a reference model has the actor's shape."""
     wanted = {"old_log_prob": rl.section.old_log_prob, "ref": rl.section.has_reference}
-    of_actor = [name for name, runs in wanted.items() if runs]
-    one = [forward_pass(rl, estimate, name) for name in of_actor[:1]]
-    found = [replace(phase, name=name) for phase in one for name in of_actor]
+    found = []
+    if of_actor := [name for name, runs in wanted.items() if runs]:
+        prediction = estimate(pass_run(rl))
+        found = [forward_pass(rl, prediction, name) for name in of_actor]
     others = {"values": rl.critic, "reward_model": rl.reward_model}
-    return found + [forward_pass(rl, estimate, name, base) for name, base in others.items() if base]
+    return found + [forward_pass(rl, estimate(pass_run(rl, base)), name) for name, base in others.items() if base]
 
 
 def _reward(rl: RlRun, gen: Phase) -> Phase:

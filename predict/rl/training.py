@@ -59,12 +59,11 @@ def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = 
     return phase, one
 
 
-def forward_pass(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = None) -> Phase:
-    """A pass without a backward over all samples, with its own microbatches."""
-    section, run = rl.section, pass_run(rl, base)
-    prediction = estimate(run)
+def forward_pass(rl: RlRun, prediction: Prediction, name: str) -> Phase:
+    """A pass without a backward over all samples, by a model whose training step over them is predicted."""
+    section, run = rl.section, prediction.run
     forward_us = forward_only_us(prediction)
-    moved = offload_time(prediction, section, of=("parameters",))
+    moved = offload_time(prediction, section, of=("reference" if name == "ref" else "parameters",))
     time = independent([scaled(prediction.step_time, forward_us / prediction.median_us), moved])
     return Phase(
         name=name,

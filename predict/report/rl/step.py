@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.rl.memory import rl_memory_json
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
 from predict.rl.run.section import COLOCATED
@@ -76,10 +77,10 @@ def _composition(step: RlStep) -> list[str]:
 
 
 def _memory(step: RlStep) -> list[str]:
-    worst, verdict = step.actor.memory.worst, step.actor.memory.verdict
+    memory, verdict = step.memory, step.actor.memory.verdict
     return [
-        f"memory per GPU: update {worst.peak / GIB:.1f} GiB ({verdict}), engine {step.engine_bytes / GIB:.1f} GiB, of "
-        f"{step.rl.base.cluster.gpu.memory_gib:g} GiB"
+        f"memory per GPU: generation {memory.generating.peak / GIB:.1f} GiB, engine {step.engine_bytes / GIB:.1f} GiB among it; "
+        f"update {memory.updating.peak / GIB:.1f} GiB (the trainer alone {verdict}); of {memory.capacity / GIB:g} GiB"
     ]
 
 
@@ -108,6 +109,7 @@ def rl_step_json(step: RlStep) -> dict[str, Any]:
             "engine_steps": step.rollout.served.steps,
         },
         "memory_bytes": {"update_peak": step.actor.memory.worst.peak, "engine": step.engine_bytes},
+        "memory": rl_memory_json(step.memory),
         "memory_verdict": step.actor.memory.verdict,
         "unknown": list(section.unknown),
     }

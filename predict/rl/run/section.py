@@ -157,8 +157,8 @@ class RlSection:
     """Log-probabilities of a reference model for a KL term; null for what the algorithm usually has."""
     old_log_prob: bool = True
     """The trainer computes the log-probabilities of the responses again, rather than taking those of the engines."""
-    offload: tuple[Literal["parameters", "optimizer"], ...] = ()
-    """What lies in the host's memory between phases: any of parameters and optimizer."""
+    offload: tuple[Literal["parameters", "optimizer", "reference"], ...] = ()
+    """What lies in the host's memory between phases: any of parameters, optimizer, and the reference model's weights."""
     passes: ForwardPasses = field(default_factory=ForwardPasses)
     """Microbatches of the passes without a backward."""
     rollout: Rollout = field(default_factory=Rollout)

@@ -1,0 +1,88 @@
+"""Memory of a GPU in an RL step, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+from predict.report.units import duration
+from predict.rl.memory import TERMS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.rl.memory import RlMemory
+    from predict.rl.step import RlStep
+
+VERSION = 1
+GIB = 2**30
+FITS, MISFIT = "FITS", "OOM"
+
+
+def rl_memory_text(step: RlStep) -> RenderableType:
+    """What a GPU holds while it generates and while it updates, term by term, and what offload moves."""
+    from rich.console import Group
+
+    memory, section = step.memory, step.rl.section
+    share = memory.kv_used / memory.generating.terms["kv_cache"]
+    parts: list[RenderableType] = [
+        f"{escape(step.rl.name)}  {section.placement}, {escape(step.rl.base.cluster.gpu.name)} of {memory.capacity / GIB:g} GiB: "
+        f"{FITS if memory.fits else MISFIT}",
+        "",
+        _terms(memory),
+        "",
+        f"cache in use at most: {memory.kv_used / GIB:.1f} GiB, {share:.0%}",
+    ]
+    if memory.moved:
+        parts += ["", "offload, both ways", _moved(memory)]
+    return Group(*parts)
+
+
+def _terms(memory: RlMemory) -> Table:
+    moments = (memory.generating, memory.updating)
+    table = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
+    for term in TERMS:
+        if any(term in moment.terms for moment in moments):
+            table.add_row(
+                term, *(f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments)
+            )
+    table.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
+    return table
+
+
+def _moved(memory: RlMemory) -> Table:
+    table = figures_table("", ("phase", "state"), ("GiB", "time"))
+    for each in memory.moved:
+        table.add_row(each.phase, each.state, f"{each.bytes_moved / GIB:.2f}", duration(each.time.median_us))
+    return table
+
+
+def rl_misfit(memory: RlMemory) -> str:
+    """Why a step does not fit, for --check; empty where it does."""
+    if memory.fits:
+        return ""
+    worst = max(memory.generating, memory.updating, key=lambda moment: moment.peak)
+    return (
+        f"{worst.phase} needs {worst.peak / GIB:.1f} GiB per GPU, which has {memory.capacity / GIB:.1f}; "
+        "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
+    )
+
+
+def rl_memory_json(memory: RlMemory) -> dict[str, Any]:
+    """Bytes per GPU by term in each moment, and the bytes and µs of each way of offloaded state."""
+    return {
+        "version": VERSION,
+        "capacity": memory.capacity,
+        "fits": memory.fits,
+        "moments": {
+            moment.phase: {**moment.terms, "peak": moment.peak} for moment in (memory.generating, memory.updating)
+        },
+        "kv_used": memory.kv_used,
+        "moved": [
+            {"phase": each.phase, "state": each.state, "bytes": each.bytes_moved, "time_us": each.time.median_us}
+            for each in memory.moved
+        ],
+    }

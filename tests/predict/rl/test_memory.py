@@ -1,0 +1,67 @@
+"""Memory of an RL step: engine beside trainer, and what offload moves."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from predict import rl_step
+from predict.cli import main
+from predict.rl.memory import RlMemory
+from sampling.files.places import CONFIGS
+
+CONFIG = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
+
+
+@cache
+def memory(*settings: str) -> RlMemory:
+    return rl_step(CONFIG, settings).memory
+
+
+def test_an_engine_takes_its_share_and_leaves_its_reserve_while_it_sleeps() -> None:
+    found = memory()
+    engine = {name: found.generating.terms[name] for name in ("engine_weights", "kv_cache", "engine_reserved")}
+    assert sum(engine.values()) == pytest.approx(0.6 * found.capacity, rel=0.01)
+    assert found.updating.terms["engine_reserved"] == engine["engine_reserved"]
+    assert "kv_cache" not in found.updating.terms
+    assert 0 < found.kv_used <= engine["kv_cache"]
+
+
+def test_offload_frees_generation_and_crosses_the_host_link_in_each_phase_that_needs_it() -> None:
+    nothing, all_away = memory("rl.offload=[]"), memory("rl.offload=[parameters,optimizer]")
+    freed = nothing.generating.peak - all_away.generating.peak
+    terms = nothing.generating.terms
+    assert freed == pytest.approx(terms["parameters"] + terms["optimizer"] + terms["other_models"])
+    assert nothing.moved == ()
+    ways = {(each.phase, each.state): each.bytes_moved for each in all_away.moved}
+    assert set(ways) == {
+        ("old_log_prob", "parameters"),
+        ("ref", "reference"),
+        ("update_actor", "parameters"),
+        ("update_actor", "optimizer"),
+    }
+    assert ways["update_actor", "optimizer"] == pytest.approx(2 * terms["optimizer"])
+
+
+def test_a_reference_of_its_own_place_costs_its_pass_alone() -> None:
+    here, away = (rl_step(CONFIG, [f"rl.offload={value}"]) for value in ("[]", "[reference]"))
+    times = {step: {phase.name: phase.time.median_us for phase in step.phases} for step in (here, away)}
+    assert [name for name in times[here] if times[away][name] != times[here][name]] == ["ref"]
+    assert times[away]["ref"] > times[here]["ref"]
+
+
+def test_engines_of_their_own_hold_nothing_of_the_trainer() -> None:
+    apart = memory("rl.placement=one_step_off", "rl.rollout.gpus=16")
+    assert set(apart.generating.terms) == {"engine_weights", "kv_cache", "engine_reserved"}
+    assert "engine_reserved" not in apart.updating.terms
+
+
+def test_the_command_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(CONFIG), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["fits"] and content["moments"]["gen"]["peak"] > content["moments"]["gen"]["kv_cache"]
+    assert main(["memory", str(CONFIG), "--check"]) == 0
+    assert main(["memory", str(CONFIG), "--check", "--set", "rl.rollout.memory_share=0.9"]) == 4
+    assert "gen needs" in capsys.readouterr().err

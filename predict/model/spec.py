@@ -115,6 +115,10 @@ class ModelSpec:
 
         return load_model(source)
 
+    def __hash__(self) -> int:
+        """A hash of a few sizes: what is kept by model looks it up for every plan, and its further fields are long."""
+        return hash((self.name, self.layers, self.hidden, self.vocab))
+
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kind of each layer, first to last."""
         return self.layer_kinds or (DENSE,) * self.layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +76,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
         layers=layers_launched(execution, cluster.gpu.architecture),
-        files=tuple(
-            map(
-                state_of,
-                (
-                    directory / FILE,
-                    home / "samples" / profile / MANIFEST,
-                    validation_path(profile, home),
-                    validation_path(SHIPPED),
-                ),
-            )
-        ),
+        files=tuple(map(state_of, _files_read(profile, home, home_of(SHIPPED)))),
         this_cpu=this_cpu(cluster),
     )
     for known, prices in tuple(_opened):
@@ -95,6 +86,17 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
     _opened.insert(0, (opening, prices))
     del _opened[KEPT_LISTS:]
     return prices
+
+
+@lru_cache(maxsize=KEPT_LISTS)
+def _files_read(profile: str, home: Path, shipped: Path) -> tuple[Path, ...]:
+    """The files that the prices of a profile are read from, where each may be missing."""
+    return (
+        home / "regressors" / profile / FILE,
+        home / "samples" / profile / MANIFEST,
+        validation_path(profile, home),
+        validation_path(SHIPPED, shipped),
+    )
 
 
 def forget_prices() -> None:

@@ -23,17 +23,16 @@ Value = Callable[[Sequence[Bucket]], Floats]
 def chunk_times(ranks: tuple[PricedRank, ...], placement: Placement, value: Value | None = None) -> ChunkTimes:
     """Times by rank and chunk, and of the send over each edge; the medians, or the sets that `value` gives, on a leading axis."""
     chunks, held = distinct_chunks(ranks)
-    of_kinds = (value or _medians)(buckets_of(chunks)).reshape(5, len(chunks), -1)
-    *tables, sends = of_kinds if value else of_kinds[..., 0]
-    forward, backward, backward_input, backward_weight = (
-        np.moveaxis(table[held], (0, 1), (-2, -1)) for table in tables
-    )
+    of_chunks = (value or _medians)(buckets_of(chunks)).reshape(5, len(chunks), -1).transpose(0, 2, 1)
+    if not value:
+        of_chunks = of_chunks[:, 0]
+    forward, backward, backward_input, backward_weight = of_chunks[:4][..., held]
     return ChunkTimes(
         forward=forward,
         backward=backward,
         backward_input=backward_input,
         backward_weight=backward_weight,
-        p2p=_edges(sends, held, placement),
+        p2p=_edges(of_chunks[4], held, placement),
     )
 
 
@@ -54,17 +53,17 @@ def _medians(buckets: Sequence[Bucket]) -> Floats:
 
 def _edges(sends: Floats, held: Indices, placement: Placement) -> Floats:
     """Times of the sends by edge, after any axis of sets; where two chains share an edge, the slower one. `sends` are by distinct
-    chunk."""
-    by_chain = [sends[held[holders[:, 0], holders[:, 1]]] for holders in _senders(placement)]
+    chunk on the last axis."""
+    by_chain = [sends[..., held[rank, chunk]] for rank, chunk in _senders(placement)]
     edges: Floats = by_chain[0] if len(by_chain) == 1 else np.max(by_chain, axis=0)
-    return edges.T
+    return edges
 
 
 @lru_cache(maxsize=KEPT)
 def _senders(placement: Placement) -> list[Indices]:
-    """Rank and chunk of every stage but the last, by chain, shape (stages − 1, 2)."""
+    """Ranks and chunks of all stages but the last, by chain, shape (2, stages − 1)."""
     holders = placement.holders()
     return [
-        np.array([holders[chain, stage] for stage in range(placement.depth - 1)], dtype=np.intp).reshape(-1, 2)
+        np.array([holders[chain, stage] for stage in range(placement.depth - 1)], dtype=np.intp).reshape(-1, 2).T
         for chain in range(placement.chain_count)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class PricedChunk:
 Windows = tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PricedRank:
     """The calls of a rank with prices; the gradient reduction and the parameter gather count by their exposed time.
 
@@ -63,9 +63,10 @@ class PricedRank:
         """Forward of one microbatch through all chunks."""
         return sum(chunk.forward.median_us for chunk in self.chunks)
 
-    @property
+    @cached_property
     def exposed_reduction_us(self) -> float:
-        return self.exposed_reduction_of(self.gradient_reduction.median_us)
+        reduction_us = self.gradient_reduction.median_us
+        return self.exposed_reduction_of(reduction_us) if reduction_us else 0.0
 
     def exposed_reduction_of(self, reduction_us: Time) -> Time:
         """The part of a gradient reduction of `reduction_us` that does not fit its windows."""
@@ -81,9 +82,10 @@ class PricedRank:
             hidden_us = least(hidden_us, reduction_us - late_us)
         return self._exposed(reduction_us, hidden_us)
 
-    @property
+    @cached_property
     def exposed_all_gather_us(self) -> float:
-        return self.exposed_all_gather_of(self.parameter_all_gather.median_us)
+        all_gather_us = self.parameter_all_gather.median_us
+        return self.exposed_all_gather_of(all_gather_us) if all_gather_us else 0.0
 
     def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
         """The part of a parameter gather of `all_gather_us` that does not fit beside the first forward."""

@@ -45,13 +45,14 @@ def home_of(profile: str, data: Path | None = None) -> Path:
     `data` itself where none does.
     """
     data = data or own_data()
-    homes = (data, data / IMPORTED, SHIPPED_DATA)
-    return next((home for home in homes if any(place.is_dir() for place in _places(home, profile))), data)
+    return next((home for home, place in _places(data, profile) if place.is_dir()), data)
 
 
 @lru_cache(maxsize=64)
-def _places(home: Path, profile: str) -> tuple[Path, ...]:
-    return tuple(home / kind / profile for kind in ("samples", "regressors"))
+def _places(data: Path, profile: str) -> tuple[tuple[Path, Path], ...]:
+    """The homes in which a profile may lie, each once, with each of the folders that it would have there."""
+    homes = dict.fromkeys((data, data / IMPORTED, SHIPPED_DATA))
+    return tuple((home, home / kind / profile) for home in homes for kind in ("samples", "regressors"))
 
 
 def is_shipped(profile: str) -> bool:

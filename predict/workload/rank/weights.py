@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.plan import Plan
 
+KEPT = 256
+"""Layers whose weights are kept, by kind and by the ranks that share them."""
 VOCABULARY_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this times tp (`make_vocab_size_divisible_by`, arguments.py)."""
 
@@ -33,15 +36,18 @@ class Weights:
 
 def layer_weights(model: ModelSpec, plan: Plan, kind: LayerKind) -> Weights:
     """One layer: tp divides what its matrices split, ep and etp the routed experts; norms are whole on every rank."""
+    return _layer_weights(model, kind, plan.tp, plan.ep * plan.etp)
+
+
+@lru_cache(maxsize=KEPT)
+def _layer_weights(model: ModelSpec, kind: LayerKind, tp: int, expert_ranks: int) -> Weights:
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     matrices = (*mixer.matrices(model), *feed_forward.matrices(model))
     whole = model.norms_a_layer * model.norm_parameters
-    whole += sum(matrix.replicated_parameters(plan.tp) for matrix in matrices)
+    whole += sum(matrix.replicated_parameters(tp) for matrix in matrices)
     split = mixer.other_parameters(model) + feed_forward.other_parameters(model)
-    split += sum(matrix.split_parameters(plan.tp) for matrix in matrices)
-    return Weights(
-        dense=whole + split // plan.tp, experts=feed_forward.routed_parameters(model) // (plan.ep * plan.etp)
-    )
+    split += sum(matrix.split_parameters(tp) for matrix in matrices)
+    return Weights(dense=whole + split // tp, experts=feed_forward.routed_parameters(model) // expert_ranks)
 
 
 def padded_vocabulary(vocab: int, tp: int) -> int:

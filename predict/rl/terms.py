@@ -46,12 +46,19 @@ TERMS: Mapping[str, Term] = {
         meaning="seconds per tensor of weights that is gathered, resharded and loaded by its name",
         source="verl's page on fully asynchronous training (2025-11): 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
     ),
-    "bucket_share": Term(
-        value=0.3,
-        low=0.1,
-        high=0.7,
-        meaning="share of the links' bandwidth that weights in buckets reach",
-        source="checkpoint-engine's README at 59a3c4f: 61 to 76 GB/s into 8 to 16 GPUs with 50 GB/s each way between nodes and 400 inside",
+    "gather_s": Term(
+        value=3e-4,
+        low=1.5e-4,
+        high=6e-4,
+        meaning="seconds per tensor of weights that the trainer gathers into buckets",
+        source="the same page: 4.4 and 23.7 s of the two mixtures with buckets, less their bytes",
+    ),
+    "bucket_gb_per_s": Term(
+        value=66.0,
+        low=55.0,
+        high=80.0,
+        meaning="GB/s at which engines take in weights from the host's memory, whatever the links",
+        source="checkpoint-engine's README at 59a3c4f: 59 to 76 GB/s into 8, 16 and 256 GPUs, on one node and on many",
     ),
 }
 """Name → term. Those of weight transfers are told apart by `rl.weight_sync.method`, so that three hold at once."""

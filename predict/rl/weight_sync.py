@@ -7,7 +7,7 @@ from collections import Counter
 from predict.model.spec import ModelSpec
 from predict.rl.phase import Phase, exactly, independent
 from predict.rl.run.config import RlRun
-from predict.rl.terms import TERMS
+from predict.rl.terms import TERMS, Term
 from predict.step.interval import Interval
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 
@@ -18,21 +18,29 @@ MATRICES_PER_EXPERT = 3
 
 
 def update_weights(rl: RlRun) -> Phase:
-    """The phase. Every GPU of an engine receives its slice; the whole model crosses the slowest link between trainer and engine once.
-
-    `tensors` adds a time per tensor, `buckets` takes a share of the link's bandwidth instead.
-    """
-    sync, method = rl.section.weight_sync, rl.section.weight_sync.method
-    model = rl.base.model
-    link_us = transfer_us(model, link_of(rl), rl.base.precision)
-    if method == "tensors":
-        handling = TERMS["tensor_s"].times(SECOND_US * tensor_count(model))
-        time = independent([exactly(link_us), handling])
-    else:
-        term = TERMS["bucket_share"]
-        time = Interval(median_us=link_us / term.value, low_us=link_us / term.high, high_us=link_us / term.low)
+    """The phase: the way of the weights, and the engines' waking up."""
+    sync, base = rl.section.weight_sync, rl.base
+    time = sync_time(base.model, link_of(rl), base.precision, sync.method)
     woken = exactly(SECOND_US * sync.wake_s)
     return Phase(name="update_weights", time=independent([time, woken]), gpus=rl.gpus, bound_by="sync")
+
+
+def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:
+    """The way of the weights by a method of `rl.weight_sync`.
+
+    `tensors`: the whole model crosses the slowest link once, and each tensor takes its time; `buckets`: each takes the shorter time of
+    gathering alone; `host`: weights that lie gathered in the host's memory are taken in at a rate.
+    """
+    if method == "host":
+        return _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])
+    of_tensor = TERMS["tensor_s" if method == "tensors" else "gather_s"]
+    handling = of_tensor.times(SECOND_US * tensor_count(model))
+    return independent([exactly(transfer_us(model, link, precision)), handling])
+
+
+def _at_rate(size_bytes: float, gb_per_s: Term) -> Interval:
+    low, middle, high = (size_bytes / (rate * 1e3) for rate in (gb_per_s.high, gb_per_s.value, gb_per_s.low))
+    return Interval(median_us=middle, low_us=low, high_us=high)
 
 
 def link_of(rl: RlRun) -> Link:

@@ -25,12 +25,13 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         f"{len(rows)} rows, {refused.total()} of which cannot be expressed; size of predicted over measured, less 1",
         "",
         _summary(content["summary"]),
-        *_of_open_lengths(content["summary_of_open_lengths"]),
+        *_of_open_lengths(content.get("summary_of_open_lengths", {})),
         "",
         _rows(rows),
     ]
-    if content["order"]["pairs"]:
-        parts += ["", f"faster placement told in {content['order']['right']:.0%} of {content['order']['pairs']} pairs"]
+    order = content.get("order")
+    if order and order["pairs"]:
+        parts += ["", f"faster placement told in {order['right']:.0%} of {order['pairs']} pairs"]
     parts += ["", *(escape(f"{count} rows not expressed: {reason}") for reason, count in refused.most_common())]
     return Group(*parts)
 

@@ -112,8 +112,9 @@ class Checkpoint:
 class WeightSync:
     """How new weights reach the engines."""
 
-    method: Literal["tensors", "buckets"] = "tensors"
-    """`tensors`: one after the other, as loaded by name; `buckets`: many in one transfer, as a checkpoint engine does."""
+    method: Literal["tensors", "buckets", "host"] = "tensors"
+    """`tensors`: one after the other, as loaded by name; `buckets`: gathered, and many in one transfer, as a checkpoint engine does;
+    `host`: in buckets from the host's memory, where they lie gathered."""
     wake_s: Annotated[float, Key(minimum=0, maximum=1e4)] = 0.0
     """Seconds in which the engines wake up and allocate their cache again."""
 

@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from predict.rl.training import Estimate
-from predict.validate.rl.comparison import as_json, compare
+from predict.validate.rl.comparison import VERSION, as_json, compare
 from predict.validate.rl.rows import read_rl_rows
+from predict.validate.rl.sync_rows import is_of_transfers, sync_rows_json
 from sampling.progress import progress_display
 
 
 def validate_rl(truth: Path, estimate: Estimate) -> dict[str, Any]:
-    """The errors of every phase of every row, as `--json` prints them; a row that cannot be expressed has its reason."""
+    """The errors of every phase of every row, as `--json` prints them; a row that cannot be expressed has its reason.
+
+    A table of weight transfers has the one phase `update_weights`.
+    """
     rows = read_rl_rows(truth)
+    if is_of_transfers(rows[0].cells):
+        return {"version": VERSION, **sync_rows_json(rows)}
     with progress_display("predicting") as progress:
         return as_json(compare(rows, estimate, progress))

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from predict.rl.step import RlStep, scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors
 from predict.rl.training import Estimate
+from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, fitted_factors
+from predict.validate.rl.judged import Judged, phase_json, summary
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
@@ -21,25 +23,7 @@ from sampling.errors import UserError
 VERSION = 1
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
 """Phases that tables publish."""
-SECOND_US = 1e6
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """One phase of one row."""
-
-    predicted: Interval
-    measured_us: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.predicted.median_us / self.measured_us - 1
-
-    @property
-    def covered(self) -> bool:
-        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,24 +88,11 @@ def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
 
 
 def _summaries(rows: Sequence[ComparedStep]) -> dict[str, Any]:
-    return {name: _summary(_of(rows, name)) for name in PHASES}
+    return {name: summary(_of(rows, name)) for name in PHASES}
 
 
 def _of(rows: Iterable[ComparedStep], name: str) -> list[Judged]:
     return [one.phases[name] for one in rows if name in one.phases]
-
-
-def _summary(judged: Sequence[Judged]) -> dict[str, float | None]:
-    if not judged:
-        return {"rows": 0, "mean": None, "median": None, "bias": None, "coverage": None}
-    errors = [one.error for one in judged]
-    return {
-        "rows": len(judged),
-        "mean": fmean(map(abs, errors)),
-        "median": median(map(abs, errors)),
-        "bias": fmean(errors),
-        "coverage": fmean(one.covered for one in judged),
-    }
 
 
 def _order(rows: Sequence[ComparedStep]) -> dict[str, float | None]:
@@ -155,15 +126,5 @@ def _row(one: ComparedStep) -> dict[str, Any]:
         "mode": row.text("mode"),
         "reason": one.reason or None,
         "open_length": one.open_length,
-        "phases": {
-            name: {
-                "predicted_s": judged.predicted.median_us / SECOND_US,
-                "low_s": judged.predicted.low_us / SECOND_US,
-                "high_s": judged.predicted.high_us / SECOND_US,
-                "measured_s": judged.measured_us / SECOND_US,
-                "error": judged.error,
-                "covered": judged.covered,
-            }
-            for name, judged in one.phases.items()
-        },
+        "phases": {name: phase_json(judged) for name, judged in one.phases.items()},
     }

@@ -14,6 +14,7 @@ from predict.rl.run.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.rl.lengths import lognormal_of
+from predict.validate.rl.sync_rows import TRANSFER_COLUMNS, is_of_transfers
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.regular import NotReadError, read_text
 from sampling.hardware.cluster import hardware_facts
@@ -36,14 +37,15 @@ SHARDED = {"FSDP2": "fsdp", "FSDP": "fsdp1"}
 
 
 def read_rl_rows(path: Path) -> list[PublishedRow]:
-    """The rows of a table; ConfigError where there is none, SamplesError where it has no row_id or step_s."""
+    """The rows of a table of steps, or of weight transfers; ConfigError where there is none, SamplesError for other columns."""
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"))))
     except NotReadError as error:
         raise ConfigError(f"--truth: {path}: {error}; give a CSV file of published RL steps") from None
-    if not rows or not {"row_id", "step_s"} <= set(rows[0]):
+    if not rows or not (set(rows[0]) >= {"row_id", "step_s"} or is_of_transfers(rows[0])):
         raise SamplesError(
-            f"--truth: {path}: it has no rows with row_id and step_s; give a table of published RL steps"
+            f"--truth: {path}: it has no rows with row_id and step_s; give a table of published RL steps, or of weight "
+            f"transfers with {', '.join(sorted(TRANSFER_COLUMNS))}"
         )
     return [PublishedRow(cells={name: value or "" for name, value in row.items() if name}) for row in rows]
 

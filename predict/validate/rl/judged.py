@@ -1,0 +1,54 @@
+"""A predicted time beside a published one, and figures over many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from predict.rl.weight_sync import SECOND_US
+from predict.step.interval import Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One phase of one row."""
+
+    predicted: Interval
+    measured_us: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted.median_us / self.measured_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+
+def summary(judged: Sequence[Judged]) -> dict[str, float | None]:
+    """Mean and median size of the errors, their mean, and the share that the intervals hold; errors are fractions."""
+    if not judged:
+        return {"rows": 0, "mean": None, "median": None, "bias": None, "coverage": None}
+    errors = [one.error for one in judged]
+    return {
+        "rows": len(judged),
+        "mean": fmean(map(abs, errors)),
+        "median": median(map(abs, errors)),
+        "bias": fmean(errors),
+        "coverage": fmean(one.covered for one in judged),
+    }
+
+
+def phase_json(judged: Judged) -> dict[str, Any]:
+    """One phase of a row of `predict validate rl --json`."""
+    return {
+        "predicted_s": judged.predicted.median_us / SECOND_US,
+        "low_s": judged.predicted.low_us / SECOND_US,
+        "high_s": judged.predicted.high_us / SECOND_US,
+        "measured_s": judged.measured_us / SECOND_US,
+        "error": judged.error,
+        "covered": judged.covered,
+    }

@@ -38,6 +38,8 @@ class DecodeAttention(Operator):
     outputs; 0 where values are kept apart, as wide as keys."""
     window: int = 0
     """Keys that a query attends to in sliding-window attention, its own included; 0 for all."""
+    block: int = 0
+    """Tokens of a block of the cache, in whose order keys do not lie in memory; 0 for keys in one piece, or where nobody says."""
     kernel: str = ""
     """UNPACKED, or another that a measurement names; empty for one that reads keys once for all heads that share them."""
 

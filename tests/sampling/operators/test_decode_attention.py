@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from predict.prices.kernels import operator_us
 from sampling.catalogue import make_call
@@ -13,6 +14,7 @@ from sampling.errors import SkippedError
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.decode_attention import UNPACKED, DecodeAttention
 from sampling.torch_work.build import build
+from sampling.torch_work.kernels.paged_attention import decode_mask, paged_decode
 
 CALL = DecodeAttention(dtype="bf16", batch=32, keys=1024, heads=32, kv_heads=8, head_dim=128)
 
@@ -40,6 +42,21 @@ def test_it_runs_in_torch_with_shared_heads() -> None:
     workload.run("forward")
     with pytest.raises(SkippedError, match="unpacked"):
         build(replace(small, kernel=UNPACKED), torch.device("cpu"))
+    for paged in (replace(small, block=4), replace(small, block=4, kv_heads=1, values_in_keys=6)):
+        workload = build(paged, torch.device("cpu"))
+        workload.prepare("forward")
+        workload.run("forward")
+
+
+def test_keys_in_blocks_give_what_keys_in_one_piece_do() -> None:
+    keys, values = torch.randn(2, 9, 4, 2, 8).unbind(0)
+    query, table = torch.randn(2, 4, 8), torch.tensor([[5, 1, 0], [8, 2, 3]])
+    lengths = torch.tensor([9, 12])
+    found = paged_decode(query, keys, values, table, decode_mask(lengths, 12))
+    for place, (blocks, length) in enumerate(zip(table, lengths.tolist(), strict=True)):
+        own = [cache[blocks].flatten(0, 1)[:length].transpose(0, 1) for cache in (keys, values)]
+        whole = scaled_dot_product_attention(query[place].unsqueeze(1), *own, enable_gqa=True).squeeze(1)
+        assert torch.allclose(found[place], whole, atol=1e-6)
 
 
 @pytest.mark.parametrize(

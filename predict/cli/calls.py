@@ -38,7 +38,7 @@ def add(subcommands: Any) -> None:
         "configs",
         nargs="+",
         metavar="CONFIG",
-        help="run configs (YAML); of several, files that are no run config are passed over and named",
+        help="run configs (YAML), or serving configs; of several, files that are no run config are passed over and named",
     )
     command.add_argument(
         "--hardware",

@@ -10,6 +10,7 @@ from predict.cli.options import (
     add_command,
     add_config,
     add_json,
+    given,
     loaded,
     log,
     print_json,
@@ -22,13 +23,16 @@ examples:
   predict measure configs/runs/demo.yml
   predict measure configs/runs/demo.yml --steps 20 --json
   predict measure configs/runs/demo.yml --set plan.schedule=afab
+  predict measure configs/serving/this-machine/busy.yml
   predict measure configs/rl/this-machine/grpo.yml
   predict measure configs/runs/demo.yml --trace traces
 """
 
 
 def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "measure", "run the step for real on this machine and time it", EXAMPLES)
+    command = add_command(
+        subcommands, "measure", "run the step, or serve the load, for real on this machine and time it", EXAMPLES
+    )
     add_config(command)
     command.add_argument(
         "--steps", type=int, help="timed steps (default: 10 on a CPU, as many as fill 10 s on a GPU, five at least)"
@@ -83,3 +87,20 @@ def _run_rl(options: argparse.Namespace) -> None:
         print_json(result.to_json())
     else:
         show(rl_measurement_text(result))
+
+
+def _serve(options: argparse.Namespace) -> None:
+    """Serve the load of a serving config for real."""
+    if extra := given(options, "steps") + (["--implementation"] if options.implementation != "torch" else []):
+        raise UserError(
+            f"{', '.join(extra)}: does not go with a serving config, whose load.duration_s tells how long; omit it"
+        )
+    from predict.measure.serving.real_server import serve_for_real
+    from predict.report.measured.served import served_json, served_text
+    from predict.serving.config import load_serving
+
+    found = serve_for_real(load_serving(options.config, options.overrides), options.config, options.overrides)
+    if options.json:
+        print_json(served_json(found))
+    else:
+        print(served_text(found))

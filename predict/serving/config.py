@@ -9,6 +9,7 @@ load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,6 +51,12 @@ class ServingRun:
     """The requests of the load's file."""
 
 
+def is_serving_config(path: Path | str) -> bool:
+    """Whether a file has a load, which no other config has."""
+    document, _ = read_yaml(Path(path))
+    return document is not None and "load" in document
+
+
 def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     """Read a serving config; `overrides` are settings such as `load.rate=12`. ConfigError has a line for each fault."""
     path = Path(path)
@@ -74,10 +81,17 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
     profile = str(document.get("profile") or default_profile(hardware))
-    cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=placement.tp * placement.dp, profile=profile)
+    cluster = load_cluster(
+        hardware=hardware, nodes=1, gpus_per_node=_ranks(hardware, placement.tp * placement.dp), profile=profile
+    )
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
     run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
     return _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
+
+
+def _ranks(hardware: str, wanted: int) -> int:
+    """Ranks of a node. On a CPU a server has one core, of a machine whose cores are all busy, as sessions time them."""
+    return max(wanted, os.cpu_count() or 1) if hardware_facts(hardware).kind == "cpu" else wanted
 
 
 def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:

@@ -111,7 +111,7 @@ def kept_bytes(server: Server) -> KeptBytes:
 
 
 def weight_bytes(server: Server) -> float:
-    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in bf16."""
+    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in that of activations."""
     model, tp = server.model, server.tp
     layers = 0.0
     for kind, count in Counter(model.kinds()).items():
@@ -121,4 +121,4 @@ def weight_bytes(server: Server) -> float:
             elements += model.experts.routed_parameters(model) / (server.ep if server.ep > 1 else tp)
         layers += count * elements
     ends = (model.embedding_parameters + model.head_parameters) / tp
-    return layers * server.weight_bytes + ends * DTYPE_BYTES["bf16"]
+    return layers * server.weight_bytes + ends * DTYPE_BYTES[server.activations]

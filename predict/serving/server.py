@@ -73,5 +73,10 @@ class Server:
         return self.placement.tp * self.placement.dp if self.placement.expert_parallel else 1
 
     @property
+    def activations(self) -> str:
+        """Dtype of activations, of the head, and of what GPUs exchange."""
+        return "fp32" if self.placement.precision == "fp32" else "bf16"
+
+    @property
     def weight_bytes(self) -> int:
         return DTYPE_BYTES[self.placement.precision]

@@ -95,7 +95,7 @@ class ServedModel:
     """A model with random weights, and its cache."""
 
     def __init__(self, spec: ModelSpec, *, blocks: int, block: int, positions: int, dtype: torch.dtype) -> None:
-        self.spec, self.block = spec, block
+        self.spec, self.block, self.positions = spec, block, positions
         generator = torch.Generator().manual_seed(SEED)
         cache = (blocks, block, spec.kv_heads, spec.head_dim)
 
@@ -137,8 +137,8 @@ class ServedModel:
     def _attention(self, layer: Layer, x: Tensor, plan: StepPlan, rope: tuple[Tensor, Tensor]) -> Tensor:
         spec = self.spec
         query, key, value = (
-            part.unflatten(-1, (-1, spec.head_dim))
-            for part in F.linear(x, layer.qkv).split((spec.q_width, spec.kv_width, spec.kv_width), dim=-1)
+            part.view(len(x), -1, spec.head_dim)
+            for part in torch.split(F.linear(x, layer.qkv), [spec.q_width, spec.kv_width, spec.kv_width], dim=-1)
         )
         query, key = (_rotated(part, rope) for part in (query, key))
         layer.keys.flatten(0, 1)[plan.slots] = key

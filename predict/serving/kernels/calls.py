@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
 from predict.serving.batch import StepBatch
-from predict.serving.kernels.grouped import ACTIVATIONS, Group, GroupedCall, products
+from predict.serving.kernels.grouped import Group, GroupedCall, products
 from predict.serving.mixers.served import served_mixers
 from predict.serving.server import Server
 from sampling.arithmetic.expert_rows import experts_with_rows
@@ -16,6 +16,7 @@ from sampling.call import Counted
 from sampling.cells.matrices import products_on_rank
 from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, ReduceScatter
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.elementwise import Gelu, SwiGLU
 from sampling.operators.experts import UNTUNED as UNTUNED_EXPERTS
 from sampling.operators.experts import UNTUNED_WIDTH, GroupedGemm
@@ -43,10 +44,14 @@ def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
 def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
     """The head on each request's last token, and the gathering of its logits."""
     model, tp = server.model, server.tp
-    head = Gemm(dtype=ACTIVATIONS, m=requests, n=max(1, model.vocab // tp), k=model.hidden)
+    head = Gemm(dtype=server.activations, m=requests, n=max(1, model.vocab // tp), k=model.hidden)
     found: dict[Group, list[Counted]] = {"gemm": [Counted(call=head, phase="forward")], "all_reduce": []}
     if tp > 1:
-        gather = AllGather(size_bytes=2 * requests * model.vocab, ranks=tp, ranks_per_node=_per_node(server))
+        gather = AllGather(
+            size_bytes=DTYPE_BYTES[server.activations] * requests * model.vocab,
+            ranks=tp,
+            ranks_per_node=_per_node(server),
+        )
         found["all_reduce"].append(Counted(call=gather, phase="forward"))
     return found
 
@@ -87,14 +92,14 @@ def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]
 def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall]:
     """The norms and the feed-forward of one layer, and what its GPUs exchange."""
     model, tp = server.model, server.tp
-    yield "elementwise", RMSNorm(dtype=ACTIVATIONS, tokens=tokens, hidden=model.hidden), model.norms_a_layer
+    yield "elementwise", RMSNorm(dtype=server.activations, tokens=tokens, hidden=model.hidden), model.norms_a_layer
     feed_forward = model.feed_forward(kind)
     if isinstance(feed_forward, Experts):
         yield from _mixture(server, feed_forward, tokens)
     else:
         yield from products(server, feed_forward.matrices(model), tokens)
         activation = SwiGLU if model.gated else Gelu
-        yield "elementwise", activation(dtype=ACTIVATIONS, tokens=tokens, width=max(1, model.ffn // tp)), 1
+        yield "elementwise", activation(dtype=server.activations, tokens=tokens, width=max(1, model.ffn // tp)), 1
     if tp > 1:
         yield "all_reduce", _all_reduce(server, tokens), 2
 
@@ -119,9 +124,9 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedC
             kernel=UNTUNED_EXPERTS if width >= UNTUNED_WIDTH else "",
         )
         yield "moe", product, 1
-    yield "elementwise", SwiGLU(dtype=ACTIVATIONS, tokens=rows, width=width), 1
+    yield "elementwise", SwiGLU(dtype=server.activations, tokens=rows, width=width), 1
     if server.ep > 1 and dp > 1:
-        size = 2 * everywhere * model.hidden
+        size = DTYPE_BYTES[server.activations] * everywhere * model.hidden
         for kind in (AllGather, ReduceScatter):
             yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=dp), 1
 
@@ -134,7 +139,11 @@ def expert_width(server: Server, experts: Experts) -> int:
 def _all_reduce(server: Server, tokens: int) -> Collective:
     """The engine's own kernel inside a node, and the communication library's between nodes."""
     kind = CustomAllReduce if server.tp == _per_node(server) else AllReduce
-    return kind(size_bytes=2 * tokens * server.model.hidden, ranks=server.tp, ranks_per_node=_per_node(server))
+    return kind(
+        size_bytes=DTYPE_BYTES[server.activations] * tokens * server.model.hidden,
+        ranks=server.tp,
+        ranks_per_node=_per_node(server),
+    )
 
 
 def _per_node(server: Server) -> int:

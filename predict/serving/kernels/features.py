@@ -17,7 +17,7 @@ from predict.run.execution import Execution
 from predict.serving.batch import BatchSums, Floats
 from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
 from predict.serving.kernels.grouped import Group
-from predict.serving.server import Server
+from predict.serving.server import EngineSettings, Server
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 
@@ -82,11 +82,10 @@ def kernel_features(server: Server) -> KernelFeatures:
     """Price a server's kernels by the samples of its cluster's profile, or analytically where there are none."""
     prices = prices_of(server)
     engine = server.engine
-    most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
-    sizes = priced_sizes(most, engine.graph_sizes)
+    sizes = priced_tokens(engine)
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
     by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
-    batches = [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
+    batches = priced_batches(engine)
     attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in KEYS] for batch in batches]
     by_pairs, by_length = (
         _sum(prices, prefill_attention(server, PROMPT, bounded=bounded)) for bounded in (False, True)
@@ -115,6 +114,16 @@ def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:
     sizes = np.array([*graph_sizes, np.inf])
     size = sizes[np.searchsorted(sizes, decodes)]
     return np.where(np.isinf(size), decodes, size)
+
+
+def priced_tokens(engine: EngineSettings) -> list[int]:
+    """Numbers of a step's tokens at which kernels are priced."""
+    return priced_sizes(max(engine.max_num_batched_tokens, engine.max_num_seqs), engine.graph_sizes)
+
+
+def priced_batches(engine: EngineSettings) -> list[int]:
+    """Numbers of decodes at which their attention is priced."""
+    return [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
 
 
 def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:

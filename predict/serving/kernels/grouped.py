@@ -13,8 +13,6 @@ from sampling.operators.gemm import Gemm
 Group = Literal["gemm", "moe", "attention", "all_reduce", "elementwise"]
 GroupedCall = tuple[Group, Call, float]
 """Group, call and how often a layer runs it."""
-ACTIVATIONS = "bf16"
-"""Dtype of activations, of the head, and of what GPUs exchange."""
 
 
 def products(server: Server, matrices: tuple[Matrix, ...], tokens: int) -> Iterator[GroupedCall]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from predict.model.parts.attention import heads_on_rank
 from predict.prices.kernels.decode_attention import PACKING
-from predict.serving.kernels.grouped import ACTIVATIONS, GroupedCall
+from predict.serving.kernels.grouped import GroupedCall
 from predict.serving.mixers.served import LayerCache, ServedMixer
 from sampling.call import Call
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -29,7 +30,9 @@ class Served(ServedMixer):
         heads = sum(heads_on_rank(self.server.model, self.server.tp))
         yield (
             "elementwise",
-            RoPE(dtype=ACTIVATIONS, batch=1, seq_len=tokens, heads=heads, head_dim=self.server.model.head_dim),
+            RoPE(
+                dtype=self.server.activations, batch=1, seq_len=tokens, heads=heads, head_dim=self.server.model.head_dim
+            ),
             1,
         )
 
@@ -44,14 +47,22 @@ class Served(ServedMixer):
             kv_heads=kv_heads,
             head_dim=model.head_dim,
             window=self.window,
-            kernel="" if self.server.cluster.gpu.architecture in PACKING else UNPACKED,
+            **self._kernel,
         )
+
+    @property
+    def _kernel(self) -> dict[str, Any]:
+        """The engine's own kernel; on a CPU that of torch, which gathers the blocks of a cache."""
+        gpu = self.server.cluster.gpu
+        if gpu.kind == "cpu":
+            return {"block": self.server.engine.block_size}
+        return {"kernel": "" if gpu.architecture in PACKING else UNPACKED}
 
     def prefill_calls(self, tokens: int) -> Iterator[Call]:
         model = self.server.model
         heads, kv_heads = heads_on_rank(model, self.server.tp)
         yield Attention(
-            dtype=ACTIVATIONS,
+            dtype=self.server.activations,
             batch=1,
             seq_len=tokens,
             heads=heads,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predict.model.parts.latent_attention import LatentAttention
-from predict.serving.kernels.grouped import ACTIVATIONS, GroupedCall, products
+from predict.serving.kernels.grouped import GroupedCall, products
 from predict.serving.mixers.served import LayerCache, ServedMixer
 from sampling.call import Call
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -52,12 +52,14 @@ class Served(ServedMixer):
         for inputs, outputs in ((shape.nope_dim, shape.kv_rank), (shape.kv_rank, shape.value_dim)):
             yield (
                 "gemm",
-                BatchedGemm(dtype=ACTIVATIONS, batch=self.heads, m=tokens, n=outputs, k=inputs, adds=False),
+                BatchedGemm(dtype=self.server.activations, batch=self.heads, m=tokens, n=outputs, k=inputs, adds=False),
                 1,
             )
         for width in filter(None, (shape.q_rank, shape.kv_rank)):
-            yield "elementwise", RMSNorm(dtype=ACTIVATIONS, tokens=tokens, hidden=width), 1
-        rope = RoPE(dtype=ACTIVATIONS, batch=1, seq_len=tokens, heads=self.heads + 1, head_dim=shape.rope_dim)
+            yield "elementwise", RMSNorm(dtype=self.server.activations, tokens=tokens, hidden=width), 1
+        rope = RoPE(
+            dtype=self.server.activations, batch=1, seq_len=tokens, heads=self.heads + 1, head_dim=shape.rope_dim
+        )
         yield "elementwise", rope, 1
 
     def decode_calls(self, decodes: int, keys: int) -> Iterator[Call]:
@@ -74,7 +76,7 @@ class Served(ServedMixer):
 
     def prefill_calls(self, tokens: int) -> Iterator[Call]:
         yield Attention(
-            dtype=ACTIVATIONS,
+            dtype=self.server.activations,
             batch=1,
             seq_len=tokens,
             heads=self.heads,

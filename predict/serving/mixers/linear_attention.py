@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predict.model.parts.linear_attention import LinearAttention
-from predict.serving.kernels.grouped import ACTIVATIONS, GroupedCall, products
+from predict.serving.kernels.grouped import GroupedCall, products
 from predict.serving.mixers.served import LayerCache, ServedMixer
 from sampling.call import Call
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -31,15 +31,15 @@ class Served(ServedMixer):
     def cache(self) -> LayerCache:
         shape = self.shape
         states = self.heads * shape.key_dim * shape.value_dim * DTYPE_BYTES[STATE]
-        last_tokens = shape.conv_width // self.server.tp * (shape.conv - 1) * DTYPE_BYTES[ACTIVATIONS]
+        last_tokens = shape.conv_width // self.server.tp * (shape.conv - 1) * DTYPE_BYTES[self.server.activations]
         return LayerCache(sequence_bytes=states + last_tokens)
 
     def token_calls(self, tokens: int) -> Iterator[GroupedCall]:
         matrices = tuple(matrix for matrix in self.shape.matrices(self.server.model) if matrix.product != CONVOLUTION)
         yield from products(self.server, matrices, tokens)
-        convolved = 2 * DTYPE_BYTES[ACTIVATIONS] * tokens * (self.shape.conv_width // self.server.tp)
-        yield "elementwise", Stream(dtype=ACTIVATIONS, size_bytes=convolved), 1
-        normed = RMSNorm(dtype=ACTIVATIONS, tokens=tokens * self.heads, hidden=self.shape.value_dim)
+        convolved = 2 * DTYPE_BYTES[self.server.activations] * tokens * (self.shape.conv_width // self.server.tp)
+        yield "elementwise", Stream(dtype=self.server.activations, size_bytes=convolved), 1
+        normed = RMSNorm(dtype=self.server.activations, tokens=tokens * self.heads, hidden=self.shape.value_dim)
         yield "elementwise", normed, 1
 
     def decode_calls(self, decodes: int, keys: int) -> Iterator[Call]:
@@ -47,7 +47,7 @@ class Served(ServedMixer):
 
     def prefill_calls(self, tokens: int) -> Iterator[Call]:
         yield GatedDelta(
-            dtype=ACTIVATIONS,
+            dtype=self.server.activations,
             batch=1,
             seq_len=tokens,
             heads=max(1, self.shape.key_heads // self.server.tp),

@@ -27,16 +27,16 @@ def chunk_mask(tokens: int, context: int, most: int, device: torch.device) -> Te
 def paged_decode(query: Tensor, keys: Tensor, values: Tensor, table: Tensor, mask: Tensor) -> Tensor:
     """One token each of a batch: query [batch, heads, d], caches [blocks, block, kv_heads, d], table [batch, blocks of each]."""
     batch, heads, size = query.shape
-    gathered = [cache[table].flatten(1, 2).transpose(1, 2) for cache in (keys, values)]
-    kv_heads = gathered[0].shape[1]
+    key, value = (cache[table].flatten(1, 2).transpose(1, 2) for cache in (keys, values))
+    kv_heads = key.shape[1]
     rows = query.view(batch, kv_heads, heads // kv_heads, size)
-    return scaled_dot_product_attention(rows, *gathered, attn_mask=mask).flatten(1, 2)
+    return scaled_dot_product_attention(rows, key, value, attn_mask=mask).flatten(1, 2)
 
 
 def paged_chunk(query: Tensor, keys: Tensor, values: Tensor, table: Tensor, mask: Tensor) -> Tensor:
     """Some tokens of one prompt: query [tokens, heads, d], table [blocks], mask [tokens, keys]."""
-    gathered = [cache[table].flatten(0, 1).transpose(0, 1).unsqueeze(0) for cache in (keys, values)]
+    key, value = (cache[table].flatten(0, 1).transpose(0, 1).unsqueeze(0) for cache in (keys, values))
     rows = query.transpose(0, 1).unsqueeze(0)
-    shared = query.shape[1] != gathered[0].shape[1]
-    mixed = scaled_dot_product_attention(rows, *gathered, attn_mask=mask, enable_gqa=shared)
+    shared = query.shape[1] != key.shape[1]
+    mixed = scaled_dot_product_attention(rows, key, value, attn_mask=mask, enable_gqa=shared)
     return mixed[0].transpose(0, 1)

@@ -1,0 +1,79 @@
+"""Coefficients of the kernel model fitted to single steps of one server, whose batches and times are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from predict.serving.batch import Floats, StepBatch, sums_of
+from predict.serving.coefficients import Client, Coefficients, Weight
+from predict.serving.features import Features
+from predict.serving.fitting.bounded import bounded_weights
+from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
+from predict.serving.step_model import KERNELS, Term
+from sampling.errors import UserError
+
+HOST = ("layer", "step", "request")
+LOOSE = 100.0
+"""Times by which the width and the bound of a host's term are wider than those of serving engines: another program runs here."""
+LEAST_KINDS = 8
+"""Kinds of steps, so that each can be left out and the others still tell the terms apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedBatch:
+    """A batch, and the time of a step with it."""
+
+    batch: StepBatch
+    time_us: float
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Decodes and tokens of chunks; steps of one kind differ by their contexts alone."""
+        return len(self.batch.decodes), sum(chunk.tokens for chunk in self.batch.chunks)
+
+
+def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str) -> Coefficients:
+    """The kernel model's weights by the medians of each kind of step. UserError for too few kinds."""
+    kinds: dict[tuple[int, int], list[TimedBatch]] = {}
+    for step in steps:
+        kinds.setdefault(step.kind, []).append(step)
+    if len(kinds) < LEAST_KINDS:
+        raise UserError(f"{source}: {len(kinds)} kinds of steps; time at least {LEAST_KINDS} different batches")
+    rows = np.array([features(sums_of([one.batch for one in each])).mean(axis=0) for each in kinds.values()])
+    times = np.array([np.median([one.time_us for one in each]) for each in kinds.values()])
+    terms = _terms()
+    weights = _weights(rows, times, terms)
+    without = np.array([_weights(*_left_out(rows, times, place), terms) for place in range(len(times))])
+    misses = np.abs(np.log((rows * without).sum(axis=1) / times))
+    spread = 1.645 * np.sqrt((len(times) - 1) * without.var(axis=0))
+    return Coefficients(
+        model=KERNELS.name,
+        weights={
+            name: Weight(
+                value=float(weight), low=max(term.low, float(weight - wide)), high=min(term.high, float(weight + wide))
+            )
+            for (name, term), weight, wide in zip(terms.items(), weights, spread, strict=True)
+        },
+        client=Client(),
+        asynchronous=False,
+        half_width=float(np.quantile(misses, NINETY_PERCENT)),
+        source=source,
+    )
+
+
+def _terms() -> Mapping[str, Term]:
+    return {
+        name: replace(term, width=LOOSE * term.width, high=LOOSE * term.high) if name in HOST else term
+        for name, term in KERNELS.terms.items()
+    }
+
+
+def _weights(rows: Floats, times: Floats, terms: Mapping[str, Term]) -> Floats:
+    return bounded_weights(rows, times, np.ones(len(times)), list(terms.values()), ERROR)
+
+
+def _left_out(rows: Floats, times: Floats, place: int) -> tuple[Floats, Floats]:
+    return np.delete(rows, place, axis=0), np.delete(times, place)

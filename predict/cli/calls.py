@@ -83,11 +83,18 @@ class _Needs:
 
 
 def _needs(config: str, overrides: Sequence[str]) -> _Needs:
-    """What a run config needs, or an RL config. ConfigError lists every fault of it."""
+    """What a run config needs, or a serving or RL config. ConfigError lists every fault of it."""
     from predict import load
     from predict.rl.run.config import is_rl_config, load_rl
+    from predict.serving.config import is_serving_config, load_serving
     from predict.workload.decompose import requests_of_runs
 
+    if is_serving_config(config):
+        from predict.serving.kernels.requests import requests_of_server
+
+        server = load_serving(config, overrides).server
+        ranks = server.cluster.gpus_per_node
+        return _Needs(gpu=server.cluster.gpu.name, requests={ranks: requests_of_server(server)})
     if is_rl_config(config):
         from predict.rl.plain.calls import requests_of_rl
 

@@ -56,9 +56,13 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
     from predict.rl.run.config import is_rl_config
+    from predict.serving.config import is_serving_config
 
     if is_rl_config(options.config):
         _run_rl(options)
+        return
+    if is_serving_config(options.config):
+        _serve(options)
         return
     from predict.measure.real_step import measure
     from predict.report.measured.measurement import measurement_text

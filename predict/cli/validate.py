@@ -43,6 +43,7 @@ OWN_OPTIONS = {
     "rl": ("truth",),
     "runs": ("overrides", "keep", "profile", "check"),
     "rl-configs": ("overrides",),
+    "serving-configs": ("overrides", "coefficients"),
 }
 """Options of each kind of validation, except --json and --rounds."""
 
@@ -54,6 +55,7 @@ examples:
   predict validate published --truth data/published/runs.csv
   predict validate configs/rl/this-machine/*.yml
   predict validate serving --truth docs/examples/serving --model formula
+  predict validate configs/serving/this-machine/*.yml
 """
 
 
@@ -141,13 +143,19 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _kind_of_configs(named: Sequence[str]) -> str:
-    """Whether the configs are run configs or RL configs; UserError for some of both."""
+    """Whether the configs are run configs, RL configs or serving configs; UserError for several kinds."""
     from predict.rl.run.config import is_rl_config
+    from predict.serving.config import is_serving_config
 
-    rl = [name for name in named if name not in WORDS and is_rl_config(name)]
-    if rl and len(rl) < len(named):
-        raise UserError(f"{rl[0]}: is an RL config, and others are not; give either kind in a command of its own")
-    return "rl-configs" if rl else "runs"
+    for kind, article, is_kind in (("rl", "an RL", is_rl_config), ("serving", "a serving", is_serving_config)):
+        found = [name for name in named if name not in WORDS and is_kind(name)]
+        if found and len(found) < len(named):
+            raise UserError(
+                f"{found[0]}: is {article} config, and others are not; give either kind in a command of its own"
+            )
+        if found:
+            return f"{kind}-configs"
+    return "runs"
 
 
 def _require_known(what: Sequence[str]) -> None:
@@ -387,6 +395,13 @@ def _rl_configs(options: argparse.Namespace) -> None:
         show(measured_rl_text(rows, content["summary"]))
 
 
+def _serving_configs(options: argparse.Namespace) -> None:
+    """Loads of this machine's real server, predicted and then served."""
+    from predict.cli.serving.own_loads import run as run_own_loads
+
+    run_own_loads(options)
+
+
 VALIDATE = {
     "samples": _samples,
     "published": _published,
@@ -396,4 +411,5 @@ VALIDATE = {
     "rl": _rl,
     "runs": _runs,
     "rl-configs": _rl_configs,
+    "serving-configs": _serving_configs,
 }

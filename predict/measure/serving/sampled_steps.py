@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from predict.measure.serving.clock import Clock
 from predict.measure.serving.engine import RealServer, TimedStep
 from predict.measure.serving.model import ServedModel
@@ -59,5 +57,5 @@ def _request(index: int, prompt: int, output: int) -> Request:
     return Request(index=index, tokens=_tokens(index, prompt), prompt=prompt, output=output)
 
 
-def _tokens(index: int, count: int) -> Sequence[int]:
+def _tokens(index: int, count: int) -> list[int]:
     return [(7 * index + place) % 251 for place in range(count)]

@@ -1,0 +1,49 @@
+"""Loads of a real server beside their predictions, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.report.tables import figures_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT", "e2e_p90": "E2E p90"}
+
+
+def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
+    """The content of `predict validate CONFIG… --json` of serving configs."""
+    from rich.console import Group
+
+    table = figures_table(
+        "predicted, then served; ms, and predicted over measured less 1",
+        ("load",),
+        ("requests", "E2E", "served", "error", "TTFT", "served", "error", "TPOT", "served", "error", "spread"),
+    )
+    for row in content["rows"]:
+        cells = [row["load"], str(row["requests"])]
+        for figure in ("e2e", "ttft", "tpot"):
+            cells += [
+                f"{row['predicted_ms'][figure]:.1f}",
+                f"{row['measured_ms'][figure]:.1f}",
+                f"{row['errors'][figure]:+.1%}",
+            ]
+        table.add_row(*map(escape, cells), f"{row['spread']['e2e']:.0%}")
+    means = ", ".join(f"{title} {content['summary'][figure]:.1%}" for figure, title in TITLES.items())
+    bias = ", ".join(f"{title} {content['bias'][figure]:+.1%}" for figure, title in TITLES.items())
+    kernels = ", ".join(f"{share:.0%} {source}" for source, share in content["kernels"].items())
+    waited = sum(row["waited_s"] for row in content["rows"])
+    return Group(
+        table,
+        "",
+        f"mean error: {means}",
+        f"bias: {bias}",
+        f"90 % interval of mean E2E covers {content['summary']['coverage']:.0%} of the loads",
+        f"rests on {escape(content['source'])} (half-width {content['half_width']:.0%}); kernels {kernels}",
+        f"served is the median of {content['rows'][0]['rounds']} rounds, spread their largest E2E over the smallest less 1; "
+        f"{waited:.0f} s in which other processes had the core do not count",
+    )

@@ -1,0 +1,146 @@
+"""Loads that a real server bears on this machine, held against predictions that were made before.
+
+Steps of the server with batches of its own choice are timed, the kernel model is fitted to them, every load is predicted, and only
+then are the loads served, in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from predict.measure.serving.real_server import ServedLoad, require_servable, serve_for_real, time_steps
+from predict.serving.batch import StepBatch
+from predict.serving.coefficients import Coefficients
+from predict.serving.config import ServingRun, load_serving
+from predict.serving.fitting.own_steps import fitted_to_steps
+from predict.serving.kernels.features import kernel_features
+from predict.serving.outcome import LoadedServer, Outcome
+from predict.serving.scheduler.latency import Latency
+from predict.serving.stepper import Stepper
+from sampling.errors import UserError
+
+VERSION = 1
+ROUNDS = 3
+FIGURES: Mapping[str, Callable[[Latency], float]] = {
+    "e2e": lambda latency: latency.e2e.mean_us,
+    "ttft": lambda latency: latency.ttft.mean_us,
+    "tpot": lambda latency: latency.tpot.mean_us,
+    "e2e_p90": lambda latency: latency.e2e.percentiles_us[90],
+}
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnLoad:
+    """A load as it was predicted, and as it was served in each round."""
+
+    name: str
+    predicted: Outcome
+    served: Sequence[ServedLoad]
+
+    def measured_us(self, figure: str) -> float:
+        """The median over rounds."""
+        return median(self._each(figure))
+
+    def error(self, figure: str) -> float:
+        """Predicted over measured, less 1."""
+        return FIGURES[figure](self.predicted.latency) / self.measured_us(figure) - 1
+
+    def spread(self, figure: str) -> float:
+        """Largest over smallest round, less 1."""
+        each = self._each(figure)
+        return max(each) / min(each) - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval of the mean E2E holds the measured one."""
+        low, high = self.predicted.low.e2e.mean_us, self.predicted.high.e2e.mean_us
+        return low <= self.measured_us("e2e") <= high
+
+    def _each(self, figure: str) -> list[float]:
+        return [FIGURES[figure](one.latency) for one in self.served]
+
+
+def fitted_here(run: ServingRun, config: Path | str, overrides: Sequence[str]) -> Coefficients:
+    """The kernel model fitted to steps of the config's server that are timed now."""
+    steps = time_steps(run, config, overrides)
+    return fitted_to_steps(steps, kernel_features(run.server), f"{len(steps)} steps of {run.name}'s server, timed here")
+
+
+def validate_loads(
+    configs: Sequence[str], overrides: Sequence[str], *, rounds: int, coefficients: Coefficients | None, tell: Tell
+) -> dict[str, Any]:
+    """Predict the loads of serving configs, then serve them, as the stable content of `predict validate CONFIG… --json`.
+
+    UserError for a config that cannot be served here, and for configs of different servers.
+    """
+    runs = [load_serving(config, overrides) for config in configs]
+    for run, config in zip(runs, configs, strict=True):
+        require_servable(run)
+        if run.server != runs[0].server:
+            raise UserError(
+                f"{config}: its server differs from that of {configs[0]}; give configs of one server, or a command for each"
+            )
+    if coefficients is None:
+        tell("timing steps of the server")
+        coefficients = fitted_here(runs[0], configs[0], overrides)
+    stepper = Stepper(runs[0].server, coefficients)
+    predicted = [LoadedServer(run, stepper).as_configured() for run in runs]
+    for run, outcome in zip(runs, predicted, strict=True):
+        tell(f"predicted {run.name}: E2E {_ms(outcome.latency.e2e.mean_us)}, TPOT {_ms(outcome.latency.tpot.mean_us)}")
+    served: list[list[ServedLoad]] = [[] for _ in runs]
+    for turn in range(rounds):
+        for place, (run, config) in enumerate(zip(runs, configs, strict=True)):
+            one = serve_for_real(run, config, overrides)
+            served[place].append(one)
+            tell(
+                f"served {turn * len(runs) + place + 1} of {rounds * len(runs)}: {run.name}: E2E "
+                f"{_ms(one.latency.e2e.mean_us)}, TPOT {_ms(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
+            )
+    loads = [
+        OwnLoad(name=run.name, predicted=outcome, served=each)
+        for run, outcome, each in zip(runs, predicted, served, strict=True)
+    ]
+    return as_json(loads, stepper)
+
+
+def as_json(loads: Sequence[OwnLoad], stepper: Stepper) -> dict[str, Any]:
+    """The loads and what they sum up to; errors and shares are fractions."""
+    coefficients, engine = stepper.coefficients, stepper.server.engine
+    usual = StepBatch(decodes=(stepper.server.model.max_positions // 8,) * max(1, engine.max_num_seqs // 2))
+    return {
+        "version": VERSION,
+        "model": coefficients.model,
+        "source": coefficients.source,
+        "half_width": coefficients.half_width,
+        "weights": coefficients.values,
+        "kernels": dict(stepper.sources(usual)),
+        "summary": {
+            **{figure: fmean(abs(one.error(figure)) for one in loads) for figure in FIGURES},
+            "coverage": fmean(one.covered for one in loads),
+        },
+        "bias": {figure: fmean(one.error(figure) for one in loads) for figure in FIGURES},
+        "rows": [_row(one) for one in loads],
+    }
+
+
+def _row(one: OwnLoad) -> dict[str, Any]:
+    return {
+        "load": one.name,
+        "requests": one.served[0].requests,
+        "rounds": len(one.served),
+        "predicted_ms": {figure: read(one.predicted.latency) / 1e3 for figure, read in FIGURES.items()},
+        "measured_ms": {figure: one.measured_us(figure) / 1e3 for figure in FIGURES},
+        "errors": {figure: one.error(figure) for figure in FIGURES},
+        "spread": {figure: one.spread(figure) for figure in FIGURES},
+        "covered": one.covered,
+        "waited_s": sum(each.waited_s for each in one.served),
+    }
+
+
+def _ms(time_us: float) -> str:
+    return f"{time_us / 1e3:.1f} ms"

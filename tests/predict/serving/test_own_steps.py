@@ -1,0 +1,67 @@
+"""Coefficients fitted to single steps of one server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.fitting.own_steps import TimedBatch, fitted_to_steps
+from predict.serving.kernels.features import kernel_features
+from predict.serving.kernels.requests import requests_of_server
+from predict.serving.server import Server
+from predict.serving.stepper import Stepper
+from sampling.errors import UserError
+from sampling.operators.decode_attention import DecodeAttention
+from sampling.operators.gemm import Gemm
+from tests.predict.serving.servers import engine, server
+
+TRUE = np.array([1.2, 1.0, 0.8, 1.0, 1.0, 150.0, 900.0, 60.0])
+"""Factors on groups of kernels, then µs per layer, step and request."""
+
+
+def on_cpu() -> Server:
+    return server(
+        "tiny-llama",
+        "cpu",
+        settings=engine(max_num_seqs=16, max_num_batched_tokens=256),
+        precision="fp32",
+        kv_precision="fp32",
+    )
+
+
+def batches() -> list[StepBatch]:
+    return [
+        StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(keys,) * decodes)
+        for decodes in (1, 2, 4, 8, 15)
+        for keys in (32, 64)
+        for tokens in (0, 16, 128)
+    ]
+
+
+def test_weights_of_known_steps_are_found_and_used() -> None:
+    features = kernel_features(on_cpu())
+    times = features(sums_of(batches())) @ TRUE
+    timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(batches(), times, strict=True)]
+    found = fitted_to_steps(timed, features, "a test")
+    assert found.values["gemm"] == pytest.approx(1.2, rel=0.1)
+    assert found.values["request"] == pytest.approx(60.0, rel=0.3)
+    assert found.half_width < 0.03
+    predicted = [one.median_us for one in Stepper(on_cpu(), found).step_times(batches())]
+    assert predicted == pytest.approx(times.tolist(), rel=0.04)
+
+
+def test_too_few_kinds_of_steps_are_refused() -> None:
+    timed = [TimedBatch(batch=StepBatch(decodes=(9,)), time_us=1.0)] * 99
+    with pytest.raises(UserError, match="1 kinds of steps"):
+        fitted_to_steps(timed, kernel_features(on_cpu()), "a test")
+
+
+def test_a_servers_requests_are_its_kernels_on_the_sizes_that_it_runs() -> None:
+    calls = [request.call for request in requests_of_server(on_cpu())]
+    assert len(set(calls)) == len(calls)
+    decodes = [call for call in calls if isinstance(call, DecodeAttention)]
+    assert {call.block for call in decodes} == {16}
+    assert {call.batch for call in decodes} == {1, 2, 4, 8, 16}
+    assert max(call.keys for call in decodes) <= 2048
+    assert {call.m for call in calls if isinstance(call, Gemm)} >= {1, 16, 256}

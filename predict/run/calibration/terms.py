@@ -19,6 +19,8 @@ from sampling.files.faults import Fault
 from sampling.files.keys import Count, Key, Text, keys_of
 
 Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
+Micros: TypeAlias = Annotated[float, Key(maximum=1e13)]
+"""A step's time in µs: above 0, four months at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +56,7 @@ TERMS = tuple(field.name for field in fields(Calibration))
 class MeasuredTime:
     """A step time in µs as it was given: from where, and of when."""
 
-    step_us: float
+    step_us: Micros
     source: Text
     date: str = ""
     """In ISO 8601; empty where it is not known."""
@@ -65,12 +67,12 @@ class CalibratedRun:
     """A measured run that a calibration rests on; times are µs."""
 
     run: str
-    measured_us: float
-    before_us: float
+    measured_us: Micros
+    before_us: Micros
     """Predicted without the terms."""
-    after_us: float
+    after_us: Micros
     """Predicted with them."""
-    left_out_us: float
+    left_out_us: Micros
     """Predicted with terms that the other runs give."""
     times: tuple[MeasuredTime, ...] = ()
     """The times that `measured_us` is the median of."""

@@ -1,0 +1,47 @@
+"""`predict history`: the recorded runs of a cluster, the error over time, and drift."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, log, print_json
+
+EXAMPLES = """\
+examples:
+  predict history               all clusters of which runs are recorded
+  predict history pod-a --json
+"""
+DESCRIPTION = """\
+The runs that `predict record` kept, beside what was predicted of them; whether steps have become slower or faster than predicted since
+some day, and which term of a calibration would explain it.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "history", "error over time and drift of recorded runs", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("cluster", nargs="?", metavar="CLUSTER", help="one cluster (default: all)")
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.own_runs.history import history
+    from predict.own_runs.records import recorded_clusters
+    from predict.report.console import show
+    from predict.report.measured.history import histories_json, history_text
+    from sampling.errors import SamplesError
+    from sampling.files.places import own_data
+
+    names = [options.cluster] if options.cluster else recorded_clusters()
+    if not names:
+        raise SamplesError(f"no run is recorded in {own_data() / 'runs'}; `predict record CONFIG --log FILE` does it")
+    histories = [history(name, log) for name in names]
+    if options.json:
+        print_json(histories_json(histories))
+    else:
+        for each in histories:
+            show(history_text(each))

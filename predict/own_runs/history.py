@@ -1,0 +1,113 @@
+"""The history of a cluster: its recorded runs beside their predictions, the changes among them, and the terms that explain these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from predict import estimate
+from predict.own_runs.drift import Change, changes
+from predict.own_runs.explained import Explanation, Floats, explanations
+from predict.own_runs.records import Record, records
+from predict.run.calibration.file import scaled
+from predict.run.calibration.terms import Calibration
+from predict.run.training_run import TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """A change of a cluster's steps against their predictions."""
+
+    since: str
+    """Date of the first run after it."""
+    factor: float
+    """Steps after it over those before, each against its prediction."""
+    before: int
+    after: int
+    """Runs on either side."""
+    chance: float
+    """Share of histories without a change that look as changed."""
+    explained_by: Sequence[Explanation]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """A cluster's runs in the order of their dates."""
+
+    cluster: str
+    records: Sequence[Record]
+    now_us: Sequence[float]
+    """Each step as this version predicts it without calibration: drift is against one and the same predictor."""
+    drifts: Sequence[Drift]
+
+    @property
+    def mean_error(self) -> float:
+        return fmean(abs(one.error) for one in self.records)
+
+    @property
+    def bias(self) -> float:
+        return fmean(one.error for one in self.records)
+
+    @property
+    def coverage(self) -> float:
+        return fmean(one.covered for one in self.records)
+
+
+def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
+    """The history of a cluster; SamplesError where no run of it is recorded, or one cannot be predicted any more."""
+    found = records(cluster)
+    runs: dict[str, TrainingRun] = {}
+    for place, one in found:
+        runs.setdefault(one.described, one.loaded(place))
+    tell(f"{cluster}: {len(found)} runs of {len(runs)} configurations")
+    predicted_us = {described: _step_us(run) for described, run in runs.items()}
+    of_configuration = [one.described for _, one in found]
+    now_us = [predicted_us[described] for described in of_configuration]
+    logs = [math.log(one.measured.step_us / us) for (_, one), us in zip(found, now_us, strict=True)]
+    return History(
+        cluster=cluster,
+        records=[one for _, one in found],
+        now_us=now_us,
+        drifts=[
+            Drift(
+                since=found[change.place][1].date,
+                factor=math.exp(change.shift),
+                before=change.place - change.start,
+                after=change.stop - change.place,
+                chance=change.chance,
+                explained_by=_explained(change, logs, of_configuration, runs),
+            )
+            for change in changes(logs, of_configuration)
+        ],
+    )
+
+
+def _explained(
+    change: Change, logs: Sequence[float], of_configuration: Sequence[str], runs: dict[str, TrainingRun]
+) -> list[Explanation]:
+    """The terms that the shifts of the configurations on both sides of a change speak for."""
+    moved, shifts, weights, left = [], [], [], []
+    for described, run in runs.items():
+        before, after = (
+            [logs[place] for place in range(*side) if of_configuration[place] == described]
+            for side in ((change.start, change.place), (change.place, change.stop))
+        )
+        left += [log - fmean(side) for side in (before, after) if side for log in side]
+        if before and after:
+            moved.append((run, math.log(_step_us(run))))
+            shifts.append(fmean(after) - fmean(before))
+            weights.append(len(before) * len(after) / (len(before) + len(after)))
+
+    def respond(term: str, log: float) -> Floats:
+        terms = Calibration(**{term: math.exp(log)})
+        return np.array([math.log(_step_us(scaled(run, terms))) - base for run, base in moved])
+
+    return explanations(np.array(shifts), np.array(weights), respond, math.sqrt(fmean(each**2 for each in left)))
+
+
+def _step_us(run: TrainingRun) -> float:
+    return estimate(run, require_fit=False).median_us

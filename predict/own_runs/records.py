@@ -1,0 +1,140 @@
+"""The memory of runs: a small JSON file for each measured run below `runs/<cluster>` of the user's data.
+
+A file is written whole under a name that its content gives, so that two writers never meet, and the same run recorded twice is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from predict.own_runs.measured_step import MeasuredStep
+from predict.run.calibration.terms import Micros
+from predict.run.run_json import dump_run, load_run
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from sampling.errors import UNREADABLE, SamplesError, UserError
+from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.faults import did_you_mean
+from sampling.files.keys import Key, Text
+from sampling.files.places import own_data
+from sampling.files.schema import read
+
+Bytes: TypeAlias = Annotated[float, Key(maximum=1e18)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedStep:
+    """A step as it was predicted when the run was recorded, with the calibration of its cluster; times are µs."""
+
+    median_us: Micros
+    low_us: Micros
+    high_us: Micros
+    peak_bytes: Bytes | None = None
+    """Peak of the tensors on the fullest rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedStep:
+    """A step as it was measured; times are µs."""
+
+    step_us: Micros
+    p10_us: Micros
+    p90_us: Micros
+    source: Text
+    peak_bytes: Bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """A measured run of a cluster, and what was predicted of it then."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"format": "measured-run", "version": 1}
+
+    cluster: Text
+    run: Text
+    date: Text
+    """When it was measured, in ISO 8601."""
+    measured: RecordedStep
+    predicted: PredictedStep
+    described: Any
+    """The run without any calibration, as JSON."""
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) / measured, as predicted then."""
+        return self.predicted.median_us / self.measured.step_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.low_us <= self.measured.step_us <= self.predicted.high_us
+
+    def loaded(self, place: Path) -> TrainingRun:
+        """The run, to be predicted again. SamplesError where this version does not know it as it is described."""
+        try:
+            return load_run(self.described)
+        except UNREADABLE:
+            raise SamplesError(
+                f"{place}: the run is not described as this version predicts it; record it anew, or remove the file"
+            ) from None
+
+
+def record_of(run: TrainingRun, cluster: str, step: MeasuredStep, predicted: Prediction, now: str) -> Record:
+    """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
+    told = predicted.step_time
+    return Record(
+        cluster=cluster,
+        run=run.name,
+        date=step.date or now,
+        measured=RecordedStep(**{each.name: getattr(step, each.name) for each in fields(RecordedStep)}),
+        predicted=PredictedStep(
+            median_us=told.median_us,
+            low_us=told.low_us,
+            high_us=told.high_us,
+            peak_bytes=float(predicted.memory.worst.allocated),
+        ),
+        described=dump_run(replace(run, calibration=None)),
+    )
+
+
+def keep(record: Record) -> tuple[Path, bool]:
+    """Write a record; its file, and whether it is new. UserError for a name that is not that of a folder."""
+    written = json.dumps({**Record.HEADER, **asdict(record)}, indent=1) + "\n"
+    same = json.dumps([record.described, record.date, record.measured.step_us])
+    digest = hashlib.sha256(same.encode()).hexdigest()[:12]
+    name = re.sub(r"[^\w.-]+", "-", record.run)[:60]
+    place = folder_of(record.cluster) / f"{record.date[:10]}-{name}-{digest}.json"
+    if place.exists():
+        return place, False
+    with naming_the_disk(place):
+        write_atomically(place, written.encode())
+    return place, True
+
+
+def folder_of(cluster: str) -> Path:
+    if not re.fullmatch(r"\w[\w.-]{0,99}", cluster):
+        raise UserError(f"cluster: {cluster!r} is not the name of a folder; use letters, digits, dots and dashes")
+    return own_data() / "runs" / cluster
+
+
+def recorded_clusters() -> list[str]:
+    """The clusters of which runs are recorded."""
+    return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
+
+
+def records(cluster: str) -> list[tuple[Path, Record]]:
+    """The records of a cluster with their files, in the order of their dates. SamplesError where there are none."""
+    found = [
+        (path, read(Record, path, error=SamplesError, fix="remove the file, or record the run anew"))
+        for path in sorted(folder_of(cluster).glob("*.json"))
+    ]
+    if not found:
+        known = recorded_clusters()
+        near = did_you_mean(cluster, known) or (f"; there are {', '.join(known)}" if known else "")
+        raise SamplesError(f"no run of {cluster} is recorded by `predict record` in {folder_of(cluster)}{near}")
+    return sorted(found, key=lambda each: (each[1].date, each[0].name))

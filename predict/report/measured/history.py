@@ -1,0 +1,99 @@
+"""The history of a cluster's runs, for a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from predict.own_runs.drift import ALARM
+from predict.own_runs.history import Drift, History
+from predict.report.tables import figures_table
+from predict.report.units import counted, duration, durations, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+VERSION = 1
+MOST_SHOWN = 20
+"""Runs of a cluster in the table, the last ones; the JSON has all."""
+
+
+def histories_json(histories: Sequence[History]) -> dict[str, Any]:
+    """The contract of `predict history --json`."""
+    return {"version": VERSION, "clusters": [_history_json(each) for each in histories]}
+
+
+def _history_json(history: History) -> dict[str, Any]:
+    return {
+        "cluster": history.cluster,
+        "runs": [
+            {
+                "date": one.date,
+                "run": one.run,
+                "measured": asdict(one.measured),
+                "predicted": asdict(one.predicted),
+                "predicted_now_us": now_us,
+                "error": one.error,
+                "covered": one.covered,
+            }
+            for one, now_us in zip(history.records, history.now_us, strict=True)
+        ],
+        "mean_error": history.mean_error,
+        "bias": history.bias,
+        "coverage": history.coverage,
+        "false_alarm_rate": ALARM,
+        "drifts": [asdict(each) for each in history.drifts],
+    }
+
+
+def history_text(history: History) -> RenderableType:
+    """The last runs as a table, the errors of all, and each change in a sentence."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    columns = ("measured", "predicted then", "90 % interval", "error", "inside")
+    table = figures_table(escape(history.cluster), ("date", "run"), columns)
+    for one in history.records[-MOST_SHOWN:]:
+        table.add_row(
+            one.date[:10],
+            escape(one.run),
+            duration(one.measured.step_us),
+            duration(one.predicted.median_us),
+            durations(one.predicted.low_us, one.predicted.high_us),
+            f"{one.error:+.1%}",
+            "yes" if one.covered else "NO",
+        )
+    older = len(history.records) - MOST_SHOWN
+    shown = f" ({older} older ones are not shown)" if older > 0 else ""
+    told = (
+        f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {history.bias:+.1%}, "
+        f"intervals cover {history.coverage:.0%}"
+    )
+    return Group(table, told, *_drifts(history.drifts))
+
+
+def _drifts(drifts: Sequence[Drift]) -> Iterator[str]:
+    for each in drifts:
+        faster = "slower" if each.factor > 1 else "faster"
+        by = abs(each.factor - 1)
+        yield (
+            f"since {each.since[:10]} steps are {by:.1%} {faster} than predicted, against the {counted(each.before, 'run')} before "
+            f"({counted(each.after, 'run')} since; chance without a change {max(each.chance, 0.001):.1%})"
+        )
+        first, *others = each.explained_by or (None,)
+        if first:
+            as_well = (
+                "; so would " + ", ".join(f"{_term(one.term)} × {one.factor:.2f}" for one in others if one)
+                if others
+                else ""
+            )
+            yield f"  {_term(first.term)} × {first.factor:.2f} would explain {first.share:.0%} of it{as_well}"
+        else:
+            yield "  no term of a calibration explains it within its bounds"
+    if not drifts:
+        yield f"no change stands out (at {ALARM:.0%} false alarms)"
+
+
+def _term(name: str) -> str:
+    return name.replace("_", " ")

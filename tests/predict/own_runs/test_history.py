@@ -1,0 +1,98 @@
+"""`predict record` and `predict history`: runs kept, the error over time, drift and the term that explains it."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from predict import estimate, load
+from predict.cli import main
+from predict.own_runs.measured_step import MeasuredStep
+from predict.own_runs.records import keep, record_of, records
+from predict.run.calibration.file import scaled
+from predict.run.calibration.terms import Calibration
+
+CONFIG = "configs/runs/llama3-70b-64xh100.yml"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    record = ["record", CONFIG, "--log", "14.9s", "--date", "2026-03-12", "--cluster", "pod-a"]
+    first, again = told(capsys, *record), told(capsys, *record)
+    assert (first["new"], again["new"], first["file"]) == (True, False, again["file"])
+    assert first["measured"]["step_us"] == 14.9e6
+    told(capsys, "record", CONFIG, "--set", "batch.global=256", "--log", "29s", "--cluster", "pod-a")
+    assert len([*(data / "runs/pod-a").iterdir()]) == 2
+    (cluster,) = told(capsys, "history")["clusters"]
+    assert cluster["runs"][0]["date"][:10] == "2026-03-12"
+    assert cluster["runs"][0]["predicted_now_us"] == pytest.approx(estimate(load(CONFIG)).median_us)
+    assert main(["history", "pod-a"]) == 0
+    assert "2 runs: mean error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault", "code"),
+    [
+        (["history"], "no run is recorded in", 3),
+        (["history", "pod-b"], "no run of pod-b is recorded", 3),
+        (["record", CONFIG, "--log", "14.9s", "--date", "yesterday"], "--date: 'yesterday' is not a date", 2),
+        (["record", CONFIG, "--log", "14.9s", "--cluster", "../b"], "'../b' is not the name of a folder", 2),
+        (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
+    ],
+)
+def test_what_is_refused(arguments: list[str], fault: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == code
+    assert fault in capsys.readouterr().err
+
+
+def test_two_writers_do_not_meet(data: Path) -> None:
+    run = load(CONFIG)
+    prediction = estimate(run)
+
+    def written(second: int) -> bool:
+        step = MeasuredStep(step_us=14e6 + second % 20, p10_us=14e6, p90_us=14e6, source="a", date="2026-03-12")
+        return keep(record_of(run, "pod-a", step, prediction, ""))[1]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(list(pool.map(written, range(40)))) >= 20
+    assert len(records("pod-a")) == 20
+    (damaged, *_) = (data / "runs/pod-a").iterdir()
+    damaged.write_text(damaged.read_text()[:100])
+    assert main(["history"]) == 3
+
+
+def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three plans that depend on the network by different amounts, the last half on one that takes twice as long."""
+    for setting in ("batch.global=128", "batch.global=16", "plan.dp=16"):
+        more = ["plan.tp=4", "plan.pp=1", "plan.cp=1"] if setting == "plan.dp=16" else []
+        run = load(CONFIG, ["plan.schedule=1f1b", "plan.vpp=1", setting, *more])
+        prediction = estimate(run, require_fit=False)
+        slower = estimate(scaled(run, Calibration(between_nodes=2.0)), require_fit=False).median_us
+        for day in range(1, 9):
+            step_us = (slower if day > 4 else prediction.median_us) * (1 + 0.004 * (day % 3 - 1))
+            step = MeasuredStep(
+                step_us=step_us, p10_us=step_us, p90_us=step_us, source="a", date=f"2026-03-{day + 7:02d}"
+            )
+            keep(record_of(replace(run, calibration=None), "pod-a", step, prediction, ""))
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (drift,) = cluster["drifts"]
+    assert (drift["since"], drift["before"], drift["after"]) == ("2026-03-12", 12, 12)
+    assert drift["factor"] > 1.01
+    assert drift["explained_by"][0]["term"] == "between_nodes"
+    assert drift["explained_by"][0]["factor"] == pytest.approx(2.0, rel=0.1)
+    assert drift["explained_by"][0]["share"] > 0.9
+    assert main(["history", "pod-a"]) == 0
+    assert "since 2026-03-12 steps are" in capsys.readouterr().out

@@ -15,6 +15,8 @@ tables show. The efficiency is `efficiency.wire` of the hardware file, times FIL
   ranks that are alone on their nodes (PAT);
 - direct: every rank writes to its peers.
 
+In a node whose ranks are joined pair by pair (`mesh`), a group has the links between its own ranks alone.
+
 `groups` that run at once leave each other alone: a Link is one rank's own, the network card of it included. That is why,
 between nodes, a group uses one network card per rank that it has on a node.
 """
@@ -94,7 +96,7 @@ def _around_ring(call: Collective, cluster: Cluster) -> Algorithms:
     nodes = ceil(ranks / in_node)
     # the last node may have fewer of the ranks than the others, and all rings pass it
     cards = ranks - (nodes - 1) * in_node
-    inside, between = cluster.intra_node, cluster.inter_node
+    inside, between = cluster.link_in_node(in_node), cluster.inter_node
     passes = call.steps() / (ranks - 1)
     sent = call.bytes_on_wire()
     wire_us = _filling_us(sent + OWN_SHARD * call.size_bytes / ranks, inside, cluster)
@@ -117,7 +119,7 @@ def _around_ring(call: Collective, cluster: Cluster) -> Algorithms:
 
 def _custom(call: Collective, cluster: Cluster) -> Algorithms:
     """Both of vLLM's kernels, and the library that it leaves larger buffers to, and groups whose links go through the host."""
-    link, others = cluster.intra_node, call.ranks - 1
+    link, others = cluster.link_in_node(call.ranks), call.ranks - 1
     if link.gb_per_s < PCIE_GB_PER_S and call.ranks > 2:
         through_host = 2 * others * call.ranks * call.size_bytes / (HOST_GB_PER_S * 1e3)
         return {"host": HOST_START_US * call.ranks + through_host}
@@ -133,7 +135,7 @@ def _custom(call: Collective, cluster: Cluster) -> Algorithms:
 def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
     """Every rank keeps or sends in its node what stays there, and the rest through its own network card."""
     ranks, in_node = call.ranks, min(call.ranks, call.ranks_per_node)
-    inside, between = cluster.intra_node, cluster.inter_node
+    inside, between = cluster.link_in_node(in_node), cluster.inter_node
     share = call.size_bytes / ranks
     stays_us = _filling_us(share * (in_node - 1 + OWN_SHARD), inside, cluster)
     messages_us = MESSAGE * inside.latency_us * (in_node - 1)
@@ -158,7 +160,7 @@ def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
 def _token_exchange(call: Collective, cluster: Cluster) -> Algorithms:
     """Copies through the network cards and those inside the nodes are in flight at once, so the slower of the two counts."""
     assert isinstance(call, TokenExchange)
-    inside, between = cluster.intra_node, cluster.inter_node
+    inside, between = cluster.link_in_node(min(call.ranks, call.ranks_per_node)), cluster.inter_node
     inside_us = call.size_bytes / (EXCHANGE_FILLED["intra_node"] * inside.bytes_per_us())
     if call.ranks <= call.ranks_per_node:
         return {"direct": inside.latency_us + inside_us}

@@ -32,7 +32,8 @@ class TokenExchange(Collective):
         return 1.0 if self.ranks <= self.ranks_per_node else 2.0
 
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
-        inside_us = self.size_bytes / cluster.intra_node.bytes_per_us()
+        inside = cluster.link_in_node(min(self.ranks, self.ranks_per_node))
+        inside_us = self.size_bytes / inside.bytes_per_us()
         away_us = self.away_bytes / cluster.inter_node.bytes_per_us()
         link = cluster.link(self.ranks, self.ranks_per_node)
         return {"latency": self.steps() * link.latency_us, "wire": max(inside_us, away_us)}

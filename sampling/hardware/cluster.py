@@ -96,7 +96,14 @@ class Cluster:
 
     def link(self, ranks: int, ranks_per_node: int) -> Link:
         """The slowest link inside a group of `ranks`, `ranks_per_node` of them on each node."""
-        return self.intra_node if ranks <= ranks_per_node else self.inter_node
+        return self.link_in_node(ranks) if ranks <= ranks_per_node else self.inter_node
+
+    def link_in_node(self, ranks: int) -> Link:
+        """The link of one of `ranks` in a node to the others: in a mesh, those that lead out of the group carry nothing."""
+        link = self.intra_node
+        if link.mesh != self.gpus_per_node or not 1 < ranks < link.mesh:
+            return link
+        return replace(link, gb_per_s=link.gb_per_s * (ranks - 1) / (link.mesh - 1))
 
 
 def load_cluster(

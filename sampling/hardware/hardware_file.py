@@ -54,6 +54,9 @@ class Link:
     """Bandwidth in one direction, in GB/s."""
     chunk_latency: Annotated[float, Key(maximum=2)] = 0.65
     """Share of the latency that the chunks of a large collective are left with: the larger, the larger the message that fills the link."""
+    mesh: Annotated[int, Key(minimum=0, maximum=64)] = 0
+    """GPUs of a node that links join pair by pair, an equal share of the bandwidth each; in nodes of another number, and with 0, a switch
+    gives any group all of it."""
 
     def bytes_per_us(self) -> float:
         return self.gb_per_s * 1e3

@@ -33,6 +33,11 @@ def cluster_of(hardware: str, nodes: int = 64) -> Cluster:
     return load_cluster(hardware=hardware, nodes=nodes, gpus_per_node=8, profile="no-such-profile")
 
 
+def switched(cluster: Cluster) -> Cluster:
+    """The cluster as if a switch joined the GPUs of a node."""
+    return replace(cluster, intra_node=replace(cluster.intra_node, mesh=0))
+
+
 def time_us(kind: type[Collective], size_bytes: int, ranks: int, ranks_per_node: int, cluster: Cluster) -> float:
     return collective_us(kind(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks_per_node), cluster)
 
@@ -66,7 +71,10 @@ def test_more_full_nodes_take_longer(kind: type[Collective], gpu: str, size: int
 
 @given(kind=kinds, gpu=hardware, size=sizes, ranks=st.integers(2, 7))
 def test_more_ranks_in_a_node_take_longer(kind: type[Collective], gpu: str, size: int, ranks: int) -> None:
-    assert time_us(kind, size, ranks, 8, cluster_of(gpu)) < time_us(kind, size, ranks + 1, 8, cluster_of(gpu))
+    # in a mesh, more ranks have more links
+    assert time_us(kind, size, ranks, 8, switched(cluster_of(gpu))) < time_us(
+        kind, size, ranks + 1, 8, switched(cluster_of(gpu))
+    )
 
 
 @given(gpu=hardware, group=groups_of_ranks, size=sizes, half=st.sampled_from([ReduceScatter, AllGather]))
@@ -264,3 +272,21 @@ def test_an_engines_own_all_reduce_is_near_published_tables(
     # AIConfigurator: vLLM 0.14 inside graphs, and NCCL where that does not run
     call = CustomAllReduce(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks)
     assert collective_us(call, cluster_of(hardware)) == pytest.approx(measured_us, rel=0.25)
+
+
+@pytest.mark.parametrize(("hardware", "a_node"), [("a100-80gb", 4), ("mi300x", 8)])
+@pytest.mark.parametrize("kind", [*IN_GROUPS, SendRecv])
+def test_a_pair_in_a_mesh_has_its_own_links_alone(kind: type[Collective], hardware: str, a_node: int) -> None:
+    """Of a node joined pair by pair, two ranks have 1 / (n - 1) of the bandwidth, and all of them all; a switch gives a pair all of it."""
+    mesh = load_cluster(hardware=hardware, nodes=2, gpus_per_node=a_node, profile="no-such-profile")
+    joined = switched(mesh)
+    large, ranks = 1024 * MIB, 2 if kind is SendRecv else a_node
+    pair = time_us(kind, large, 2, 2, mesh) / time_us(kind, large, 2, 2, joined)
+    assert pair == pytest.approx(a_node - 1, rel=0.1)
+    if kind is not SendRecv:
+        assert time_us(kind, large, ranks, ranks, mesh) == time_us(kind, large, ranks, ranks, joined)
+    assert time_us(kind, large, 2, 1, mesh) == time_us(kind, large, 2, 1, joined)
+
+
+def test_the_shipped_a100_of_eight_has_a_switch() -> None:
+    assert cluster_of("a100-80gb").link_in_node(2) == cluster_of("a100-80gb").intra_node

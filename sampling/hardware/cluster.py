@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean, shown
@@ -145,7 +146,9 @@ def load_cluster(
 
 
 def _link(link: Link, tier: str, given: Mapping[str, float]) -> Link:
-    own = {name.removeprefix(f"{tier}_"): figure for name, figure in given.items() if name.startswith(f"{tier}_")}
+    own: dict[str, Any] = {
+        name.removeprefix(f"{tier}_"): figure for name, figure in given.items() if name.startswith(f"{tier}_")
+    }
     return replace(link, **own)
 
 

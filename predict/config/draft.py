@@ -40,6 +40,7 @@ CONTENTS: Mapping[str, str] = {
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
 OF_RL = "rl"
 """Section of an RL config, whose batch follows from it."""
+FOR_RL = "makes this an RL config; predict it with `predict rl-step`, or give it to memory, search, sweep, calls, measure or validate"
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""
@@ -190,6 +191,8 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     document, faults = read
     if document is None:
         raise config_error(faults, sources)
+    if OF_RL in document:
+        raise config_error([Fault(path=OF_RL, problem=FOR_RL)], sources)
     document, model_keys, clashes = resolve(document)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:
@@ -221,9 +224,6 @@ def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:
         problem = f"none of its {len(unknown)} keys is one of a run config; give {', '.join(REQUIRED_SECTIONS)}"
         return [Fault(path="", problem=f"{problem} (`predict schema` describes them)")]
     faults = []
-    if OF_RL in unknown:
-        unknown.remove(OF_RL)
-        faults.append(Fault(path=OF_RL, problem="makes this an RL config; predict it with `predict rl-step`"))
     for name in unknown[:MOST_UNKNOWN]:
         homes = [section for section, keys in SECTIONS.items() if any(key.name == name for key in keys)]
         nearest = did_you_mean(name, [*CONTENTS, *ALIASES]) or f"; allowed: {', '.join(CONTENTS)}"

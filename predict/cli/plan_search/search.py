@@ -38,6 +38,7 @@ examples:
   predict search --model llama3-8b --gpus 16xh100 --top 5 --json
   predict search --model llama3-8b --gpus 16xh100 --report plans.html
   predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
+  predict search configs/rl/qwen3-30b-a3b-grpo.yml --set rl.placement=auto --set rl.rollout.gpus=auto --set rl.rollout.tp=auto
   predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
 """
 DESCRIPTION = """\
@@ -148,6 +149,13 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from predict.rl.run.config import is_rl_config
+
+    if options.config is not None and is_rl_config(options.config):
+        from predict.cli.rl.rl_search import search
+
+        search(options)
+        return
     from predict import estimate
     from predict.cli.plan_search.progress import on_stderr
     from predict.plan_search.whole_search import whole_search

@@ -15,6 +15,7 @@ EXAMPLES = """\
 examples:
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.seq_len=2k..32k --vary batch.micro=1,2
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output sweep.csv
+  predict sweep configs/rl/qwen3-30b-a3b-grpo.yml --vary rl.n=8,16,32 --vary rl.rollout.tp=2,4 --output rl.csv
   predict sweep configs/runs/deepseek-v3-1024xh100.yml --vary execution.dispatch=alltoall,deepep --json
 """
 DESCRIPTION = """\
@@ -54,6 +55,13 @@ def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
     if options.output is not None and options.output.suffix.lower() == PARQUET:
         require_library("pyarrow")
+    from predict.rl.run.config import is_rl_config
+
+    if is_rl_config(options.config):
+        from predict.cli.rl import rl_sweep
+
+        rl_sweep.sweep(options)
+        return
     from predict import sweep
     from predict.report.console import show
     from predict.report.what_if.sweep import sweep_json, sweep_text

@@ -96,7 +96,7 @@ def rl_step_json(step: RlStep) -> dict[str, Any]:
         "samples": section.samples,
         "tokens": step.rl.samples.tokens,
         "gpus": step.rl.gpus,
-        "step_us": _interval(step.time),
+        "step_us": interval_json(step.time),
         "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
         "phases": {phase.name: _phase(phase) for phase in step.phases},
         "wait_gen_us": step.wait_gen_us,
@@ -117,12 +117,12 @@ def rl_step_json(step: RlStep) -> dict[str, Any]:
 
 def _phase(phase: Phase) -> dict[str, Any]:
     return {
-        "time_us": _interval(phase.time),
+        "time_us": interval_json(phase.time),
         "gpus": phase.gpus,
         "bound_by": phase.bound_by,
         "mfu": {name: asdict(figure) for name, figure in phase.mfu.items()},
     }
 
 
-def _interval(time: Interval) -> dict[str, float]:
+def interval_json(time: Interval) -> dict[str, float]:
     return {"median": time.median_us, "low": time.low_us, "high": time.high_us}

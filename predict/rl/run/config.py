@@ -82,6 +82,17 @@ def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
     return rl_run(document, path, overrides, faults=faults, sources=sources)
 
 
+def document_of(path: Path, overrides: Sequence[str]) -> Values:
+    """The content of an RL config under settings, whose values may be choices. ConfigError lists what cannot be read."""
+    document, faults = read_yaml(path)
+    sources = {"": str(path)}
+    if document is not None:
+        faults += [*_with_verl_names(document), *_overridden(document, overrides, sources)]
+    if document is None or faults:
+        raise config_error(faults, sources)
+    return document
+
+
 def rl_run(
     document: Values,
     path: Path,

@@ -1,0 +1,32 @@
+"""`predict search` of an RL config."""
+
+from __future__ import annotations
+
+import argparse
+
+from predict.cli.options import given, print_json
+from sampling.errors import UserError
+
+OF_TRAINING_PLANS = (
+    *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "price", "pareto", "write"),
+    *("report", "measure", "why", "save", "jobs", "address"),
+)
+"""Options that a search of training plans alone has."""
+
+
+def search(options: argparse.Namespace) -> None:
+    """Predict every combination of the config's open keys and print the best."""
+    if extra := given(options, *OF_TRAINING_PLANS):
+        raise UserError(
+            f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
+        )
+    from predict import estimate
+    from predict.report.console import show
+    from predict.report.rl.search import rl_search_json, rl_search_text
+    from predict.rl.search.search import search_rl
+
+    answer = search_rl(options.config, options.overrides, estimate)
+    if options.json:
+        print_json(rl_search_json(answer, top=options.top))
+    else:
+        show(rl_search_text(answer, top=options.top))

@@ -1,0 +1,47 @@
+"""`predict sweep` of an RL config."""
+
+from __future__ import annotations
+
+import argparse
+
+from predict.cli.options import log, print_json
+from sampling.errors import UserError
+
+VERSION = 1
+
+
+def sweep(options: argparse.Namespace) -> None:
+    """Predict every combination of --vary and print, or write, the long table."""
+    from predict import estimate
+    from predict.report.console import show
+    from predict.report.rl.search import rl_table_text
+    from predict.rl.search.long_table import rl_columns, rl_long_table
+    from predict.rl.search.search import candidates
+    from predict.rl.search.space import space_of
+    from predict.what_if.long_table import write_table
+    from sampling.hardware.code_version import code_version
+
+    space = space_of(options.config, [*options.overrides, *map(_as_choice, options.vary)])
+    found = candidates(space, estimate)
+    if all(one.step is None for one in found):
+        raise UserError(f"--vary: none of {len(found)} combinations can run; the first: {found[0].reason}")
+    varied = list(space.axes)
+    rows = rl_long_table(found, varied, commit=code_version())
+    if options.output is not None:
+        write_table(options.output, rows, rl_columns(varied))
+        log(f"wrote {options.output}")
+    if options.json:
+        print_json({"version": VERSION, "run": space.base.name, "varied": dict(space.axes), "rows": rows})
+    else:
+        show(rl_table_text(found, varied))
+
+
+def _as_choice(text: str) -> str:
+    """`KEY=A,B` as `KEY=[A, B]`; a range, and what is a list already, as they are. A value that itself has a comma, such as a length
+    distribution, stands alone."""
+    path, equals, values = text.partition("=")
+    if not equals:
+        raise UserError(f"--vary: {text!r} is not KEY=VALUES; write for example rl.n=4,8")
+    if ":" in values and not values.startswith("["):
+        return f'{path}=["{values}"]'
+    return text if values.startswith("[") or ".." in values or values == "auto" else f"{path}=[{values}]"

@@ -1,0 +1,87 @@
+"""Search and sweep over RL steps."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import predict
+from predict.cli import main
+from predict.rl.search.search import search_rl
+from predict.rl.search.space import space_of
+from sampling.errors import ConfigError, InfeasibleError, UserError
+
+SMALL = """\
+model: llama3-8b
+cluster: {hardware: h100-sxm, nodes: 2, gpus_per_node: 8}
+plan: {dp: 16, zero: 1}
+precision: bf16
+rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8}
+"""
+AUTO = ("rl.placement=auto", "rl.rollout.gpus=auto", "rl.rollout.tp=[2, 4]")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rl") / "small.yml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) -> None:
+    answer = search_rl(small, AUTO, predict.estimate)
+    found = [one.step for one in answer.best if one.step]
+    assert len(answer.best) + len(answer.left_out) == 4
+    per_gpu = [step.tokens_per_second_per_gpu for step in found]
+    assert per_gpu == sorted(per_gpu, reverse=True)
+    for one in answer.best:
+        alone = predict.rl_step(small, [f"{path}={json.dumps(value)}" for path, value in one.settings.items()])
+        assert one.step and one.step.time == alone.time
+    assert {step.rl.gpus for step in found} == {16}
+
+
+def test_dp_takes_the_ranks_that_the_engines_leave(small: Path) -> None:
+    split = [each for each in space_of(small, AUTO).combinations() if each["rl.rollout.gpus"]]
+    assert {(each["cluster.nodes"], each["plan.dp"]) for each in split} == {(1, 8)}
+    assert {each["rl.placement"] for each in split} == {"one_step_off"}
+
+
+def test_without_an_open_key_the_degree_of_the_engines_is_open(small: Path) -> None:
+    assert space_of(small, ()).axes == {"rl.rollout.tp": (1, 2, 4, 8)}
+
+
+def test_wrong_choices_are_refused(small: Path) -> None:
+    with pytest.raises(UserError, match=r"rl\.n: auto is for rl\.placement"):
+        space_of(small, ["rl.n=auto"])
+    with pytest.raises(UserError, match=r"rl\.n: 'many'"):
+        space_of(small, ["rl.n=[1, many]"])
+    with pytest.raises(ConfigError, match=r"rl\.prompts"):
+        space_of(small, ["rl.rollout.tp=[1]", "rl.prompts=0"])
+    with pytest.raises(InfeasibleError, match="memory"):
+        search_rl(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"], predict.estimate)
+
+
+def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(small), "--set", "rl.rollout.tp=[2]", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["best"][0]["settings"] == {"rl.rollout.tp": 2}
+    assert main(["search", str(small), "--tokens", "2T"]) == 2
+    assert "--tokens: does not go with an RL config" in capsys.readouterr().err
+    table = tmp_path / "rl.csv"
+    assert main(["sweep", str(small), "--vary", "rl.n=2,4", "--output", str(table)]) == 0
+    rows = list(csv.DictReader(table.open()))
+    assert [row["n"] for row in rows] == ["2", "4"]
+    assert float(rows[0]["t_gen"]) < float(rows[1]["t_gen"])
+    assert float(rows[0]["kv_gb"]) > 0 and rows[0]["t_old_log_prob"]
+
+
+@pytest.mark.parametrize("command", ["one-batch", "explore", "ledger", "schedule", "sensitivity"])
+def test_other_commands_name_those_that_take_an_rl_config(
+    command: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(small)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "makes this an RL config; predict it with `predict rl-step`" in line

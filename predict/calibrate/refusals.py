@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from predict.calibrate.fit import Fit, MeasuredRun
+from predict.own_runs.belonging import unit_mistake
 from sampling.errors import UserError
 
 UNLIKELY = 3.72
 """Standard deviations, of a Gaussian, beyond which the measurements are not of the configs that they are said to be: 1 in 10,000."""
 AT_ODDS = 4.0
 """Standard deviations between a run and what the others make of it, beyond which they contradict each other."""
-UNITS = {3: "a thousand times", -3: "a thousandth of", 6: "a million times", -6: "a millionth of"}
-"""Powers of ten of a measurement over the prediction that are a unit's mistake."""
-NEAR_UNIT = 0.5
-"""Distance of the decimal logarithm within which it is taken for one."""
 
 
 def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
@@ -34,10 +31,8 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
 
 def _wrong_units(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str]:
     for one, off in zip(measured, found.before, strict=True):
-        power = off / math.log(10)
-        near = min(UNITS, key=lambda each: abs(each - power))
-        if abs(near - power) < NEAR_UNIT:
-            yield f"--measured: {_told(one, off)}: about {UNITS[near]} the time that is predicted; give it in the unit that it is in, such as 412ms"
+        if mistaken := unit_mistake(math.exp(off)):
+            yield f"--measured: {_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
 
 
 def _most_expected(runs: int) -> float:

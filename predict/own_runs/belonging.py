@@ -16,7 +16,10 @@ SLACK = 1.1
 """Factor on either side within which a log's own figures agree: rates are means over some steps, and are rounded."""
 RECOMPUTED = 4 / 3
 """FLOPs with full recomputation over those without, which Megatron's `hardware FLOPs` and older versions count."""
-THOUSAND = 1000.0
+UNITS = {3: "a thousand times", -3: "a thousandth of", 6: "a million times", -6: "a millionth of"}
+"""Powers of ten of a ratio that are a unit's mistake."""
+NEAR_UNIT = 0.5
+"""Distance of the decimal logarithm within which it is taken for one."""
 
 
 def misfits(log: SettledStep, run: TrainingRun) -> Iterator[str]:
@@ -78,9 +81,12 @@ def flops_of_conventions(run: TrainingRun) -> tuple[float, float]:
 
 
 def _unit(ratio: float) -> str:
-    """The remark that a ratio is a unit's mistake; empty where it is not."""
-    power = math.log(ratio) / math.log(THOUSAND) if ratio > 0 else 0.0
-    near = round(power)
-    if not near or abs(power - near) > 0.1:
-        return ""
-    return f", {'a thousand times more' if near > 0 else 'a thousandth'}: check the unit of its times"
+    mistaken = unit_mistake(ratio)
+    return f", about {mistaken} that: check the unit of its times" if mistaken else ""
+
+
+def unit_mistake(ratio: float) -> str:
+    """The mistake of a unit that a ratio of two times looks like, such as `a thousandth of`; empty where it looks like none."""
+    power = math.log10(ratio)
+    near = min(UNITS, key=lambda each: abs(each - power))
+    return UNITS[near] if abs(near - power) < NEAR_UNIT else ""

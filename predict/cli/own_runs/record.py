@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
     from predict import estimate
     from predict.config.load import cluster_file
+    from predict.own_runs.belonging import unit_mistake
     from predict.own_runs.measured_step import measured_step
     from predict.own_runs.records import keep, record_of
     from predict.report.units import duration
@@ -56,6 +57,11 @@ def run(options: argparse.Namespace) -> None:
     file = cluster_file(Path(options.config), options.overrides)
     cluster = options.cluster or (file.stem if file else uncalibrated.cluster.profile)
     prediction = estimate(loaded(options), require_fit=False)
+    if mistaken := unit_mistake(step.step_us / prediction.median_us):
+        raise UserError(
+            f"--log: {step.source}: {duration(step.step_us)} a step is about {mistaken} the {duration(prediction.median_us)} that are predicted; "
+            "check the unit, and that it is of this run"
+        )
     now = datetime.now().isoformat(timespec="seconds")
     record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now)
     place, new = keep(record)

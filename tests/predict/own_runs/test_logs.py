@@ -168,7 +168,7 @@ def of(line: Callable[[int, float], str], old: str, new: str) -> Callable[[int, 
 REFUSED = {
     "milliseconds that are seconds": (
         lambda step, s: megatron(step, s / 1e3).replace(f"{7500e3 / s:.1f}", f"{7500 / s:.1f}"),
-        "a thousandth: check the unit",
+        "a thousandth of that: check the unit",
     ),
     "another model's FLOPs": (
         lambda step, s: megatron(step, s).replace(f"{7500 / s:.1f}", f"{900 / s:.1f}"),

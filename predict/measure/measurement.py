@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
 
 from predict.measure.system_noise import quiet_steps
+from predict.run.training_run import TrainingRun
 
 Number = TypeVar("Number", int, float)
 
@@ -54,6 +55,8 @@ class Measurement:
     """Times of the steps that a profiler recorded, which slows them; not among `step_times_us`."""
     device: DeviceRecord | None = None
     """The GPU; None for steps on a CPU."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The run's settings that change what a step computes (`settings_of`); none where an older version measured."""
 
     @property
     def kept_us(self) -> tuple[float, ...]:
@@ -109,7 +112,22 @@ class Measurement:
             "versions": self.versions,
             **({"traced_us": list(self.traced_us)} if self.traced_us else {}),
             **({"device": asdict(self.device)} if self.device else {}),
+            **({"settings": dict(self.settings)} if self.settings else {}),
         }
+
+
+def settings_of(run: TrainingRun) -> dict[str, str]:
+    """The settings of a run that change what a step computes while its tokens and its parameters stay the same, as text."""
+    plan, execution = run.plan, run.execution
+    of_plan = ("recompute", "recompute_method", "recompute_layers", "recompute_modules")
+    return {
+        "precision": run.precision,
+        "batch.micro": str(run.batch.micro),
+        "batch.seq_len": str(run.batch.seq_len),
+        "execution.framework": execution.framework,
+        "execution.attention": execution.attention,
+        **{f"plan.{key}": str(getattr(plan, key)) for key in of_plan},
+    }
 
 
 def pool(rounds: Sequence[Measurement]) -> Measurement:

@@ -17,7 +17,7 @@ from typing import Any
 from predict.measure.gpu.at_hand import require_gpu_of
 from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
-from predict.measure.measurement import DeviceRecord, Measurement, pool
+from predict.measure.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.measure.requirements import Implementation, require_measurable
 from predict.measure.system_noise import StepUsage, others_shares
 from predict.run.run_json import dump_run
@@ -90,6 +90,7 @@ def of_one_gpu(run: TrainingRun, result: Mapping[str, Any]) -> Measurement:
         parameters_per_rank=(result["parameters"],),
         threads=run.cluster.threads,
         versions=dict(result["versions"]),
+        settings=settings_of(run),
         device=DeviceRecord(**result["device"]),
     )
 
@@ -161,6 +162,7 @@ def summarize(
         parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
         threads=run.cluster.threads,
         versions=dict(result["versions"]),
+        settings=settings_of(run),
     )
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from predict.measure.gpu.at_hand import device_name
-from predict.measure.measurement import DeviceRecord, Measurement, pool
+from predict.measure.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.validate.measured_runs import ValidatedRun, Validation, row_of
@@ -72,6 +72,7 @@ def _measurement(answer: Mapping[str, Any]) -> Measurement:
         threads=answer["threads"],
         versions=answer["versions"],
         device=DeviceRecord(**answer["device"]),
+        settings=dict(answer.get("settings", {})),
     )
 
 
@@ -99,6 +100,11 @@ def against_sessions(
 
 
 def _is_of(run: TrainingRun, measured: Measurement) -> bool:
-    """Whether a run's parameters and tokens are those that were measured."""
+    """Whether a run's parameters, tokens and settings are those that were measured; of the settings, an older session kept the
+    attention kernel alone."""
     same_tokens = measured.tokens_per_step == run.batch.global_ * run.batch.seq_len
-    return same_tokens and sum(measured.parameters_per_rank) == run.model.parameters
+    same_kernel = measured.device is None or measured.device.attention == run.execution.attention
+    same_settings = measured.settings in ({}, settings_of(run))
+    return (
+        same_tokens and same_kernel and same_settings and sum(measured.parameters_per_rank) == run.model.parameters
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from predict import one_batch
 from predict.cli import main
-from predict.measure.measurement import DeviceRecord, Measurement
+from predict.measure.measurement import DeviceRecord, Measurement, settings_of
 from predict.run.training_run import TrainingRun
 from predict.validate import session_steps
 from predict.validate.this_gpu import runs_of_this_gpu
@@ -26,7 +26,8 @@ H200 = "cluster.hardware=h200"
 def answer(run: TrainingRun, step_us: float, *, parameters: int = 0) -> dict[str, Any]:
     """The answer of `predict measure --json` after 40 steps."""
     device = DeviceRecord(
-        **{"name": "NVIDIA H200", "clock_mhz": 1755.0, "power_w": 600.0, "attention": "fa2", "expert_products": ""},
+        **{"name": "NVIDIA H200", "clock_mhz": 1755.0, "power_w": 600.0, "expert_products": ""},
+        attention=run.execution.attention,
         **{"peak_allocated_bytes": 30 * 2**30, "peak_reserved_bytes": 31 * 2**30, "busiest_expert": None},
     )
     measured = Measurement(
@@ -40,12 +41,13 @@ def answer(run: TrainingRun, step_us: float, *, parameters: int = 0) -> dict[str
         threads=1,
         versions={"torch": "2.11"},
         device=device,
+        settings=settings_of(run),
     )
     return json.loads(json.dumps(measured.to_json()))
 
 
-def run_of(name: str) -> TrainingRun:
-    return one_batch(CONFIGS[name], [H200]).run
+def run_of(name: str, *changes: str) -> TrainingRun:
+    return one_batch(CONFIGS[name], [H200, *changes]).run
 
 
 @pytest.fixture
@@ -82,8 +84,14 @@ def test_steps_of_sessions_stand_beside_predictions(profile: Path, capsys: pytes
     assert len(kept["rows"]) == len(names)
 
 
-def test_steps_of_a_config_that_has_changed_are_left_out(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(profile, {"dense": answer(run_of("dense"), 1e5, parameters=7)})
+@pytest.mark.parametrize(
+    ("changes", "parameters"),
+    [((), 7), (("plan.recompute=full",), 0), (("execution.attention=cudnn",), 0), (("batch.micro=1",), 0)],
+)
+def test_steps_of_a_config_that_has_changed_are_left_out(
+    changes: tuple[str, ...], parameters: int, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(profile, {"dense": answer(run_of("dense", *changes), 1e5, parameters=parameters)})
     assert main(COMMAND) == 3
     told = capsys.readouterr().err
     assert "left out: dense: its config has changed since a session measured it" in told

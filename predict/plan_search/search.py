@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,16 +232,20 @@ def price_plans(found: Found, plans: Sequence[tuple[int, int]], workers: Workers
             found.judged.add((of, plan))
             _judge(found, of, found.known[of, plan])
     found.ranked.sort(key=lambda ranked: ranked.key)
-    found.alike = _alike(found.ranked)
+    found.alike = grouped(found.ranked)
 
 
-def _alike(ranked: Sequence[Ranked]) -> list[list[Ranked]]:
+def grouped(ranked: Sequence[Ranked]) -> list[list[Ranked]]:
+    """The plans, the best first, with those that are equal together; as their values may differ by rounding, others may stand
+    between them."""
     groups: list[list[Ranked]] = []
     for one in ranked:
-        if groups and one.equals(groups[-1][0]):
-            groups[-1].append(one)
-        else:
+        near = takewhile(lambda group: math.isclose(group[0].value, one.value, rel_tol=2 * SAME), reversed(groups))  # noqa: B023
+        own = next((group for group in near if one.equals(group[0])), None)
+        if own is None:
             groups.append([one])
+        else:
+            own.append(one)
     return groups
 
 

@@ -105,6 +105,4 @@ def _is_of(run: TrainingRun, measured: Measurement) -> bool:
     same_tokens = measured.tokens_per_step == run.batch.global_ * run.batch.seq_len
     same_kernel = measured.device is None or measured.device.attention == run.execution.attention
     same_settings = measured.settings in ({}, settings_of(run))
-    return (
-        same_tokens and same_kernel and same_settings and sum(measured.parameters_per_rank) == run.model.parameters
-    )
+    return same_tokens and same_kernel and same_settings and sum(measured.parameters_per_rank) == run.model.parameters

@@ -104,6 +104,16 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
             plan.cp_method,
             "written as DeepSpeed-Ulysses, which is all_to_all",
         ),
+        "plan.cp": (
+            plan.pp > 1 and plan.cp > 1,
+            plan.cp,
+            "DeepSpeed-Ulysses does not go with DeepSpeed's pipeline engine; it will not start with plan.pp above 1",
+        ),
+        "plan.pp": (
+            plan.pp > 1 and run.model.experts is not None,
+            plan.pp,
+            "DeepSpeed's pipeline engine has no mixtures of experts; it will not run this model with plan.pp above 1",
+        ),
         "plan.schedule": (plan.vpp > 1, plan.schedule, "DeepSpeed's pipeline engine runs 1F1B"),
         "plan.shard": (bool(plan.shard) and plan.zero != 3, plan.shard, "MiCS needs ZeRO stage 3"),
         "precision": (run.precision in ("fp8", "tf32"), run.precision, "DeepSpeed's config has bf16, fp16 and fp32"),

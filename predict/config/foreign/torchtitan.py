@@ -163,6 +163,10 @@ def _write_tensor_and_context(run: TrainingRun, statement: Statement) -> None:
     _put(statement, settings, *(f"plan.{key}" for key in ("tp", "sp", "cp", "cp_method", "ep", "etp")))
     if run.execution.overlap_tp in ("none", "pipelined"):
         enabled = run.execution.overlap_tp == "pipelined"
+        if enabled and framework_of(run.execution.framework) == EAGER:
+            enabled = False
+            why = "torchtitan's asynchronous tensor parallelism needs torch.compile, which this run is without"
+            statement.cannot("execution.overlap_tp", run.execution.overlap_tp, why)
         _put(statement, {"parallelism.enable_async_tensor_parallel": enabled}, "execution.overlap_tp")
 
 

@@ -87,7 +87,7 @@ def answer(
             same=tuple(_differing(_settings(found, other), _settings(found, ranked)) for other in others),
             cost=_cost(prediction, tokens, price),
         )
-        for (ranked, *others), prediction, own in zip(found.alike, predictions, ratios, strict=False)
+        for (ranked, *others), prediction, own in zip(found.alike[: found.top], predictions, ratios, strict=True)
     )
     kept = tuple(
         plan for plan in plans if min_overlap is None or (plan.ratio.tied and plan.ratio.overlap >= min_overlap)

@@ -79,7 +79,7 @@ def _rule(silence: Silence, axis: Axis, stand_in: Any) -> Rule:
     def check(*values: Any) -> Problems:
         own, *needed = values
         if own != stand_in and silence.holds(*needed):
-            yield f"{own}: the same plan as with {stand_in}, since {silence.because}"
+            yield f"{own}; {stand_in} stands for both"
 
     check.__name__ = f"the same plan as another one, since {silence.because}"
     return Rule(path=axis.path, needs=(axis.name, *silence.needs), check=check)

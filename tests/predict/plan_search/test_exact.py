@@ -19,7 +19,7 @@ from predict.plan_search.floors.time_floor import time_floors
 from predict.plan_search.objective import OBJECTIVES
 from predict.plan_search.pricing.outcome import Outcome, outcomes
 from predict.plan_search.pricing.workers import Workers
-from predict.plan_search.search import Found, search
+from predict.plan_search.search import Found, Ranked, grouped, search
 from predict.plan_search.space.axes import Question
 from predict.plan_search.space.legal import Space, legal_plans
 from predict.plan_search.survey import survey
@@ -82,7 +82,7 @@ def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str) -
         _by_hand(number, objective, capacity_bytes(space.question.base.cluster.gpu) * share)
     )
     assert found.complete
-    assert [one for alike in found.alike for one in alike] == found.ranked
+    assert sorted((one for alike in found.alike for one in alike), key=lambda one: one.key) == found.ranked
     ruled_out = sum(left.count for left in found.left_out.values()) - sum(
         left.count for left in space.left_out.values()
     )
@@ -104,6 +104,16 @@ def _by_hand(number: int, objective: str, capacity: float) -> Iterator[Mapping[s
         if all(figures != pytest.approx((other.step_us, other.memory_bytes), rel=1e-9) for other in kept):
             kept.append(one)
     yield from (space.settings(one.number) for one in kept[:TOP])
+
+
+def test_plans_that_are_the_same_stand_together_though_another_is_between_them() -> None:
+    """Rounding of their times puts a plan of another memory between two of the same."""
+    ranked = [
+        Ranked(survey=0, outcome=Outcome(number=number, step_us=step_us, memory_bytes=memory_bytes), value=step_us)
+        for number, (step_us, memory_bytes) in enumerate([(1.0, 5.0), (1 + 1e-15, 7.0), (1 + 2e-15, 5.0), (1.1, 5.0)])
+    ]
+    groups = [[one.outcome.number for one in group] for group in grouped(ranked)]
+    assert groups == [[0, 2], [1], [3]]
 
 
 def test_an_interrupted_search_keeps_the_best_so_far() -> None:

@@ -149,6 +149,26 @@ def test_no_switch_is_written_that_megatron_refuses(settings: Mapping[str, Any],
     assert [line.partition(":")[0] for line in made_of.not_expressed] == ([path] if path else [])
 
 
+@pytest.mark.parametrize(
+    ("tool", "settings", "path"),
+    [
+        ("deepspeed", {"plan__pp": 2, "plan__cp": 2, "execution__attention": "fa2", **DEEP}, "plan.cp"),
+        ("deepspeed", {"model": "mixtral-8x7b", "plan__pp": 2, **DEEP}, "plan.pp"),
+        (
+            "torchtitan",
+            {"plan__tp": 2, "plan__sp": True, "execution__framework": "fsdp", "execution__overlap_tp": "pipelined"},
+            "execution.overlap_tp",
+        ),
+    ],
+)
+def test_a_plan_that_a_tool_does_not_start_with_is_refused_in_a_line(
+    tool: str, settings: Mapping[str, Any], path: str
+) -> None:
+    made_of = launch_arguments(made(**{"batch__global": 64, **settings}), tool)
+    assert [line.partition(":")[0] for line in made_of.not_expressed].count(path) == 1
+    assert not any("enable_async_tensor_parallel = true" in text for text in made_of.files.values())
+
+
 def test_deepspeed_is_told_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:
     """Its own default makes every second layer one."""
     run = made("mixtral-8x7b", plan__dp=8, batch__global=64, **DEEP)

@@ -11,7 +11,7 @@ from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, sc
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
-from predict.cli.own_runs import calibrate, explain, history, record
+from predict.cli.own_runs import calibrate, explain, history, record, replay
 from predict.cli.pictures import explore, plot, report, trace
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
@@ -46,6 +46,7 @@ COMMANDS = (
     rl_step,
     calibrate,
     explain,
+    replay,
     record,
     history,
     validate,

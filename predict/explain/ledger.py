@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class Explanation:
             "version": VERSION,
             "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
             "terms": [_term_json(term) for term in self.terms],
+            "untraced_step_us": self.measured.untraced_us,
             "unexplained_us": self.unexplained_us,
             "verdict": [finding.text for finding in self.verdict],
             "causes": [finding.cause for finding in self.verdict],
@@ -89,9 +90,12 @@ def _term_json(term: Term) -> dict[str, Any]:
     }
 
 
-def explain(prediction: Prediction, trace: Path) -> Explanation:
-    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another file."""
-    return explained(prediction, read_measured(trace, prediction.run))
+def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = None) -> Explanation:
+    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another file.
+
+    `logged_us` is the step by the run's log, which no profiler slowed.
+    """
+    return explained(prediction, replace(read_measured(trace, prediction.run), logged_us=logged_us))
 
 
 def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:

@@ -12,7 +12,16 @@ from typing import Any
 from predict.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
 from predict.explain.naming import Widths, name_operators, widths_of
 from predict.explain.steps import device_windows, steps_of
-from predict.explain.timeline import IDLE, UNNAMED, RankEvents, Slice, device_slices, host_slices, nested_alike
+from predict.explain.timeline import (
+    IDLE,
+    UNNAMED,
+    RankEvents,
+    Slice,
+    communicating,
+    device_slices,
+    host_slices,
+    nested_alike,
+)
 from predict.run.training_run import TrainingRun
 from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.call import Call, Phase
@@ -74,10 +83,18 @@ class MeasuredStep:
     device: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What `predict measure --trace` wrote of its run; empty for other traces."""
+    logged_us: float | None = None
+    """The step by the run's log."""
 
     @property
     def step_us(self) -> float:
         return fmean(rank.step_us for rank in self.ranks)
+
+    @property
+    def untraced_us(self) -> float | None:
+        """The step as it ran without the profiler: by the run's log, or as the trace notes it; None where neither tells."""
+        noted = self.facts.get("untraced_step_us")
+        return self.logged_us or (float(noted) if isinstance(noted, int | float) and noted > 0 else None)
 
     @property
     def headings(self) -> dict[str, float]:
@@ -150,7 +167,7 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
     widths: Widths = widths_of(run.model, run.plan.tp)
     named = name_operators(trace.ops, trace.spans, widths)
     messages = messages_of(trace, run.plan)
-    alike = nested_alike(trace.ops)
+    alike, sending = nested_alike(trace.ops), communicating(trace.ops)
     steps = steps_of(trace)
     kernels = sorted(trace.kernels, key=lambda each: each.start_us)
     windows = device_windows(steps, kernels) if kernels else steps.windows
@@ -159,7 +176,9 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
     slices, sent = [], []
     for window in windows:
         here = within(messages, window.start_us, window.end_us)
-        events = RankEvents(ops=trace.ops, named=named, messages=here, spans=trace.spans, nested_alike=alike)
+        events = RankEvents(
+            ops=trace.ops, named=named, messages=here, spans=trace.spans, nested_alike=alike, communicating=sending
+        )
         slices.append(device_slices(window, kernels, events) if kernels else host_slices(window, events))
         sent.append(here)
     return _Cut(rank=rank, slices=slices, messages=sent, step_times_us=[each.duration_us for each in windows])

@@ -12,13 +12,16 @@ from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.importers.torch_trace.events import Op, Span, plain_name
 from sampling.importers.torch_trace.ownership import calls_and_owners
+from sampling.operators.attention import Attention
 
 OPTIMIZER_SPANS = ("Optimizer.step", "Optimizer.zero_grad")
 """Beginnings of the spans that torch.optim records."""
 REDUCER = ("torch::distributed::reducer", "torch.distributed.ddp.reducer")
 """Beginnings of the passes in which DDP copies gradients to its buckets and back."""
 GRADIENT_SUM = "torch::autograd::AccumulateGrad"
+ATTENTION = Attention.NAME
 BY_NAME: Mapping[str, str] = {
+    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), "gemm"),
     "silu": "swiglu",
     "gelu": "gelu",
     "embedding": "embedding",
@@ -32,7 +35,7 @@ BY_NAME: Mapping[str, str] = {
     "layernorm": "layer_norm",
     "nativelayernorm": "layer_norm",
     "topk": "router",
-    "scaleddotproductattention": "attention",
+    "scaleddotproductattention": ATTENTION,
     "groupedmm": "experts",
 }
 """Plain name of a forward operator → heading, where its shapes name no call."""
@@ -117,27 +120,34 @@ def _name(
     widths: Widths,
 ) -> Named | None:
     owner = owners.get(op)
+    above = named.get(op.parent) if op.parent is not None else None
     if op.name.startswith(REDUCER):
         return Named(DP)
     if owner is not None and owner in calls:
-        return Named(heading_of(calls[owner]), calls[owner], "forward")
-    if owner is not None and owner.node:
-        return _of_node(owner, op, forwards)
-    above = named.get(op.parent) if op.parent is not None else None
+        return _of_call(calls[owner], above)
+    if owner is not None:  # another operator that has no call itself only dispatches one
+        return _of_node(owner, op, forwards, widths) if owner.node else None
     if above is not None and above.phase != "backward":
         return above
     heading = BY_NAME.get(plain_name(op.name)) or _by_width(op, widths)
     return Named(heading, None, "forward") if heading else None
 
 
-def _of_node(node: Op, op: Op, forwards: Mapping[object, Named]) -> Named | None:
+def _of_call(call: Call, above: Named | None) -> Named:
+    """The name of a call; products and a softmax within attention are attention."""
+    if above is not None and above.heading == ATTENTION and not isinstance(call, Attention):
+        return above
+    return Named(heading_of(call), call, "forward")
+
+
+def _of_node(node: Op, op: Op, forwards: Mapping[object, Named], widths: Widths) -> Named | None:
     """The name of an operator below an autograd node: its forward's, or the sum of gradients where the node keeps one."""
     if GRADIENT_SUM in node.name:
         return Named(ACCUMULATION, None, "backward")
     number = node.arguments.get("Sequence number", -1)
     made_by = forwards.get((number, plain_name(node.node))) or forwards.get(number)
     if made_by is None:
-        heading = BY_NAME.get(plain_name(node.node))
+        heading = BY_NAME.get(plain_name(node.node)) or _by_width(op, widths)
         return Named(heading, None, "backward") if heading else None
     return Named(made_by.heading, made_by.call, "backward")
 

@@ -58,6 +58,8 @@ class RankEvents:
     spans: Sequence[Span]
     nested_alike: frozenset[Op]
     """Operators that only dispatch another of the same name, as those of distributed tensors do."""
+    communicating: frozenset[Op] = frozenset()
+    """Operators that start or await a collective, and those within them."""
 
 
 def nested_alike(ops: Iterable[Op]) -> frozenset[Op]:
@@ -69,6 +71,15 @@ def nested_alike(ops: Iterable[Op]) -> frozenset[Op]:
             if above.name == op.name:
                 found.add(above)
             above = above.parent
+    return frozenset(found)
+
+
+def communicating(ops: Iterable[Op]) -> frozenset[Op]:
+    """The operators that start or await a collective, and those within them; parents come first."""
+    found: set[Op] = set()
+    for op in ops:
+        if op.parent in found or op.name.startswith(COMMUNICATING):
+            found.add(op)
     return frozenset(found)
 
 
@@ -105,8 +116,9 @@ def _innermost(ops: Sequence[Op], window: Window) -> Iterator[tuple[float, float
 
 
 def _of_op(start: float, end: float, op: Op, events: RankEvents) -> Slice:
-    if op.name.startswith(COMMUNICATING):
-        return Slice(_awaited(start, end, events) or (BARRIER if "barrier" in op.name else DP), start, end, op=op)
+    if op in events.communicating:
+        heading = BARRIER if "barrier" in op.name else _awaited(start, end, events) or _usual(events.messages)
+        return Slice(heading, start, end, op=op)
     named = events.named.get(op)
     if named is not None and named.heading == OPTIMIZER:
         return Slice(OPTIMIZER, start, end, named, op, is_kernel=True)
@@ -115,6 +127,12 @@ def _of_op(start: float, end: float, op: Op, events: RankEvents) -> Slice:
     if not op.name.startswith("aten::") or op.name in VIEWS or op in events.nested_alike:
         return Slice(HOST, start, end, named, op)
     return Slice(named.heading if named else UNNAMED, start, end, named, op, is_kernel=True)
+
+
+def _usual(messages: Sequence[InFlight]) -> str:
+    """The heading of most messages that are no barriers."""
+    headings = [each.heading for each in messages if each.heading != BARRIER]
+    return max(set(headings), key=headings.count) if headings else DP
 
 
 def _awaited(start: float, end: float, events: RankEvents) -> str:

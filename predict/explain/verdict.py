@@ -55,7 +55,7 @@ def findings(prediction: Prediction, predicted: PredictedStep, measured: Measure
         *_attention(predicted, measured, pace),
         *_operators(predicted, measured, pace),
         *_all_slower(predicted, measured, pace),
-        *_communication(predicted, measured),
+        *_communication(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
         *_host(predicted, measured),
     ]
     worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
@@ -205,15 +205,16 @@ def _all_slower(predicted: PredictedStep, measured: MeasuredStep, pace: float) -
         )
 
 
-def _communication(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
-    """Messages whose transfer, without waiting for a late rank, takes longer than predicted."""
+def _communication(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+    """Messages whose transfer, without waiting for a late rank, takes longer than predicted; on a CPU, which carries them itself, at
+    the pace of its operators."""
     for heading, words in COMMUNICATION.items():
         messages = measured.messages(heading)
         expected_us = predicted.messages_us.get(heading, 0.0)
         if messages is None or not expected_us:
             continue
         slow_us = min(messages.transfer_us - expected_us, messages.exposed_us - predicted.headings.get(heading, 0.0))
-        if messages.transfer_us > SLOWER * expected_us:
+        if messages.transfer_us > SLOWER * pace * expected_us:
             yield Finding(
                 cause="communication",
                 text=(

@@ -36,6 +36,7 @@ PLACEHOLDERS = {
     "FILE",
     "CONFIG",
     "bench.json",
+    "traces",
     "memory.json",
 }
 """Words for files that the reader has and this clone has not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
     add_calibration,
@@ -15,10 +15,13 @@ from predict.cli.options import (
     print_json,
 )
 
+if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
+
 EXAMPLES = """\
 examples:
   predict measure configs/runs/demo.yml --trace traces
-  predict explain configs/runs/demo.yml --trace traces
+  predict explain configs/runs/demo.yml --trace traces --log 735ms
   predict explain configs/runs/llama3-70b-64xh100.yml --trace rank0.json.gz --json
 """
 DESCRIPTION = """\
@@ -44,6 +47,11 @@ def add(subcommands: Any) -> None:
         metavar="PATH",
         help="a trace of torch's profiler (.json or .json.gz), or a folder with one a rank",
     )
+    command.add_argument(
+        "--log",
+        metavar="TIME",
+        help="the step without the profiler: 412ms, the run's training log, or a file of `predict measure --json`",
+    )
     add_calibration(command)
     add_json(command)
     command.set_defaults(run=run)
@@ -53,7 +61,8 @@ def run(options: argparse.Namespace) -> None:
     from predict import estimate
     from predict.explain.ledger import explain
 
-    explanation = explain(estimate(loaded(options), require_fit=False), options.trace)
+    run = loaded(options)
+    explanation = explain(estimate(run, require_fit=False), options.trace, logged_us=logged_us(options.log, run))
     if options.json:
         print_json(explanation.to_json())
     else:
@@ -61,3 +70,12 @@ def run(options: argparse.Namespace) -> None:
         from predict.report.measured.explanation import explanation_report
 
         show(explanation_report(explanation))
+
+
+def logged_us(given: str | None, run: TrainingRun) -> float | None:
+    """The step that --log tells of a run, in µs; None without it."""
+    if given is None:
+        return None
+    from predict.own_runs.measured_step import measured_step
+
+    return measured_step(given, run, option="--log").step_us

@@ -34,9 +34,8 @@ def _headline(explanation: Explanation) -> str:
         f"  {ranks} of {measured.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
-    untraced_us = measured.facts.get("untraced_step_us")
-    if isinstance(untraced_us, float):
-        lines.append(f"  without the profiler the step took {duration(untraced_us)}")
+    if measured.untraced_us:
+        lines.append(f"  without the profiler the step takes {duration(measured.untraced_us)}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,217 @@
+"""Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
+
+A call that the trace shows costs what it cost there; one of another shape costs its model's time at the pace of the trace's
+calls of the same heading; what the traced step takes beyond that is shared by all. The schedule is simulated anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from predict import estimate
+from predict.explain.ledger import measured_calls
+from predict.explain.measured import MeasuredStep, read_measured
+from predict.explain.predicted import SAME, PredictedStep, direction, predicted_step
+from predict.prices.open import open_prices
+from predict.prices.price_list import Priced, Prices
+from predict.run.training_run import TrainingRun
+from predict.step.itemised.breakdown import DP, P2P
+from predict.step.itemised.items import HOST, Item, items_of_call
+from predict.step.prediction import Prediction
+from predict.workload.chunks import ChunkCalls
+from sampling.call import Call, Counted, Phase
+from sampling.cells.gradient_cell import GradientCell
+from sampling.collectives.kinds import Collective
+from sampling.errors import UserError
+
+MOST_FACTOR = 20.0
+"""Bound of a factor on a predicted time, and its inverse's: beyond it the two are not the same work."""
+ROUNDS = 3
+"""Times that the common factor is fitted anew, since the schedule answers it by less than its whole."""
+REPLAYED, MODELLED = "replayed", "modelled"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceFactors:
+    """Measured over predicted time of a traced step: by call and direction, by heading, and of what is left, for all alike."""
+
+    calls: Mapping[tuple[Call, str], float]
+    headings: Mapping[str, float]
+    common: float = 1.0
+    scaled: Mapping[str, float] = field(default_factory=dict)
+    """Heading → factor on its time that a question asks for."""
+    links: float = 1.0
+    """Factor on the time of messages that a question asks for."""
+
+    def of(self, item: Item) -> tuple[float, str]:
+        """The factor of an item, and whether it is replayed or modelled."""
+        heading = SAME.get(item.heading, item.heading)
+        asked = self.scaled.get(heading, 1.0) * (
+            self.links if isinstance(item.call, Collective) or heading == P2P else 1.0
+        )
+        if item.call is not None and item.phase is not None:
+            own = self.calls.get((item.call, direction(item.phase)))
+            if own is not None:
+                return asked * self.common * own, REPLAYED
+        return asked * self.common * self.headings.get(heading, 1.0), MODELLED
+
+
+class ReplayedPrices:
+    """The prices of `inner`, each corrected by the factors of a trace."""
+
+    def __init__(self, inner: Prices, factors: TraceFactors) -> None:
+        self._inner = inner
+        self._factors = factors
+        self._known: dict[tuple[Call, Phase], tuple[float, float]] = {}
+        self.profile_error = inner.profile_error
+        self.launch_floors = inner.launch_floors
+        self.sampled_contention = inner.sampled_contention
+        self.provenance: Mapping[str, Any] = inner.provenance
+
+    def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
+        return tuple(self._scaled(unit) for unit in self._inner.priced(counted))
+
+    def parts(self, counted: Counted) -> tuple[Priced, ...]:
+        return tuple(self._scaled(unit) for unit in self._inner.parts(counted))
+
+    def glue_us(self, whole: Counted) -> float | None:
+        glue_us = self._inner.glue_us(whole)
+        return None if glue_us is None else glue_us * self._factors.of(Item(heading=HOST, time_us=glue_us))[0]
+
+    def learn(self, counted: Iterable[Counted]) -> None:
+        self._inner.learn(counted)
+
+    def replayed_share(self, counted: Iterable[Counted]) -> float:
+        """Share of the time of some calls that the trace itself shows."""
+        whole_us = seen_us = 0.0
+        for unit in self._inner.priced(counted):
+            factor, share = self._factor(unit.call, unit.phase)
+            whole_us += unit.total_us * factor
+            seen_us += unit.total_us * factor * share
+        return seen_us / whole_us if whole_us else 0.0
+
+    def _scaled(self, unit: Priced) -> Priced:
+        factor, _ = self._factor(unit.call, unit.phase)
+        time = unit.time
+        return replace(
+            unit,
+            time=replace(
+                time, median_us=time.median_us * factor, low_us=time.low_us * factor, high_us=time.high_us * factor
+            ),
+        )
+
+    def _factor(self, call: Call, phase: Phase) -> tuple[float, float]:
+        """The factor of a call, a cell's as the mean of its parts' by their times; and the share of it that is replayed."""
+        if (call, phase) not in self._known:
+            items = items_of_call(Counted(call=call, phase=phase), self._inner)
+            whole_us = seen_us = before_us = 0.0
+            for item in items:
+                factor, share = self._factor_of_item(item, call)
+                before_us += item.time_us
+                whole_us += item.time_us * factor
+                seen_us += item.time_us * factor * share
+            self._known[call, phase] = (
+                (whole_us / before_us, seen_us / whole_us) if before_us and whole_us else (1.0, 0.0)
+            )
+        return self._known[call, phase]
+
+    def _factor_of_item(self, item: Item, cell: Call) -> tuple[float, float]:
+        """The factor of an item of a cell, which may be a cell too, and the share of it that is replayed."""
+        if item.call is not None and item.phase is not None and item.call != cell and item.call.parts(item.phase):
+            return self._factor(item.call, item.phase)
+        if isinstance(cell, GradientCell) and isinstance(item.call, Collective):
+            item = replace(item, heading=DP)
+        factor, tag = self._factors.of(item)
+        return factor, float(tag == REPLAYED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """A question asked of a trace: the traced step, what the models alone say of the asked one, and the replay."""
+
+    traced: MeasuredStep
+    traced_us: float
+    """The traced step; without the profiler's cost where the trace says it."""
+    modelled: Prediction
+    replayed: Prediction
+    replayed_share: float
+    """Share of the work's time that is of calls which the trace shows."""
+
+
+def what_if(
+    traced_run: TrainingRun,
+    asked_run: TrainingRun,
+    trace: Path,
+    *,
+    kernels: Mapping[str, float] | None = None,
+    link_speed: float = 1.0,
+    logged_us: float | None = None,
+) -> Replay:
+    """Replay a trace of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast;
+    `logged_us` is the traced run's step by its log, which no profiler slowed.
+
+    UserError for a heading that the asked step does not have, and SamplesError for a file that is no trace.
+    """
+    measured = replace(read_measured(trace, traced_run), logged_us=logged_us)
+    before = estimate(traced_run, require_fit=False)
+    factors = fitted_factors(before, measured)
+    modelled = estimate(asked_run, require_fit=False)
+    _require_headings(kernels or {}, modelled)
+    asked = replace(factors, scaled=dict(kernels or {}), links=1 / link_speed)
+    prices = ReplayedPrices(open_prices(asked_run.cluster, asked_run.execution), asked)
+    replayed = estimate(asked_run, prices=prices, require_fit=False)
+    work = [one for rank in replayed.calls for chunk in rank.chunks for one in _calls_of(chunk)]
+    return Replay(
+        traced=measured,
+        traced_us=measured.untraced_us or measured.step_us,
+        modelled=modelled,
+        replayed=replayed,
+        replayed_share=prices.replayed_share(work),
+    )
+
+
+def _calls_of(chunk: ChunkCalls) -> Iterator[Counted]:
+    """The calls of a chunk's forward and backward, by their number in all its blocks."""
+    for repeated in (*chunk.forward, *chunk.backward):
+        for one in repeated.block.calls:
+            yield replace(one, count=one.count * repeated.count)
+
+
+def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> None:
+    known = sorted(predicted_step(modelled).headings)
+    unknown = [name for name in kernels if name not in known]
+    if unknown:
+        raise UserError(f"--kernel: {', '.join(unknown)}: not in the ledger of this step; one of {', '.join(known)}")
+
+
+def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
+    """The factors with which the traced plan's own prediction becomes the traced step."""
+    factors = first_factors(predicted_step(before), measured)
+    run, target_us = before.run, measured.untraced_us or measured.step_us
+    prices = open_prices(run.cluster, run.execution)
+    for _ in range(ROUNDS):
+        again = estimate(run, prices=ReplayedPrices(prices, factors), require_fit=False)
+        factors = replace(factors, common=factors.common * target_us / again.median_us)
+    return factors
+
+
+def first_factors(predicted: PredictedStep, measured: MeasuredStep) -> TraceFactors:
+    """Measured over predicted time of each call and heading that both have."""
+    seen = measured_calls(measured)
+    calls = {
+        key: _bounded(seen[key] / time_us) for key, (_, time_us) in predicted.calls.items() if time_us and seen.get(key)
+    }
+    found = measured.headings
+    headings = {
+        name: _bounded(found[name] / time_us)
+        for name, time_us in predicted.headings.items()
+        if time_us > 0 and found.get(name)
+    }
+    return TraceFactors(calls=calls, headings=headings)
+
+
+def _bounded(factor: float) -> float:
+    return min(MOST_FACTOR, max(1 / MOST_FACTOR, factor))

@@ -1,0 +1,106 @@
+"""How well traces explain real steps here: `PYTHONPATH=. python tests/bench/explain.py FOLDER [CONFIG…]`, about a minute a config.
+
+Each run of configs/runs/this-machine is measured with traces, which FOLDER keeps: what lies there is not measured again. Printed are, by
+run, the measured ledger without its unexplained row over the step by the wall clock, the kernels' time that has an operator, the
+cost of the profiler, and the error of the replay on the first half of the steps, which it has not seen; then the error of each trace
+replayed as every other run of its model, beside that of the models alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from predict import estimate, load
+from predict.explain.ledger import Explanation, explain
+from predict.explain.replay import what_if
+from predict.measure.real_step import measure
+from predict.run.training_run import TrainingRun
+
+CONFIGS = Path("configs/runs/this-machine")
+STEPS = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traced:
+    """A config that was run, its steps by the wall clock in µs, and its ledgers."""
+
+    config: Path
+    run: TrainingRun
+    folder: Path
+    step_times_us: tuple[float, ...]
+    traced_us: tuple[float, ...]
+    explanation: Explanation
+
+    @property
+    def earlier_us(self) -> float:
+        """The median of the first half of the steps; the replay rests on the other."""
+        return median(self.step_times_us[: max(1, len(self.step_times_us) // 2)])
+
+    @property
+    def median_us(self) -> float:
+        return median(self.step_times_us)
+
+
+def traced(config: Path, folder: Path) -> Traced:
+    run, kept = load(config), folder / f"{config.stem}.json"
+    if not kept.is_file():
+        kept.write_text(json.dumps(measure(run, steps=STEPS, trace=folder / config.stem).to_json()))
+    content = json.loads(kept.read_text())
+    return Traced(
+        config=config,
+        run=run,
+        folder=folder / config.stem,
+        step_times_us=tuple(content["step_time_us"]["all"]),
+        traced_us=tuple(content["traced_us"]),
+        explanation=explain(estimate(run), folder / config.stem),
+    )
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    configs = [Path(each) for each in sys.argv[2:]] or sorted(CONFIGS.glob("*.yml"))
+    found = [traced(config, folder) for config in configs]
+    print(f"{'run':28}{'ledger/step':>12}{'matched':>9}{'profiler':>10}{'own plan':>10}{'models':>9}")
+    own, models = [], []
+    for each in found:
+        named_us = sum(term.measured_us for term in each.explanation.terms)
+        replay = what_if(each.run, each.run, each.folder)
+        own.append(replay.replayed.median_us / each.earlier_us - 1)
+        models.append(replay.modelled.median_us / each.median_us - 1)
+        print(
+            f"{each.config.stem:28}{named_us / fmean(each.traced_us):12.4f}{each.explanation.measured.matched_share:9.1%}"
+            f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{own[-1]:+10.1%}{models[-1]:+9.1%}"
+        )
+    print(f"mean absolute error on the own plan {mean_percent(own)}, of the models alone {mean_percent(models)}")
+    pairs(found)
+
+
+def pairs(found: list[Traced]) -> None:
+    """The errors of traces replayed as other plans of their model, and of the models alone."""
+    errors, alone = [], []
+    print(f"\n{'trace of':28}{'replayed as':28}{'error':>9}{'models':>9}{'replayed':>10}")
+    for source in found:
+        for target in found:
+            if source is target or source.run.model != target.run.model:
+                continue
+            replay = what_if(source.run, target.run, source.folder)
+            errors.append(replay.replayed.median_us / target.median_us - 1)
+            alone.append(replay.modelled.median_us / target.median_us - 1)
+            print(
+                f"{source.config.stem:28}{target.config.stem:28}{errors[-1]:+9.1%}{alone[-1]:+9.1%}{replay.replayed_share:10.0%}"
+            )
+    if errors:
+        print(f"mean absolute error on other plans {mean_percent(errors)}, of the models alone {mean_percent(alone)}")
+
+
+def mean_percent(errors: list[float]) -> str:
+    return f"{fmean(abs(error) for error in errors):.1%} (median {median(abs(error) for error in errors):.1%})"
+
+
+if __name__ == "__main__":
+    main()

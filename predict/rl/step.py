@@ -10,6 +10,7 @@ from predict.rl.driver import adv_phase, with_moving
 from predict.rl.memory import RlMemory, memory_of
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
+from predict.rl.queue import Queue, queue_of
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
@@ -70,6 +71,12 @@ class RlStep:
         if self.rl.section.placement == COLOCATED:
             return 0.0
         return max(0.0, self.training.median_us - self.generating.median_us)
+
+    @property
+    def queue(self) -> Queue:
+        """What lies between engines and trainer, and how old it is."""
+        gen, train, step = (time.median_us for time in (self.generating, self.training, self.time))
+        return queue_of(self.rl.section, self.rollout, gen_us=gen, train_us=train, step_us=step)
 
     @property
     def tokens_per_second_per_gpu(self) -> float:

@@ -73,7 +73,9 @@ def _composition(step: RlStep) -> list[str]:
     if step.rl.section.placement == COLOCATED:
         return ["phases in turn add up to the step", f"{tail}; {cache}"]
     waits = f"trainer waits {duration(step.wait_gen_us)}, engines wait {duration(step.idle_gen_us)}"
-    return [f"trainer and engines side by side, and both wait for new weights; {waits}", f"{tail}; {cache}"]
+    queue = step.queue
+    between = f"steps of samples: {queue.generating:.1f} in the engines, {queue.waiting:.1f} waiting; trained on {queue.staleness:.1f} updates late"
+    return [f"trainer and engines side by side, and both wait for new weights; {waits}", between, f"{tail}; {cache}"]
 
 
 def _memory(step: RlStep) -> list[str]:
@@ -99,6 +101,7 @@ def rl_step_json(step: RlStep) -> dict[str, Any]:
         "step_us": interval_json(step.time),
         "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
         "phases": {phase.name: _phase(phase) for phase in step.phases},
+        "queue": asdict(step.queue),
         "wait_gen_us": step.wait_gen_us,
         "idle_gen_us": step.idle_gen_us,
         "rollout": {

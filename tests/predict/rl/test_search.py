@@ -85,3 +85,14 @@ def test_other_commands_name_those_that_take_an_rl_config(
     assert main([command, str(small)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "makes this an RL config; predict it with `predict rl-step`" in line
+
+
+def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path) -> None:
+    apart = ("rl.placement=async", "rl.staleness=2", "rl.rollout.gpus=8")
+    fast_engines = predict.rl_step(small, [*apart, "rl.epochs=64"]).queue
+    fast_trainer = predict.rl_step(small, [*apart, 'rl.response="constant:4096"', "rl.response_max=4096"]).queue
+    assert fast_engines.staleness == 2
+    assert fast_engines.waiting == pytest.approx(2 - fast_engines.generating)
+    assert 0 < fast_trainer.staleness <= 2 and fast_trainer.waiting == 0
+    assert predict.rl_step(small).queue.staleness == 0
+    assert predict.rl_step(small, ["rl.placement=one_step_off", "rl.rollout.gpus=8"]).queue.staleness == 1

@@ -42,7 +42,15 @@ class Outcome:
     @property
     def grows(self) -> bool:
         """Whether the queue takes up more than GROWING of the requests that arrive."""
-        return not self.load.concurrency and self.latency.queue_growth_per_s > GROWING * self.load.rate
+        return self._grows(self.latency)
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether it does with steps at the upper bound of their interval."""
+        return self._grows(self.high)
+
+    def _grows(self, latency: Latency) -> bool:
+        return not self.load.concurrency and latency.queue_growth_per_s > GROWING * self.load.rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,13 +80,15 @@ _BETA_MEANINGS = (
     "µs per request and step",
 )
 _MENDED_PRIORS = (
-    (0.4, 0.1, 0.2, 0.6),
+    (1.4, 0.3, 1.0, 2.5),
     (0.5, 0.5, 0.0, 2.0),
     (1.0, 0.15, 0.7, 1.2),
     (60.0, 30.0, 0.0, 200.0),
     (12.0, 10.0, 0.0, 100.0),
 )
-"""Prior, width and bounds of each. β₁ cannot be told from runs whose prompts are cached, and β₃ is the inverse of a share of bandwidth."""
+"""Prior, width and bounds of each. Prompts that are cached do not tell β₁: it is the inverse of the share of peak that products of prompts
+reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is the inverse of a share of
+bandwidth."""
 FORMULA = StepModel(
     name="formula",
     features_of=lambda server: partial(mended.features_us, server),

@@ -7,11 +7,25 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, log, print_json
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    cannot_write,
+    log,
+    print_json,
+    require_suffix,
+    require_writable,
+)
 from sampling.errors import UserError
+from sampling.extras import require_library
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from predict.serving.coefficients import Coefficients
+    from predict.serving.outcome import Outcome, Rate
 
 EXAMPLES = """\
 examples:
@@ -19,15 +33,18 @@ examples:
   predict serving configs/serving/llama3-8b-h100.yml --set load.rate=20 --set placement.tp=2
   predict serving configs/serving/llama3-8b-h100.yml --find-capacity
   predict serving configs/serving/mixtral-2xh100.yml --sweep rate=2,8,16 --json
+  predict serving configs/serving/llama3-8b-h100.yml --sweep rate=2..26..4 --find-capacity -o sweep.svg
 """
 DESCRIPTION = """\
 Predict a server under a load by simulating the steps of its engine: vLLM V1's scheduler around a model of the step.
 
 E2E, TTFT and TPOT have a mean, percentiles, and a 90 % interval of the mean, from steps at the bounds of theirs. --find-capacity
-adds the rate beyond which the queue grows. --sweep rate=2,8,16 or rate=2..16..2 predicts several rates.
+adds the rate beyond which the queue grows. --sweep rate=2,8,16 or rate=2..16..2 predicts several rates, which -o draws.
 """
 RANGE = re.compile(r"(?P<first>[\d.]+)\.\.(?P<last>[\d.]+)\.\.(?P<step>[\d.]+)")
 MOST_RATES = 100
+LEAST_PLOTTED = 2
+SUFFIXES = (".svg", ".png")
 
 
 def add(subcommands: Any) -> None:
@@ -45,6 +62,7 @@ def add(subcommands: Any) -> None:
         "--find-capacity", action="store_true", help="the rate beyond which the queue grows, with its interval"
     )
     command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="a plot of the sweep, .svg or .png")
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -53,6 +71,7 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     rates = rates_of(options.sweep) if options.sweep else ()
+    _require_plot(options, rates)
     from predict.report.console import show
     from predict.report.serving.outcome import outcome_json, outcome_text
     from predict.serving.config import load_serving
@@ -70,10 +89,37 @@ def run(options: argparse.Namespace) -> None:
             log(f"{done} of {len(rates)} rates")
     capacity = server.capacity() if options.find_capacity else None
     slow = server.rate_of_slow_first_tokens(capacity.median_per_s) if capacity else None
+    if options.output:
+        _write_plot(options, outcomes, capacity)
     if options.json:
         print_json(outcome_json(server, outcomes, capacity, slow))
     else:
         show(outcome_text(server, outcomes, capacity, slow))
+
+
+def _require_plot(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
+    """Refuse a plot that cannot be made before anything is simulated."""
+    if not options.output:
+        return
+    if len(rates) < LEAST_PLOTTED:
+        raise UserError(
+            f"--output: a plot needs a sweep of {LEAST_PLOTTED} rates or more; give for example --sweep rate=2..16..2"
+        )
+    require_suffix("--output", options.output, SUFFIXES)
+    require_writable("--output", options.output)
+    require_library("matplotlib")
+
+
+def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Rate | None) -> None:
+    from predict.report.pictures.figure_file import save_figure
+    from predict.report.pictures.sweep_plot import sweep_figure
+
+    name = Path(options.config).stem
+    try:
+        save_figure(lambda: sweep_figure(outcomes, capacity, title=name), options.output, title=f"loads of {name}")
+    except OSError as error:
+        raise cannot_write("--output", options.output, error) from None
+    log(f"wrote {options.output}")
 
 
 def _coefficients(options: argparse.Namespace) -> Coefficients:

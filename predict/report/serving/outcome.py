@@ -84,7 +84,12 @@ def _one(outcome: Outcome) -> RenderableType:
         f"queue       {latency.mean_waiting:.1f} requests wait on average",
     ]
     if outcome.grows:
-        told.append(f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second")
+        told.append(
+            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second; E2E and TTFT are those of "
+            f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
+        )
+    elif outcome.may_grow:
+        told.append("NEAR SATURATION: with steps at the upper bound of their interval the queue grows")
     return Group(*told)
 
 
@@ -106,7 +111,7 @@ def _several(outcomes: Sequence[Outcome]) -> Table:
             duration(found.tpot.mean_us),
             plain(found.output_tokens_per_s),
             f"{one.kv_share:.0%}",
-            "grows" if one.grows else f"{found.mean_waiting:.1f}",
+            "grows" if one.grows else f"{found.mean_waiting:.1f}{' (may grow)' if one.may_grow else ''}",
         )
     return table
 
@@ -150,6 +155,7 @@ def _load_json(one: Outcome) -> dict[str, Any]:
         "output_tokens_per_s": latency.output_tokens_per_s,
         "queue_growth_per_s": latency.queue_growth_per_s,
         "overloaded": one.grows,
+        "may_be_overloaded": one.may_grow,
         "cache_share": one.kv_share,
         "preemptions": served.preemptions,
         "steps": served.steps,

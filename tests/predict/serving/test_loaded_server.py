@@ -82,6 +82,7 @@ def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
     )
     assert below.latency.e2e.mean_us < near.latency.e2e.mean_us < above.latency.e2e.mean_us
     assert (below.grows, near.grows, above.grows) == (False, False, True)
+    assert (below.may_grow, above.may_grow) == (False, True)
     assert above.latency.requests_per_s == pytest.approx(capacity.median_per_s, rel=0.15)
     assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
 
@@ -129,6 +130,25 @@ def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
     )
     content = json.loads(capsys.readouterr().out)
     assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
+
+
+def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for each in SHORT for part in ("--set", each)]
+    drawn = [
+        "serving",
+        str(CONFIG),
+        "--model",
+        "formula",
+        "--find-capacity",
+        "-o",
+        str(tmp_path / "sweep.svg"),
+        *arguments,
+    ]
+    assert main([*drawn, "--sweep", "rate=2,200"]) == 0
+    assert 'id="ttft mean"' in (tmp_path / "sweep.svg").read_text()
+    assert "grows" in capsys.readouterr().out
+    assert main(drawn) == 2
+    assert "needs a sweep" in capsys.readouterr().err
 
 
 def test_rates_of_a_sweep() -> None:

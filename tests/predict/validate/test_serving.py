@@ -43,7 +43,7 @@ DENSE: dict[str, Any] = {
     "output_len": 120,
     "duration_s": 40.0,
 }
-TRUE = {"beta1": 0.4, "beta2": 0.5, "beta3": 1.05, "beta4": 50.0, "beta5": 15.0}
+TRUE = {"beta1": 1.4, "beta2": 0.5, "beta3": 1.05, "beta4": 50.0, "beta5": 15.0}
 CLIENT = Client(first_token_us=9000.0)
 
 

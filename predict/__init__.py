@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from predict.plan_search.whole_search import Listener
     from predict.plan_search.wishes import Backend, ObjectiveName
     from predict.prices.price_list import Prices
+    from predict.rl.draws import RlDraws
     from predict.rl.step import RlStep
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
@@ -59,6 +60,7 @@ __all__ = [
     "one_batch_predict",
     "plot",
     "rl_step",
+    "rl_step_draws",
     "search",
     "sensitivity",
     "speed_of_light",
@@ -265,6 +267,14 @@ def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
     from predict.rl.step import rl_step as step_of
 
     return step_of(load_rl(config, overrides), estimate)
+
+
+def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
+    """The step of an RL config over draws of its lengths: `.percentiles_us("step")`, or of a phase. ConfigError and InfeasibleError as
+    from `rl_step`."""
+    from predict.rl.draws import draw_steps
+
+    return draw_steps(config, overrides, estimate, draws)
 
 
 def step_speed_of_light(config: Path | str | Document, overrides: Sequence[str] = ()) -> StepBounds:

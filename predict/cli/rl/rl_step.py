@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
+from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json, require_positive
 
 EXAMPLES = """\
 examples:
@@ -26,6 +26,12 @@ def add(subcommands: Any) -> None:
         subcommands, "rl-step", "predict one step of reinforcement learning", EXAMPLES, description=DESCRIPTION
     )
     command.add_argument("config", metavar="CONFIG", help="RL config (YAML), as in configs/rl")
+    command.add_argument(
+        "--draws",
+        type=int,
+        metavar="N",
+        help="tell how steps differ as well: percentiles over N draws of the lengths",
+    )
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -33,12 +39,14 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import rl_step
+    from predict import rl_step, rl_step_draws
     from predict.report.console import show
     from predict.report.rl.step import rl_step_json, rl_step_text
 
+    require_positive(options, "draws")
     step = rl_step(options.config, options.overrides)
+    draws = rl_step_draws(options.config, options.overrides, draws=options.draws) if options.draws else None
     if options.json:
-        print_json(rl_step_json(step))
+        print_json(rl_step_json(step, draws))
     else:
-        show(rl_step_text(step))
+        show(rl_step_text(step, draws))

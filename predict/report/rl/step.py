@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from predict.rl.draws import RlDraws
     from predict.rl.phase import Phase
     from predict.rl.step import RlStep
     from predict.step.interval import Interval
 
 VERSION = 1
 GIB = 2**30
+DRAWN = ("step", "gen")
+"""What differs from one draw of the lengths to the next, and is told."""
 
 
-def rl_step_text(step: RlStep) -> RenderableType:
+def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
     """The step for a terminal: what runs, its phases, and how they make up the step."""
     from rich.console import Group
 
@@ -45,6 +48,8 @@ def rl_step_text(step: RlStep) -> RenderableType:
         *_composition(step),
         *_memory(step),
     ]
+    if draws:
+        lines += ["", *_draws(draws)]
     if section.unknown:
         lines += ["", f"unknown, and a guess here: {escape(', '.join(section.unknown))}"]
     return Group(*lines)
@@ -78,6 +83,16 @@ def _composition(step: RlStep) -> list[str]:
     return [f"trainer and engines side by side, and both wait for new weights; {waits}", between, f"{tail}; {cache}"]
 
 
+def _draws(draws: RlDraws) -> list[str]:
+    """How steps differ, one phrase for the step and one for generation."""
+    found = {name: draws.percentiles_us(name) for name in DRAWN}
+    return [
+        f"{name} over {len(draws.steps)} draws of the lengths: {duration(times['p50'])}, nine in ten under {duration(times['p90'])}, "
+        f"one in ten under {duration(times['p10'])}"
+        for name, times in found.items()
+    ]
+
+
 def _memory(step: RlStep) -> list[str]:
     memory, verdict = step.memory, step.actor.memory.verdict
     return [
@@ -86,7 +101,7 @@ def _memory(step: RlStep) -> list[str]:
     ]
 
 
-def rl_step_json(step: RlStep) -> dict[str, Any]:
+def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
     """The stable content of `predict rl-step --json`."""
     section = step.rl.section
     return {
@@ -115,6 +130,9 @@ def rl_step_json(step: RlStep) -> dict[str, Any]:
         "memory": rl_memory_json(step.memory),
         "memory_verdict": step.actor.memory.verdict,
         "unknown": list(section.unknown),
+        "draws": {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
+        if draws
+        else None,
     }
 
 

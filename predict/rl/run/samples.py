@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from predict.rl.run.section import RlSection
-from predict.run.lengths import real_lengths
+from predict.run.lengths import MOST_SEQUENCES, real_lengths
 from predict.serving.scheduler.traffic import SEED, Ints
+
+FINER = 64
+"""Quantiles per length that is drawn, so that the longest may be longer than the last quantile of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -35,18 +38,27 @@ class Samples:
 
 
 def samples_of(section: RlSection, folder: Path) -> Samples:
-    """The quantiles of both distributions, cut to their longest; which response answers which prompt is drawn with a fixed seed.
+    """The quantiles of both distributions, or with `draw` lengths drawn from them, cut to their longest; which response answers which
+    prompt is drawn too, with a fixed seed or that of `draw`.
 
     ConfigError for a file of lengths that cannot be read; its path starts in `folder`.
     """
-    draw = np.random.default_rng(SEED)
-    prompts = np.minimum(real_lengths(section.prompt, section.prompts, folder), section.prompt_max)
-    responses = np.minimum(real_lengths(section.response, section.samples, folder), section.response_max)
+    draw = np.random.default_rng(section.draw or SEED)
+    drawn = draw if section.draw else None
+    prompts = np.minimum(_lengths(section.prompt, section.prompts, folder, drawn), section.prompt_max)
+    responses = np.minimum(_lengths(section.response, section.samples, folder, drawn), section.response_max)
     return Samples(
         prompt=np.repeat(draw.permutation(prompts), section.n).astype(np.int64),
         response=responses[_ranks(draw, section)].astype(np.int64),
         clipped=int((responses == section.response_max).sum()),
     )
+
+
+def _lengths(text: str, count: int, folder: Path, drawn: np.random.Generator | None) -> Ints:
+    """So many lengths of a distribution, ascending."""
+    if drawn is None:
+        return np.array(real_lengths(text, count, folder))
+    return np.sort(drawn.choice(real_lengths(text, min(MOST_SEQUENCES, FINER * count), folder), count))
 
 
 def _ranks(draw: np.random.Generator, section: RlSection) -> Ints:

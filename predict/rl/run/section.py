@@ -142,6 +142,8 @@ class RlSection:
     """Lengths of responses, in tokens."""
     alike: Annotated[float, Key(minimum=0, maximum=1)] = 0.5
     """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long ones."""
+    draw: Count = 0
+    """Seed with which lengths are drawn one by one; 0 for the quantiles of their distributions."""
     response_max: Annotated[int, Key(maximum=MOST_TOKENS)]
     """Tokens to which responses are cut, and padded where padding is kept."""
     mini_batch: Count = 0

@@ -223,6 +223,27 @@ def test_lengths_are_quantiles_that_are_cut(small: Path) -> None:
     assert (samples.prompt == 64).all()
 
 
+def test_draws_differ_about_the_quantiles(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawn lengths have the distribution's mean; a step of them differs from draw to draw, and a constant one does not."""
+    spread = ("rl.response=lognormal:100,0.6", "rl.response_max=1024")
+    draws = predict.rl_step_draws(small, spread, draws=5)
+    means = [step.rl.samples.response.mean() for step in draws.steps]
+    assert np.mean(means) == pytest.approx(step_of(small, *spread).rl.samples.response.mean(), rel=0.1)
+    assert len(set(means)) == 5
+    told = draws.percentiles_us("gen")
+    assert draws.times_us("gen").min() <= told["p10"] < told["p50"] < told["p90"] <= draws.times_us("gen").max()
+    assert (draws.times_us("values") == 0).all()
+    same = predict.rl_step_draws(small, draws=2)
+    assert same.percentiles_us("step")["p50"] == pytest.approx(median(step_of(small), "step"), rel=1e-12)
+    assert main(["rl-step", str(small), "--draws", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["draws"]
+    assert found["count"] == 2
+    assert found["step_us"]["p50"] == same.percentiles_us("step")["p50"]
+    assert main(["rl-step", str(small), "--draws", "2"]) == 0
+    assert "over 2 draws of the lengths" in capsys.readouterr().out
+    assert main(["rl-step", str(small), "--draws", "0"]) == 2
+
+
 def test_flops_by_convention(small: Path) -> None:
     step = step_of(small)
     whole, forward = phase_of(step, "update_actor").mfu, phase_of(step, "old_log_prob").mfu

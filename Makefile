@@ -21,7 +21,7 @@ WITH_TORCH = $(shell for python in $(PYTHON) $(BIN)/python; do \
 	$$python -c 'import importlib.util as u; exit(not u.find_spec("torch"))' 2>/dev/null && echo $$python && exit; done; echo $(PYTHON))
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate bench bench-accuracy bench-published tables reference test check format clean
+.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate serve bench bench-accuracy bench-published tables reference test check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,13 @@ measure: $(READY)  ## run the step for real [CONFIG=]
 
 validate: $(READY)  ## predict this machine's validation runs, then measure them [KEEP=1: as the error of its profile]
 	@$(BIN)/predict validate this-machine $(if $(KEEP),--keep)
+
+SERVED = configs/serving/this-machine/*.yml
+serve: $(READY)  ## sample this machine, time steps of a small real server, predict its loads, then serve them [BUDGET=seconds]
+	@$(BIN)/predict calls $(SERVED) --output .venv/serving-calls.json
+	@$(BIN)/python -m sampling --profile this-machine --budget $(BUDGET) --models 0 --calls .venv/serving-calls.json
+	@$(BIN)/python -m regressors --profile this-machine --brief
+	@$(BIN)/predict validate $(SERVED)
 
 bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside plain Python
 	@$(BIN)/python tests/bench/start_up.py

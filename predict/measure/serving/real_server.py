@@ -37,6 +37,8 @@ class ServedLoad:
     preemptions: int
     waited_s: float
     """Seconds in which other processes had the core, which no time contains."""
+    before: Sequence[TimedBatch]
+    """Steps of chosen batches just before the load, which tell the machine's pace at the time."""
 
 
 def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> ServedLoad:
@@ -67,12 +69,17 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         steps=served.steps,
         preemptions=served.preemptions,
         waited_s=found["waited_s"],
+        before=_timed_batches(found["before"]),
     )
 
 
 def time_steps(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> list[TimedBatch]:
     """Steps of the config's server with batches that do not depend on its load. UserError as of `serve_for_real`."""
     require_servable(run)
+    return _timed_batches(_run(run, config, overrides, "steps")["steps"])
+
+
+def _timed_batches(steps: Sequence[Any]) -> list[TimedBatch]:
     return [
         TimedBatch(
             batch=StepBatch(
@@ -81,7 +88,7 @@ def time_steps(run: ServingRun, config: Path | str, overrides: Sequence[str] = (
             ),
             time_us=step["end_us"] - step["start_us"],
         )
-        for step in _run(run, config, overrides, "steps")["steps"]
+        for step in steps
     ]
 
 

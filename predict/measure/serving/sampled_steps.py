@@ -9,7 +9,7 @@ from predict.measure.serving.requests import Request
 from predict.measure.serving.scheduler import Scheduler
 from predict.serving.server import EngineSettings
 
-VISITS = 8
+VISITS = 5
 """Moments at which each batch is timed, since a shared machine drifts."""
 DECODE_STEPS = 6
 """Steps of decodes alone at each visit; one with a chunk of each size follows."""
@@ -20,17 +20,26 @@ CHUNKS = (0.0625, 0.25, 0.75)
 """Shares of the step's tokens that a chunk takes."""
 
 
-def sampled_steps(model: ServedModel, settings: EngineSettings, blocks: int) -> list[TimedStep]:
+def sampled_steps(
+    model: ServedModel, settings: EngineSettings, blocks: int, *, visits: int = VISITS
+) -> list[TimedStep]:
     """Timed steps of decodes alone and with one chunk, for numbers of decodes up to what the engine takes."""
+    return [step for _ in range(visits) for step in _visit(model, settings, blocks)]
+
+
+def warm_up(model: ServedModel, settings: EngineSettings, blocks: int) -> None:
+    """Run steps until torch's lazy set-up is done and the allocator has its memory."""
+    for _ in range(WARMUP_VISITS):
+        _visit(model, settings, blocks)
+
+
+def _visit(model: ServedModel, settings: EngineSettings, blocks: int) -> list[TimedStep]:
     counts = [2**power for power in range(settings.max_num_seqs.bit_length()) if 2**power < settings.max_num_seqs]
-    timed: list[TimedStep] = []
-    for visit in range(WARMUP_VISITS + VISITS):
-        for count in (*counts, settings.max_num_seqs):
-            scheduler = Scheduler(settings, blocks)
-            found = _with_decodes(RealServer(model, scheduler, Clock()), count, model.positions)
-            if visit >= WARMUP_VISITS:
-                timed += found
-    return timed
+    return [
+        step
+        for count in (*counts, settings.max_num_seqs)
+        for step in _with_decodes(RealServer(model, Scheduler(settings, blocks), Clock()), count, model.positions)
+    ]
 
 
 def _with_decodes(server: RealServer, count: int, positions: int) -> list[TimedStep]:

@@ -1,6 +1,7 @@
 """The process of a real server: builds the model of a config, runs a job and writes what it took.
 
-`steps` times batches of its own choice; `load` serves the requests of the config.
+`steps` times batches of its own choice; `load` serves the requests of the config after one round of such
+steps, which tell the machine's pace at the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from predict.measure.serving.clock import Clock
 from predict.measure.serving.engine import RealServer, prompts_of
 from predict.measure.serving.model import ServedModel
-from predict.measure.serving.sampled_steps import sampled_steps
+from predict.measure.serving.sampled_steps import sampled_steps, warm_up
 from predict.measure.serving.scheduler import Scheduler
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.kv_cache import cache_room
@@ -40,13 +41,14 @@ def run_job(run: ServingRun, job: str) -> dict[str, Any]:
         dtype=torch_dtype(server.placement.precision),
     )
     with torch.inference_mode():
-        steps = sampled_steps(model, server.engine, blocks)
+        warm_up(model, server.engine, blocks)
         if job == "steps":
-            return {"steps": [asdict(step) for step in steps]}
+            return {"steps": [asdict(step) for step in sampled_steps(model, server.engine, blocks)]}
+        before = sampled_steps(model, server.engine, blocks, visits=1)
         traffic = run.traffic or traffic_of(run.load)
         scheduler = Scheduler(server.engine, blocks)
         served = RealServer(model, scheduler, Clock()).serve(traffic, prompts_of(traffic, server.model.vocab))
-    return asdict(served)
+    return {**asdict(served), "before": [asdict(step) for step in before]}
 
 
 @record

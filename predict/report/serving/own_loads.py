@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -22,7 +23,7 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
     table = figures_table(
         "predicted, then served; ms, and predicted over measured less 1",
         ("load",),
-        ("requests", "E2E", "served", "error", "TTFT", "served", "error", "TPOT", "served", "error", "spread"),
+        ("requests", "E2E", "served", "error", "TTFT", "served", "error", "TPOT", "served", "error", "spread", "pace"),
     )
     for row in content["rows"]:
         cells = [row["load"], str(row["requests"])]
@@ -32,8 +33,9 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
                 f"{row['measured_ms'][figure]:.1f}",
                 f"{row['errors'][figure]:+.1%}",
             ]
-        table.add_row(*map(escape, cells), f"{row['spread']['e2e']:.0%}")
+        table.add_row(*map(escape, cells), f"{row['spread']['e2e']:.0%}", f"{median(row['paces']):.2f}")
     means = ", ".join(f"{title} {content['summary'][figure]:.1%}" for figure, title in TITLES.items())
+    paced = ", ".join(f"{title} {content['summary']['paced'][figure]:.1%}" for figure, title in TITLES.items())
     bias = ", ".join(f"{title} {content['bias'][figure]:+.1%}" for figure, title in TITLES.items())
     kernels = ", ".join(f"{share:.0%} {source}" for source, share in content["kernels"].items())
     waited = sum(row["waited_s"] for row in content["rows"])
@@ -41,9 +43,10 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
         table,
         "",
         f"mean error: {means}",
+        f"with each round at the pace of the machine when the model was fitted: {paced}",
         f"bias: {bias}",
         f"90 % interval of mean E2E covers {content['summary']['coverage']:.0%} of the loads",
         f"rests on {escape(content['source'])} (half-width {content['half_width']:.0%}); kernels {kernels}",
         f"served is the median of {content['rows'][0]['rounds']} rounds, spread their largest E2E over the smallest less 1; "
-        f"{waited:.0f} s in which other processes had the core do not count",
+        f"pace the time of chosen steps just before over the model's; {waited:.0f} s in which other processes had the core do not count",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import truediv
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -41,6 +42,8 @@ class OwnLoad:
     name: str
     predicted: Outcome
     served: Sequence[ServedLoad]
+    paces: Sequence[float]
+    """Times of chosen steps just before each round over the model's: above 1 where the machine has become slower since it was fitted."""
 
     def measured_us(self, figure: str) -> float:
         """The median over rounds."""
@@ -49,6 +52,10 @@ class OwnLoad:
     def error(self, figure: str) -> float:
         """Predicted over measured, less 1."""
         return FIGURES[figure](self.predicted.latency) / self.measured_us(figure) - 1
+
+    def paced_error(self, figure: str) -> float:
+        """The same with each round at the pace of the machine when the model was fitted."""
+        return FIGURES[figure](self.predicted.latency) / median(map(truediv, self._each(figure), self.paces)) - 1
 
     def spread(self, figure: str) -> float:
         """Largest over smallest round, less 1."""
@@ -69,6 +76,12 @@ def fitted_here(run: ServingRun, config: Path | str, overrides: Sequence[str]) -
     """The kernel model fitted to steps of the config's server that are timed now."""
     steps = time_steps(run, config, overrides)
     return fitted_to_steps(steps, kernel_features(run.server), f"{len(steps)} steps of {run.name}'s server, timed here")
+
+
+def pace(served: ServedLoad, stepper: Stepper) -> float:
+    """The median of the times of the steps before a load over those of the model."""
+    modelled = stepper.step_times([one.batch for one in served.before])
+    return median(one.time_us / time.median_us for one, time in zip(served.before, modelled, strict=True))
 
 
 def validate_loads(
@@ -102,7 +115,7 @@ def validate_loads(
                 f"{_ms(one.latency.e2e.mean_us)}, TPOT {_ms(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
             )
     loads = [
-        OwnLoad(name=run.name, predicted=outcome, served=each)
+        OwnLoad(name=run.name, predicted=outcome, served=each, paces=[pace(one, stepper) for one in each])
         for run, outcome, each in zip(runs, predicted, served, strict=True)
     ]
     return as_json(loads, stepper)
@@ -121,6 +134,7 @@ def as_json(loads: Sequence[OwnLoad], stepper: Stepper) -> dict[str, Any]:
         "kernels": dict(stepper.sources(usual)),
         "summary": {
             **{figure: fmean(abs(one.error(figure)) for one in loads) for figure in FIGURES},
+            "paced": {figure: fmean(abs(one.paced_error(figure)) for one in loads) for figure in FIGURES},
             "coverage": fmean(one.covered for one in loads),
         },
         "bias": {figure: fmean(one.error(figure) for one in loads) for figure in FIGURES},
@@ -136,6 +150,8 @@ def _row(one: OwnLoad) -> dict[str, Any]:
         "predicted_ms": {figure: read(one.predicted.latency) / 1e3 for figure, read in FIGURES.items()},
         "measured_ms": {figure: one.measured_us(figure) / 1e3 for figure in FIGURES},
         "errors": {figure: one.error(figure) for figure in FIGURES},
+        "paced_errors": {figure: one.paced_error(figure) for figure in FIGURES},
+        "paces": list(one.paces),
         "spread": {figure: one.spread(figure) for figure in FIGURES},
         "covered": one.covered,
         "waited_s": sum(each.waited_s for each in one.served),

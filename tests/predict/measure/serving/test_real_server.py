@@ -9,6 +9,7 @@ import pytest
 
 from predict.measure.serving.real_server import ServedLoad, require_servable, serve_for_real
 from predict.serving.config import load_serving
+from predict.serving.fitting.own_steps import TimedBatch
 from predict.validate.serving import own_loads
 from predict.validate.serving.own_loads import validate_loads
 from sampling.errors import UserError
@@ -58,16 +59,26 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
     def served(*_: object) -> ServedLoad:
         order.append("served")
         outcome = own_loads.LoadedServer(run, own_loads.Stepper(run.server, fitted)).as_configured()
-        return ServedLoad(name="it", latency=outcome.latency, requests=5, steps=9, preemptions=0, waited_s=0.0)
+        return ServedLoad(
+            name="it", latency=outcome.latency, requests=5, steps=9, preemptions=0, waited_s=0.0, before=slower
+        )
 
     run = load_serving(OWN / "closed-loop.yml", SMALL)
     monkeypatch.setattr(own_loads, "time_steps", lambda *_: steps)
     fitted = own_loads.fitted_here(run, "", [])
+    modelled = own_loads.Stepper(run.server, fitted).step_times(batches())
+    # the machine is 20 % slower than when the model was fitted
+    slower = [
+        TimedBatch(batch=one, time_us=1.2 * time.median_us) for one, time in zip(batches(), modelled, strict=True)
+    ]
+
     monkeypatch.setattr(own_loads, "serve_for_real", served)
     content = validate_loads(
         [str(OWN / "closed-loop.yml")], SMALL, rounds=2, coefficients=None, tell=lambda line: order.append(line[:9])
     )
     assert order == ["timing st", "predicted", "served", "served 1 ", "served", "served 2 "]
     assert content["summary"]["e2e"] == pytest.approx(0.0, abs=1e-9)
+    assert content["summary"]["paced"]["tpot"] == pytest.approx(0.2)
+    assert content["rows"][0]["paces"] == pytest.approx([1.2, 1.2])
     assert content["summary"]["coverage"] == 1.0
     assert content["rows"][0]["spread"]["tpot"] == 0.0

@@ -13,7 +13,7 @@ VISITS = 5
 """Moments at which each batch is timed, since a shared machine drifts."""
 DECODE_STEPS = 6
 """Steps of decodes alone at each visit; one with a chunk of each size follows."""
-WARMUP_VISITS = 2
+WARMUP_VISITS = 1
 CONTEXTS = (0.02, 0.12)
 """Shares of the model's positions between which the prompts of decoding requests lie, evenly, as requests of different age do."""
 CHUNKS = (0.0625, 0.25, 0.75)

@@ -11,6 +11,7 @@ from predict.serving.kernels.features import kernel_features
 from predict.serving.kernels.requests import requests_of_server
 from predict.serving.server import Server
 from predict.serving.stepper import Stepper
+from sampling.catalogue import make_call
 from sampling.errors import UserError
 from sampling.operators.decode_attention import DecodeAttention
 from sampling.operators.gemm import Gemm
@@ -65,3 +66,10 @@ def test_a_servers_requests_are_its_kernels_on_the_sizes_that_it_runs() -> None:
     assert {call.batch for call in decodes} == {1, 2, 4, 8, 16}
     assert max(call.keys for call in decodes) <= 2048
     assert {call.m for call in calls if isinstance(call, Gemm)} >= {1, 16, 256}
+
+
+def test_calls_of_sliced_servers_are_those_that_a_session_knows() -> None:
+    calls = [request.call for request in requests_of_server(server("mixtral-8x7b", tp=2))]
+    assert {make_call(call.NAME, call.fields()) for call in calls} == set(calls)
+    assert "all_gather" in {call.NAME for call in calls}
+    assert "custom_all_reduce" not in {call.NAME for call in calls}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import truediv
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -55,7 +54,8 @@ class OwnLoad:
 
     def paced_error(self, figure: str) -> float:
         """The same with each round at the pace of the machine when the model was fitted."""
-        return FIGURES[figure](self.predicted.latency) / median(map(truediv, self._each(figure), self.paces)) - 1
+        paced = [time / pace for time, pace in zip(self._each(figure), self.paces, strict=True)]
+        return FIGURES[figure](self.predicted.latency) / median(paced) - 1
 
     def spread(self, figure: str) -> float:
         """Largest over smallest round, less 1."""

@@ -40,7 +40,7 @@ CONTENTS: Mapping[str, str] = {
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
 OF_RL = "rl"
 """Section of an RL config, whose batch follows from it."""
-FOR_RL = "makes this an RL config; predict it with `predict rl-step`, or give it to memory, search, sweep, calls, measure or validate"
+FOR_RL = "makes this an RL config; predict it with `predict rl-step`, or give it to memory, search, sweep, compare, calls, measure or validate"
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""

@@ -12,9 +12,11 @@ EXAMPLES = """\
 examples:
   predict compare configs/runs/this-machine/pipeline-1f1b.yml configs/runs/this-machine/pipeline-afab.yml
   predict compare configs/runs/llama3-70b-64xh100.yml configs/runs/deepseek-v3-1024xh100.yml --json
+  predict compare configs/rl/this-machine/grpo.yml configs/rl/this-machine/two-epochs.yml
 """
 DESCRIPTION = """\
 Compare runs with the first: what differs in their settings, and what each heading of the step and each term of memory adds or saves.
+RL configs are compared phase by phase.
 """
 
 
@@ -32,8 +34,20 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
-    from predict import compare
     from predict.report.console import show
+    from predict.rl.run.config import is_rl_config
+
+    if all(map(is_rl_config, options.configs)):
+        from predict import rl_step
+        from predict.report.rl.compare import rl_compare_json, rl_compare_text
+
+        steps = [rl_step(config, options.overrides) for config in options.configs]
+        if options.json:
+            print_json(rl_compare_json(steps))
+        else:
+            show(rl_compare_text(steps))
+        return
+    from predict import compare
     from predict.report.what_if.compare import compare_json, compare_text
 
     first, *others = options.configs

@@ -96,3 +96,14 @@ def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path
     assert 0 < fast_trainer.staleness <= 2 and fast_trainer.waiting == 0
     assert predict.rl_step(small).queue.staleness == 0
     assert predict.rl_step(small, ["rl.placement=one_step_off", "rl.rollout.gpus=8"]).queue.staleness == 1
+
+
+def test_steps_are_compared_phase_by_phase(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "longer.yml"
+    other.write_text(SMALL.replace("mini_batch: 8", "mini_batch: 8, algorithm: dapo, epochs: 2"))
+    assert main(["compare", str(small), str(other)]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "(+100%)" in rows["update_actor"]
+    assert "%" not in rows["ref"]
+    assert main(["compare", str(small), str(other), "--json"]) == 0
+    assert [step["config"] for step in json.loads(capsys.readouterr().out)["steps"]] == ["small", "longer"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from predict.config.foreign import deepspeed, torchtitan
 from predict.config.foreign.megatron import bridge, text
 from predict.config.foreign.megatron.execution import LOCAL_LAYERS, write_execution
-from predict.config.foreign.megatron.model import write_model
+from predict.config.foreign.megatron.model import write_model, write_numerics
 from predict.config.foreign.megatron.plan import write_plan
 from predict.config.foreign.statement import LaunchArguments, Statement
 from predict.run.frameworks import ON_GPUS
@@ -36,6 +36,7 @@ def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
 
 def _megatron_lm(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-LM")
+    write_numerics(run.model_keys, statement)
     is_local = run.execution.framework == LOCAL_LAYERS
     if is_local:
         statement.say(transformer_impl="local")
@@ -46,6 +47,7 @@ def _megatron_lm(run: TrainingRun) -> LaunchArguments:
 
 def _nemo(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-Bridge")
+    write_numerics(run.model_keys, statement)
     bridge.refuse_lacking(run, statement)
     notes = statement.not_expressed(run, "nemo")
     script = bridge.script(run, statement.arguments, _as_notes(notes))

@@ -45,6 +45,7 @@ KEYS: Mapping[str, str] = {
     "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
     "seq_length": "model.seq_length",
     "num_experts": "model.num_moe_experts",
+    "norm_epsilon": "model.layernorm_epsilon",
     "group_query_attention": "",
     "optimizer": "optimizer.optimizer",
 }

@@ -18,6 +18,7 @@ from predict.config.load import load
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made
 
 CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
@@ -167,6 +168,21 @@ def test_a_plan_that_a_tool_does_not_start_with_is_refused_in_a_line(
     made_of = launch_arguments(made(**{"batch__global": 64, **settings}), tool)
     assert [line.partition(":")[0] for line in made_of.not_expressed].count(path) == 1
     assert not any("enable_async_tensor_parallel = true" in text for text in made_of.files.values())
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("megatron-lm", ["--rotary-base", "500000", "--norm-epsilon", "1e-05"]),
+        ("nemo", ["model.rotary_base=500000", "model.layernorm_epsilon=1e-05"]),
+    ],
+)
+def test_the_angles_and_the_epsilon_are_those_of_the_models_config(tool: str, words: list[str]) -> None:
+    """They change no cost, and the tool's own defaults are another model's."""
+    run = load(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
+    (script,) = launch_arguments(run, tool).files.values()
+    written_words = shlex.split(script, comments=True)
+    assert [word for word in written_words if word in words] == words
 
 
 def test_deepspeed_is_told_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:

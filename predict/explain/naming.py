@@ -36,6 +36,7 @@ BY_NAME: Mapping[str, str] = {
     "nativelayernorm": "layer_norm",
     "topk": "router",
     "scaleddotproductattention": ATTENTION,
+    "scaleddotproductattentionmath": ATTENTION,
     "groupedmm": "experts",
 }
 """Plain name of a forward operator → heading, where its shapes name no call."""
@@ -61,6 +62,8 @@ class Widths:
     """Widths of a head and of its halves."""
     vocab: frozenset[int]
     activation: str
+    rotates: bool
+    """Whether queries and keys are rotated, so that passes over heads are the rotary embedding's, and not attention's copies."""
 
 
 def widths_of(model: ModelSpec, tp: int) -> Widths:
@@ -72,6 +75,7 @@ def widths_of(model: ModelSpec, tp: int) -> Widths:
         head=frozenset({model.head_dim, model.head_dim // 2}),
         vocab=frozenset({model.vocab, model.vocab // tp}),
         activation="swiglu" if model.gated else "gelu",
+        rotates=model.rope,
     )
 
 
@@ -160,7 +164,7 @@ def _by_width(op: Op, widths: Widths) -> str:
     widest = max(shapes, key=len)
     last = widest[-1]
     if len(widest) == 4 and last in widths.head:
-        return "rope"
+        return "rope" if widths.rotates else ATTENTION
     if last in widths.vocab:
         return "cross_entropy"
     if last in widths.inner:

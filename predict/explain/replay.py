@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from predict import estimate
 from predict.explain.ledger import measured_calls
-from predict.explain.measured import MeasuredStep, read_measured
+from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import SAME, PredictedStep, direction, predicted_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
@@ -144,18 +143,15 @@ class Replay:
 def what_if(
     traced_run: TrainingRun,
     asked_run: TrainingRun,
-    trace: Path,
+    measured: MeasuredStep,
     *,
     kernels: Mapping[str, float] | None = None,
     link_speed: float = 1.0,
-    logged_us: float | None = None,
 ) -> Replay:
-    """Replay a trace of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast;
-    `logged_us` is the traced run's step by its log, which no profiler slowed.
+    """Replay the traced step of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast.
 
-    UserError for a heading that the asked step does not have, and SamplesError for a file that is no trace.
+    UserError for a heading that the asked step does not have.
     """
-    measured = replace(read_measured(trace, traced_run), logged_us=logged_us)
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)

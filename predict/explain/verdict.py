@@ -16,6 +16,7 @@ from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
 from predict.step.prediction import Prediction
 from sampling.arithmetic.operator import Operator
+from sampling.operators.attention import Attention
 
 LEAST_SHARE = 0.03
 """Share of the step from which on a difference is worth a sentence."""
@@ -28,7 +29,8 @@ COMMUNICATION: Mapping[str, str] = {
     "ep": "expert all-to-all",
     "cp": "context-parallel messages",
 }
-UNFUSED = ("_scaled_dot_product_attention_math", "aten::_softmax", "aten::baddbmm")
+UNFUSED_WORDS = "the unfused kernel, products with a softmax between them"
+MATH, SOFTMAX = "_scaled_dot_product_attention_math", "aten::_softmax"
 FUSED: Mapping[str, str] = {
     "flash": "the flash kernel",
     "efficient": "the memory-efficient kernel",
@@ -59,7 +61,8 @@ def findings(prediction: Prediction, predicted: PredictedStep, measured: Measure
         *_host(predicted, measured),
     ]
     worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
-    return worth or [_as_predicted(predicted, measured)]
+    notes = [] if any(each.cause == "attention" for each in worth) else [*_kernel(predicted, measured)]
+    return [*worth, *notes] or [_as_predicted(predicted, measured)]
 
 
 def _as_predicted(predicted: PredictedStep, measured: MeasuredStep) -> Finding:
@@ -165,19 +168,24 @@ def _attention(predicted: PredictedStep, measured: MeasuredStep, pace: float) ->
         )
 
 
+def _kernel(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+    """Attention that ran unfused, at whatever cost, where the prediction has a fused kernel."""
+    fused = any(isinstance(call, Attention) for call, _ in predicted.calls)
+    if fused and attention_kernel(measured) == UNFUSED_WORDS:
+        yield Finding(
+            cause="attention", text=f"Attention ran {UNFUSED_WORDS}, where the prediction has a fused one.", cost_us=0.0
+        )
+
+
 def attention_kernel(measured: MeasuredStep) -> str:
     """The attention kernel that the trace shows, in words."""
     names = {name for rank in measured.ranks for name in rank.operators}
-    if any(part in name for name in names for part in UNFUSED[:1]):
-        return "the unfused kernel, products with a softmax between them"
+    if any(MATH in name for name in names):
+        return UNFUSED_WORDS
     for part, words in FUSED.items():
-        if any("scaled_dot_product" in name and part in name for name in names):
+        if any("attention" in name and part in name for name in names):
             return words
-    return (
-        "the unfused kernel, products with a softmax between them"
-        if UNFUSED[1] in names
-        else "a kernel that it does not name"
-    )
+    return UNFUSED_WORDS if SOFTMAX in names else "a kernel that it does not name"
 
 
 def _operators(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:

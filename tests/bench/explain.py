@@ -30,7 +30,6 @@ class Traced:
 
     config: Path
     run: TrainingRun
-    folder: Path
     step_times_us: tuple[float, ...]
     traced_us: tuple[float, ...]
     explanation: Explanation
@@ -53,7 +52,6 @@ def traced(config: Path, folder: Path) -> Traced:
     return Traced(
         config=config,
         run=run,
-        folder=folder / config.stem,
         step_times_us=tuple(content["step_time_us"]["all"]),
         traced_us=tuple(content["traced_us"]),
         explanation=explain(estimate(run), folder / config.stem),
@@ -69,7 +67,7 @@ def main() -> None:
     own, models = [], []
     for each in found:
         named_us = sum(term.measured_us for term in each.explanation.terms)
-        replay = what_if(each.run, each.run, each.folder)
+        replay = what_if(each.run, each.run, each.explanation.measured)
         own.append(replay.replayed.median_us / each.earlier_us - 1)
         models.append(replay.modelled.median_us / each.median_us - 1)
         print(
@@ -88,7 +86,7 @@ def pairs(found: list[Traced]) -> None:
         for target in found:
             if source is target or source.run.model != target.run.model:
                 continue
-            replay = what_if(source.run, target.run, source.folder)
+            replay = what_if(source.run, target.run, source.explanation.measured)
             errors.append(replay.replayed.median_us / target.median_us - 1)
             alone.append(replay.modelled.median_us / target.median_us - 1)
             print(

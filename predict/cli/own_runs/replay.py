@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if not options.link_speed > 0:
         raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
     from predict import load
+    from predict.explain.measured import read_measured
     from predict.explain.replay import what_if
     from predict.report.measured.replay import replay_json, replay_text
 
@@ -70,10 +72,9 @@ def run(options: argparse.Namespace) -> None:
     replay = what_if(
         traced_run,
         load(options.config, options.overrides),
-        options.trace,
+        replace(read_measured(options.trace, traced_run), logged_us=logged_us(options.log, traced_run)),
         kernels=kernels,
         link_speed=options.link_speed,
-        logged_us=logged_us(options.log, traced_run),
     )
     if options.json:
         print_json(replay_json(replay))

@@ -17,6 +17,7 @@ CONFIG = "configs/runs/this-machine/data-parallel.yml"
 NODE = "autograd::engine::evaluate_function: "
 THREAD = {"pid": 1, "tid": 1}
 FLOAT = ["float"] * 3
+MATH = "aten::_scaled_dot_product_attention_math"
 
 
 def prediction() -> Prediction:
@@ -35,11 +36,13 @@ def step_events(
     idle_us: float = 0.0,
     collective: float = 1.0,
     late_us: float = 0.0,
+    unfused: bool = False,
 ) -> list[dict[str, Any]]:
     """One step: each product and attention as its own operator, forward and backward, then the awaited all-reduce.
 
-    `compute` and `attention` are factors on times; `idle_us` is a pause before the first backward; the message takes
-    `collective` times what is predicted, and `late_us` longer for another rank that comes late.
+    `compute` and `attention` are factors on times; with `unfused`, attention is products with a softmax between them; `idle_us` is a
+    pause before the first backward; the message takes `collective` times what is predicted, and `late_us` longer for another rank
+    that comes late.
     """
     predicted = predicted_step(of)
     events: list[dict[str, Any]] = []
@@ -52,6 +55,7 @@ def step_events(
             if way != direction or not isinstance(call, Gemm | Attention):
                 continue
             name, dims = _operator(call)
+            name = MATH if unfused and isinstance(call, Attention) else name
             took = time_us * compute * (attention if isinstance(call, Attention) else 1.0)
             shapes = {"Input Dims": dims, "Input type": FLOAT, "Concrete Inputs": ["", "", "", "", "True", "", ""]}
             key = list(predicted.calls).index((call, "forward"))

@@ -22,6 +22,7 @@ FAULTS: dict[str, tuple[list[dict[str, float]], str]] = {
     "one slow rank": ([{"compute": 2.0}, {}], "slow_rank"),
     "all slow": ([{"compute": 2.0}, {"compute": 2.0}], "slow_compute"),
     "attention": ([{"attention": 4.0}, {"attention": 4.0}], "attention"),
+    "unfused attention": ([{"unfused": True}, {}], "attention"),
     "collective": ([{"collective": 3.0}, {"collective": 3.0}], "communication"),
 }
 

@@ -11,7 +11,7 @@ from predict.rl.run.section import COLOCATED
 from predict.step.interval import Interval
 
 if TYPE_CHECKING:
-    from predict.rl.rollout import Rollout
+    from predict.rl.generation.rollout import Rollout
     from predict.rl.run.config import RlRun
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction

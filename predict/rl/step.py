@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from predict.rl.checkpoint import checkpoint_phase
 from predict.rl.driver import adv_phase, with_moving
+from predict.rl.generation.queue import Queue, queue_of
+from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.memory import RlMemory, memory_of
 from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
-from predict.rl.queue import Queue, queue_of
-from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
 from predict.rl.terms import FACTORS, UNSCALED, Factors

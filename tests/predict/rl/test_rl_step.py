@@ -12,8 +12,8 @@ import pytest
 
 import predict
 from predict.cli import main
+from predict.rl.generation.rollout import rollout_server
 from predict.rl.phase import TRAINING, Phase
-from predict.rl.rollout import rollout_server
 from predict.rl.run.config import load_rl
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, TERMS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.rl.rollout import Rollout
+from predict.rl.generation.rollout import Rollout
 from predict.rl.run.section import ASYNC, COLOCATED, RlSection
 
 

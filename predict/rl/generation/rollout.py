@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predict.rl.flops import mfu_of_phase
+from predict.rl.generation.sampling_rounds import rounds_of
+from predict.rl.generation.steady import steady_step, steps_needed
 from predict.rl.layout import laid_out_pass
 from predict.rl.phase import Phase, scaled
 from predict.rl.plain.phases import plain_steps
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
-from predict.rl.sampling_rounds import rounds_of
-from predict.rl.steady import steady_step, steps_needed
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve

@@ -35,6 +35,8 @@ class StepModel:
     terms: Mapping[str, Term]
     whole_prompt: bool = False
     """Pairs are those of whole prompts, as the published formula counts them."""
+    finds_prompts: bool = True
+    """Its weights belong to prompts that the prefix cache may hold; those of the published formula to prompts computed in full."""
 
     def table(self, server: Server, weights: Mapping[str, float]) -> StepTable:
         """The times of a server's steps under these weights."""
@@ -110,6 +112,7 @@ PUBLISHED = StepModel(
         for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)
     },
     whole_prompt=True,
+    finds_prompts=False,
 )
 """The additive formula as published, with its own weights and its faults."""
 

@@ -51,6 +51,9 @@ def _groups(content: Mapping[str, Any]) -> Table:
     table = figures_table("", ("of",), ("stages", *TITLES.values()))
     judged = sum(group["rows"] for group in content["by_gpu"].values())
     named = {"all": {"rows": judged, **content["summary"]}, **content["by_gpu"], **content["by_model"]}
+    named |= {name: group for name, group in content["by_source"].items() if name}
+    if content["replay"]["stages"]:
+        named["with their real requests"] = {"rows": content["replay"]["stages"], **content["replay"]}
     for name, group in named.items():
         table.add_row(escape(name), str(group["rows"]), *(_percent(group[figure]) for figure in TITLES))
     table.add_row("bias of all", "", *(_percent(content["bias"][figure], signed=True) for figure in TITLES))

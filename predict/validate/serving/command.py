@@ -11,8 +11,9 @@ from predict.validate.serving.closed_loop import compared_loops
 from predict.validate.serving.closed_loop_rows import read_closed_loops
 from predict.validate.serving.closed_loop_summary import closed_loop_json
 from predict.validate.serving.comparison import Comparison
+from predict.validate.serving.replay import replayed
 from predict.validate.serving.rows import read_stages
-from predict.validate.serving.summary import as_json
+from predict.validate.serving.summary import as_json, mean_errors
 from sampling.progress import progress_display
 
 
@@ -25,6 +26,7 @@ def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict
         for case in comparison.cases:
             rows.append(comparison.compared(case))
             progress(len(rows), len(comparison.cases), case.stage.experiment)
+        replays = list(replayed(truth, comparison))
         loops = closed_loop_json(*compared_loops(read_closed_loops(truth), used, progress))
     content = as_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)
-    return {**content, "closed_loop": loops}
+    return {**content, "replay": {"stages": len(replays), **mean_errors(replays)}, "closed_loop": loops}

@@ -14,7 +14,7 @@ from predict.serving.fitting.observed import Observed
 from predict.serving.kv_cache import BlockPool, cache_room
 from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import require_room, serve
-from predict.serving.scheduler.traffic import Load, at_rate, traffic_of
+from predict.serving.scheduler.traffic import Load, Traffic, at_rate, traffic_of
 from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import StepModel, step_model
 from predict.serving.step_table import StepTable
@@ -115,6 +115,8 @@ class Comparison:
 
     def _case(self, stage: Stage) -> Case:
         server = stage.server()
+        if not self.model.finds_prompts:
+            server = replace(server, engine=replace(server.engine, prefix_caching=False))
         case = Case(stage, server, self.model.features_of(server), self.coefficients.asynchronous)
         require_room(case.engine, case.pool, traffic_of(replace(case.load, duration_s=1.0, rate=10.0)))
         return case
@@ -126,13 +128,13 @@ class Comparison:
         used = [case for case in self.cases if case.stage.experiment in known and is_fitted_to(case.stage)]
         return Fit(self.model, [case.observed for case in used], [case.features for case in used])
 
-    def compared(self, case: Case) -> Compared:
-        """One stage, simulated."""
+    def compared(self, case: Case, traffic: Traffic | None = None) -> Compared:
+        """One stage, simulated under its load, or under one replica's requests in its place."""
         left_out = case.stage.experiment if case.stage.experiment in self.coefficients.experiments else ""
         table, client = self.table(case), self.client(left_out)
-        traffic = traffic_of(case.load)
+        requests = traffic or traffic_of(case.load)
         low, middle, high = (
-            latency_of(serve(case.engine, case.pool, table.scaled(factor), traffic), client)
+            latency_of(serve(case.engine, case.pool, table.scaled(factor), requests), client)
             for factor in self.coefficients.interval_factors
         )
         return Compared(stage=case.stage, predicted=middle, low=low, high=high, fitted_without=left_out)

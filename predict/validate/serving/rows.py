@@ -72,6 +72,8 @@ class Stage:
     duration_s: float
     regime: Annotated[str, one_of("sub", "near", "over")] = "sub"
     profile: str = ""
+    source: str = ""
+    """Where the stage was published."""
     e2e_mean_ms: Milliseconds = None
     e2e_p90_ms: Milliseconds = None
     ttft_mean_ms: Milliseconds = None

@@ -24,17 +24,23 @@ def as_json(
         "version": VERSION,
         "model": model,
         "summary": {
-            **{name: mean_error(judged, name) for name in FIGURES},
+            **mean_errors(judged),
             "coverage": fmean(coverage) if coverage else None,
             "capacity": fmean(abs(one.error) for one in found) if found else None,
         },
         "bias": {name: _mean(_known(judged, name)) for name in FIGURES},
         "by_gpu": _by(judged, lambda one: one.stage.gpu),
         "by_model": _by(judged, lambda one: one.stage.model),
+        "by_source": _by(judged, lambda one: one.stage.source),
         "rows": [_row(one) for one in compared],
         "refused": [{"experiment": one.stage.experiment, "stage": one.stage.stage, "why": one.why} for one in refused],
         "capacities": [{**asdict(one), "error": one.error} for one in found],
     }
+
+
+def mean_errors(compared: Sequence[Compared]) -> dict[str, float | None]:
+    """The mean size of the errors of each figure."""
+    return {name: mean_error(compared, name) for name in FIGURES}
 
 
 def mean_error(compared: Iterable[Compared], name: str) -> float | None:
@@ -55,10 +61,7 @@ def _by(compared: Sequence[Compared], key: Callable[[Compared], str]) -> dict[st
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         groups.setdefault(key(one), []).append(one)
-    return {
-        name: {"rows": len(group), **{figure: mean_error(group, figure) for figure in FIGURES}}
-        for name, group in sorted(groups.items())
-    }
+    return {name: {"rows": len(group), **mean_errors(group)} for name, group in sorted(groups.items())}
 
 
 def _row(one: Compared) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from predict.cli import main
@@ -18,6 +19,7 @@ from predict.serving.scheduler.traffic import traffic_of
 from predict.serving.step_model import FORMULA
 from predict.validate.serving.comparison import Comparison, first_token_us
 from predict.validate.serving.fitted import fitted_coefficients
+from predict.validate.serving.replay import replayed
 from predict.validate.serving.rows import Stage, hardware_of, read_stages
 from sampling.errors import ConfigError, SamplesError
 
@@ -115,6 +117,10 @@ def test_the_contract_of_the_command(
         "model,gpu,tp,profile,prompt,output_len,stable_rate_rps,overloaded_rate_rps,measured_capacity_rps\n"
         "Llama,H100-SXM-80GB,1,,575,120,15,400,\nLlama,H100-SXM-80GB,1,,575,120,,,10\nOther,H100,1,,575,120,,,10\n"
     )
+    real = Comparison(stages[:1], replace(fitted, experiments=())).cases[0]
+    requests = traffic_of(replace(real.load, arrivals="constant"))
+    columns = {"arrival_us": requests.arrival_us, "input_tokens": requests.prompt, "output_len": requests.output}
+    pd.DataFrame({"experiment": "dense", "stage": 0, **columns}).to_parquet(truth / "serving_requests.parquet")
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(coefficients_json(replace(fitted, experiments=()))))
     assert main(["validate", "serving", "--truth", str(truth), "--coefficients", str(file), "--json"]) == 0
@@ -123,11 +129,26 @@ def test_the_contract_of_the_command(
     assert set(content["summary"]) == {"e2e", "ttft", "tpot", "e2e_p90", "coverage", "capacity"}
     assert [(row["experiment"], row["stage"]) for row in content["rows"]] == [("dense", 0)] * 2
     assert content["summary"]["e2e"] < 0.03
+    # both stages have the arrivals of the first, 5 a second, where the second was measured under 15
+    assert content["replay"]["stages"] == 2
+    assert content["replay"]["e2e"] > 2 * content["summary"]["e2e"]
+    assert content["by_source"][""]["e2e"] == content["summary"]["e2e"]
     inside, above = content["capacities"]
     assert inside["error"] == 0
     assert above["error"] == pytest.approx(above["predicted"] / 10 - 1)
     assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
     assert "is of the model formula" in capsys.readouterr().err
+
+
+def test_the_published_weights_compute_every_prompt(stages: list[Stage]) -> None:
+    found = {name: Comparison(stages[:1], shipped_coefficients(name)).cases[0] for name in ("published", "formula")}
+    assert [found[name].engine.prefix_caching for name in found] == [False, True]
+
+
+def test_a_table_of_requests_of_another_schema_is_refused(stages: list[Stage], tmp_path: Path) -> None:
+    pd.DataFrame({"experiment": ["dense"]}).to_parquet(tmp_path / "serving_requests.parquet")
+    with pytest.raises(SamplesError, match="give a table with the columns"):
+        list(replayed(tmp_path, Comparison(stages[:1], shipped_coefficients("published"))))
 
 
 def test_a_stage_that_cannot_be_predicted_is_told_apart(stages: list[Stage], fitted: Coefficients) -> None:

@@ -10,7 +10,7 @@ from predict.step.interval import Interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """A prior, in the unit of its name. None is fitted to a row that it is judged on."""
+    """A prior, in the unit of its name, read off the sources that it names."""
 
     value: float
     low: float

@@ -52,7 +52,7 @@ class Rollout:
     engine: str = "vllm-v1"
     """An engine of configs/engines."""
     step_model: Literal["kernels", "formula", "layers"] = "kernels"
-    """The model of an engine's steps; `kernels` does not know linear attention, `layers` is of whole layers in plain torch alone."""
+    """The model of an engine's steps; `layers` is of whole layers in plain torch alone."""
     max_num_seqs: Count = 0
     """Most sequences that an engine runs at once; 0 for the engine's default."""
     max_num_batched_tokens: Count = 0
@@ -141,7 +141,7 @@ class RlSection:
     response: Lengths
     """Lengths of responses, in tokens."""
     alike: Annotated[float, Key(minimum=0, maximum=1)] = 0.5
-    """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long ones."""
+    """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long ones. 0.5 is assumed."""
     draw: Count = 0
     """Seed with which lengths are drawn one by one; 0 for the quantiles of their distributions."""
     response_max: Annotated[int, Key(maximum=MOST_TOKENS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,9 @@ def host_slices(window: Window, events: RankEvents) -> list[Slice]:
         if op is None:
             slices += _pause(start, end, events, still_us)
         else:
-            slices.append(_of_op(start, end, op, events))
+            found = _of_op(start, end, op, events)
+            # an operator that only dispatches may await a message, as a hook of the backward does
+            slices += _pause(start, end, events, math.inf) if found.heading == HOST else [found]
     return slices
 
 

@@ -25,8 +25,10 @@ MINUTES = (
     "predict validate this-",
     "predict benchmark",
     "predict explore",
+    "predict record",
+    "predict history",
 )
-"""Commands that train or time for real, or serve until they are ended; tests of their own run them on smaller runs."""
+"""Commands that train or time for real, serve until they are ended, or keep runs in the user's data; tests of their own run them."""
 PLACEHOLDERS = {
     "CLONE",
     "DIR",
@@ -38,6 +40,7 @@ PLACEHOLDERS = {
     "bench.json",
     "traces",
     "memory.json",
+    "train.log",
 }
 """Words for files that the reader has and this clone has not."""
 SHOWN = [(page, command) for page in pages() for command in commands(page)]

@@ -21,11 +21,13 @@ MINUTES = (
     "validate this-machine",
     "validate samples",
     "doctor --data data",
+    "record",
+    "history",
     "explore",
 )
 SHOWN = {command for page in pages() for command in shown_commands(page)}
 """Commands of the documentation, which are run as its readers would."""
-READERS = {"bench.json", "both", "traces", "rank0.json.gz"}
+READERS = {"bench.json", "both", "traces", "rank0.json.gz", "train.log"}
 """Words of examples that need a file of the reader's, or train for real."""
 
 

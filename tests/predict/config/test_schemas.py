@@ -32,7 +32,7 @@ def test_a_schema_describes_sections_within_a_section(capsys: pytest.CaptureFixt
     assert "batch" not in rl["properties"]
     rollout = rl["properties"]["rollout"]["properties"]
     assert rollout["memory_share"]["maximum"] == 1
-    assert rl["properties"]["offload"]["items"]["enum"] == ["parameters", "optimizer"]
+    assert rl["properties"]["offload"]["items"]["enum"] == ["parameters", "optimizer", "reference"]
     assert rl["properties"]["prompt"]["pattern"]
 
 

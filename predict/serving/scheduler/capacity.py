@@ -19,11 +19,11 @@ ROUNDS = 6
 def capacity_per_s(engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load) -> float:
     """Requests per second that are done while the queue is never empty: a higher rate makes the queue grow without end."""
     full = 2 * engine.max_num_seqs
-    overload = replace(load, rate=0.0, concurrency=full, requests=(ROUNDS + 1) * engine.max_num_seqs)
+    overload = replace(load, rate=0.0, concurrency=full, requests=(ROUNDS + 3) * engine.max_num_seqs)
     served = serve(engine, pool, table, traffic_of(overload))
     ends = np.sort(served.last_us)
-    # requests that start together end together: whole rounds, by the mean of neighbouring ends
-    first, last = engine.max_num_seqs, (ROUNDS - 1) * engine.max_num_seqs
+    # the loop starts with answers that are cut short; whole rounds after these, by the mean of neighbouring ends
+    first, last = full + engine.max_num_seqs, full + (ROUNDS - 1) * engine.max_num_seqs
     half = engine.max_num_seqs // 2
     early, late = ends[first - half : first + half].mean(), ends[last - half : last + half].mean()
     return float((last - first) / (late - early) * SECOND_US)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.run.calibration.priors import prior_covariance
+from predict.run.calibration.priors import prior_deviations
 
 Floats = NDArray[np.float64]
 RULE = (
@@ -19,7 +19,7 @@ RULE = (
 def medoids(slopes: Floats, count: int) -> list[int]:
     """Places of `count` runs, at most all but one, by RULE; `slopes` are derivatives by the terms, shape (runs, terms). The ends of the
     space would tell more of single terms, but there a step is least like what the terms say of it."""
-    scaled = slopes * np.sqrt(np.diag(prior_covariance()))
+    scaled = slopes * prior_deviations()
     distances = np.linalg.norm(scaled[:, np.newaxis] - scaled, axis=-1)
     nearest = np.full(len(slopes), np.inf)
     chosen: list[int] = []

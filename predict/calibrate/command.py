@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.calibrate.fit import fit, posterior_of
 from predict.calibrate.measured import given_times, held_times, measured_runs
-from predict.calibrate.refusals import require_explained
+from predict.calibrate.refusals import require_borne_out, require_explained, require_units
 from predict.config.load import cluster_file, load
 from predict.run.calibration.file import calibration_text, read_calibration
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
@@ -40,8 +40,10 @@ def calibrate(
     measured = measured_runs([*held, *given_times(runs, given)])
     if held:
         tell(f"added to the measured times that {place} holds: {len(held)}")
+    require_units(measured)
     found = fit(measured, tell)
     require_explained(measured, found)
+    require_borne_out(measured, found)
     posterior = replace(posterior_of(measured, found), history=history)
     _write(place, posterior)
     return place, posterior

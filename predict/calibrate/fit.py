@@ -56,6 +56,8 @@ class Fit:
     """Standard deviation of each run about what the terms explain."""
     left_out_deviations: Floats
     """Standard deviation of each `left_out`: the run's own, and that of terms which the other runs leave open."""
+    others_logs: Floats
+    """Logarithms of the terms that the other runs give, shape (runs, terms), as far as the step is linear about the fit."""
 
     @property
     def terms(self) -> Calibration:
@@ -83,7 +85,7 @@ def fit(measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _:
     def loss(logs: Floats, off: Floats) -> float:
         return float(logs @ precision @ logs) + float(np.sum(_huber(off / deviations)))
 
-    logs, off = np.zeros(len(TERMS)), targets - _predicted(measured, np.zeros(len(TERMS)))
+    logs, off = np.zeros(len(TERMS)), unexplained(measured)
     before = off
     for done in range(MOST_ROUNDS):
         tell(f"fitting, round {done + 1}: {len(measured)} runs")
@@ -107,7 +109,14 @@ def fit(measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _:
         left_out=off / own,
         deviations=deviations,
         left_out_deviations=deviations / np.sqrt(own),
+        others_logs=_by_the_others(logs, covariance, (slopes.T * (weights * off / own)).T),
     )
+
+
+def _by_the_others(logs: Floats, covariance: Floats, pulls: Floats) -> Floats:
+    """The logarithms of the terms without the pull of each run; without the only run, the priors' own."""
+    without: Floats = logs - pulls @ covariance if len(pulls) > 1 else np.zeros((1, len(logs)))
+    return without
 
 
 def _better(
@@ -141,6 +150,12 @@ def _weights(distances: Floats) -> Floats:
 
 def _step_us(run: TrainingRun) -> float:
     return estimate(run, require_fit=False).median_us
+
+
+def unexplained(measured: Sequence[MeasuredRun]) -> Floats:
+    """Logarithms of the measured steps less those of the predicted, without any terms."""
+    logs: Floats = np.log([one.measured_us for one in measured]) - _predicted(measured, np.zeros(len(TERMS)))
+    return logs
 
 
 def _predicted(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:

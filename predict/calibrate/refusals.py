@@ -1,4 +1,10 @@
-"""Refusals of measurements that no calibration explains: of another run, in other units, or at odds with one another."""
+"""Refusals of measurements that no calibration explains: of another run, in other units, or at odds with one another.
+
+A term that ends FAR from 1 must rest on more than one run. A wrong time, or the config of another run, can nearly always be explained by
+some term (a network whose time hides behind compute may be taken for 20 times slower before the step is 40 % longer), and one run alone
+cannot tell the two apart. Where others bear it out, each by the terms that it gives without the one in question, a term may move up to
+its bounds: the network of a cluster may be many times slower than its hardware file says.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from predict.calibrate.fit import Fit, MeasuredRun
+from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
+from predict.run.calibration.priors import prior_deviations
+from predict.run.calibration.terms import TERMS
 from sampling.errors import UserError
 
 UNLIKELY = 3.72
@@ -16,10 +24,19 @@ UNLIKELY = 3.72
 AT_ODDS = 4.0
 """Standard deviations between a run and what the others make of it, beyond which they contradict each other."""
 
+FAR = 2.0
+"""Standard deviations of a term's prior beyond which it must rest on more than one run; half as many are asked of the others."""
+
+
+def require_units(measured: Sequence[MeasuredRun]) -> None:
+    """UserError that names every time that is off by a thousand or a million; it needs no fit."""
+    if faults := [*_wrong_units(measured, unexplained(measured))]:
+        raise UserError("\n".join(faults))
+
 
 def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
     """UserError that names every run at fault, where the terms within their bounds and priors do not explain the measurements."""
-    if faults := [*_wrong_units(measured, found), *_contradictions(measured, found)]:
+    if faults := [*_contradictions(measured, found)]:
         raise UserError("\n".join(faults))
     if found.surprise > _most_expected(len(measured)):
         told = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
@@ -29,8 +46,25 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
         )
 
 
-def _wrong_units(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str]:
-    for one, off in zip(measured, found.before, strict=True):
+def require_borne_out(measured: Sequence[MeasuredRun], found: Fit) -> None:
+    """UserError for terms FAR from 1 that rest on one run."""
+    widths = prior_deviations()
+    far = np.abs(found.logs) > FAR * widths
+    borne = np.sign(found.logs) * found.others_logs >= FAR / 2 * widths
+    faults = []
+    for one, off, by_others in zip(measured, found.before, borne, strict=True):
+        if alone := [place for place in range(len(TERMS)) if far[place] and not by_others[place]]:
+            moved = ", ".join(f"{TERMS[place]} × {math.exp(found.logs[place]):.2g}" for place in alone)
+            faults.append(
+                f"--measured: {_told(one, off)}: it would take {moved}, further than one run can show; check the time and that the config is "
+                "that of the run, or give more runs of the cluster, of other sizes, with theirs"
+            )
+    if faults:
+        raise UserError("\n".join(faults))
+
+
+def _wrong_units(measured: Sequence[MeasuredRun], before: Floats) -> Iterator[str]:
+    for one, off in zip(measured, before, strict=True):
         if mistaken := unit_mistake(math.exp(off)):
             yield f"--measured: {_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
 

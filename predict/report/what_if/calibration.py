@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.tables import figures_table
 from predict.report.units import duration
-from predict.run.calibration.priors import prior_covariance
+from predict.run.calibration.priors import prior_deviations
 from predict.run.calibration.terms import TERMS, Posterior, bounds
 from predict.step.composition_error import NINETY
 
@@ -32,7 +32,7 @@ def calibration_report(posterior: Posterior) -> RenderableType:
     from rich.console import Group
 
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
-    before = dict(zip(TERMS, prior_covariance().diagonal() ** 0.5, strict=True))
+    before = dict(zip(TERMS, prior_deviations(), strict=True))
     for name, value in asdict(posterior.terms).items():
         least, most = bounds()[name]
         width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
@@ -48,7 +48,16 @@ def calibration_report(posterior: Posterior) -> RenderableType:
         left_out = "" if alone else duration(each.left_out_us)
         runs.add_row(each.run, duration(each.measured_us), duration(each.before_us), duration(each.after_us), left_out)
     error = posterior.left_out_percent
-    last = "one run moves the terms a little; a second tells how well they carry over"
-    return Group(
-        terms, "", runs, last if error is None else f"each run by the others' terms: {error:.1f} % off on average"
+    last = _furthest(posterior) if error is None else f"each run by the others' terms: {error:.1f} % off on average"
+    return Group(terms, "", runs, last)
+
+
+def _furthest(posterior: Posterior) -> str:
+    """The term that a single run moves the most for its prior, and how far, in a sentence."""
+    values = asdict(posterior.terms)
+    moved = {name: abs(math.log(values[name])) / width for name, width in zip(TERMS, prior_deviations(), strict=True)}
+    name = max(moved, key=lambda each: moved[each])
+    return (
+        f"one run moves {name.replace('_', ' ')} the furthest, to {values[name]:.3g}: {moved[name]:.1f} standard deviations of what was known "
+        "before; a second run tells how well the terms carry over"
     )

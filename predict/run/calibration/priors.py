@@ -36,3 +36,9 @@ def prior_covariance() -> NDArray[np.float64]:
     found: NDArray[np.float64] = np.diag([PRIORS[name] ** 2 for name in TERMS]) + np.outer(common, common)
     found.setflags(write=False)
     return found
+
+
+def prior_deviations() -> NDArray[np.float64]:
+    """Standard deviations of the terms' logarithms, in their order."""
+    found: NDArray[np.float64] = np.sqrt(prior_covariance().diagonal())
+    return found

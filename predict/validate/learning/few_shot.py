@@ -10,7 +10,7 @@ import numpy as np
 
 from predict.calibrate.chosen import RULE, medoids, spread_evenly
 from predict.calibrate.fit import MeasuredRun, derivatives, fit, posterior_of
-from predict.calibrate.refusals import at_odds, require_explained
+from predict.calibrate.refusals import at_odds, require_explained, require_units
 from predict.run.calibration.terms import TERMS, Posterior
 from predict.validate.published.calibrate import measured_run
 from predict.validate.published.comparison import Comparison, compare
@@ -95,15 +95,19 @@ def _source(row: PublishedRow) -> str:
 
 
 def _fitted(taken: Sequence[MeasuredRun], tell: Callable[[str], None]) -> tuple[Posterior | None, str]:
-    """The calibration, or why there is none; a run at odds with the others is left out, as the refusal of it advises."""
+    """The calibration, or why there is none; a run at odds with the others is left out, as the refusal of it advises.
+
+    The times of a published table are known to be of their rows, so a single one may move a term FAR (`require_borne_out`).
+    """
     if not taken:
         return None, ""
     kept = list(taken)
-    found = fit(kept, tell)
-    while len(kept) > 2 and (worst := at_odds(found)) is not None:
-        tell(f"left out: {kept.pop(worst).name}, at odds with the others")
-        found = fit(kept, tell)
     try:
+        require_units(kept)
+        found = fit(kept, tell)
+        while len(kept) > 2 and (worst := at_odds(found)) is not None:
+            tell(f"left out: {kept.pop(worst).name}, at odds with the others")
+            found = fit(kept, tell)
         require_explained(kept, found)
     except UserError as error:
         return None, str(error)

@@ -12,7 +12,7 @@ import pytest
 from predict import estimate, load
 from predict.calibrate.chosen import medoids
 from predict.calibrate.fit import MeasuredRun, fit
-from predict.calibrate.refusals import at_odds, require_explained
+from predict.calibrate.refusals import at_odds, require_borne_out, require_explained
 from predict.cli import main
 from predict.run.calibration.file import calibrated, calibration_text, read_calibration, scaled
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
@@ -87,6 +87,17 @@ def test_a_run_that_contradicts_the_others_is_named() -> None:
     assert at_odds(fit(measured([1.05, 0.98, 1.1]))) is None
 
 
+def test_a_network_may_be_far_slower_where_more_than_one_run_says_so() -> None:
+    agreed = measured([1.4, 1.4, 1.4])
+    found = fit(agreed)
+    require_borne_out(agreed, found)
+    assert found.terms.between_nodes > 7
+    in_a_node = run("cluster.nodes=1", "plan.dp=1", "plan.pp=1", "plan.schedule=1f1b", "plan.vpp=1", "batch.global=64")
+    beside = [*measured([1.4]), MeasuredRun(name="in a node", runs=(in_a_node,), measured_us=step_us(in_a_node))]
+    with pytest.raises(UserError, match=r"run 0: measured .* between_nodes × .*, further than one run can show"):
+        require_borne_out(beside, fit(beside))
+
+
 def test_chosen_runs_are_one_of_each_group() -> None:
     slopes = np.zeros((7, len(TERMS)))
     slopes[:, 0] = [0.50, 0.51, 0.52, 0.90, 0.91, 0.92, 3.0]
@@ -100,6 +111,8 @@ def test_chosen_runs_are_one_of_each_group() -> None:
         (["14.2ms"], "a thousandth of the time that is predicted; give it in the unit that it is in"),
         (["14200s"], "a thousand times the time that is predicted; give it in the unit that it is in"),
         (["40s"], "further off than the terms of a calibration may stand for"),
+        (["30s"], "it would take between_nodes × 40, further than one run can show"),
+        (["20s"], "it would take between_nodes × 19, further than one run can show"),
         (["14.2"], "'14.2' is not a time; give a number with its unit"),
         (["14.2s", "14s"], "2 times for 1 config; give one for each"),
         (["nothing.json"], "nothing.json: "),

@@ -10,9 +10,9 @@ import numpy as np
 
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
-from predict.serving.eager import with_launches
 from predict.serving.features import Features
 from predict.serving.kernels.calls import step_kernels
+from predict.serving.kernels.eager import with_launches
 from predict.serving.kernels.features import prices_of
 from predict.serving.kernels.grouped import Group
 from predict.serving.server import Server

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predict.report.pictures.boxes import Boxes, box_per_action, merged
 from predict.report.pictures.figure_file import BOLD_WIDTH, lines_within, save_figure
-from predict.report.pictures.steady_state import SteadyState, steady_state
-from predict.report.pictures.time_axis import TimeAxis
+from predict.report.pictures.timeline.boxes import Boxes, box_per_action, merged
+from predict.report.pictures.timeline.steady_state import SteadyState, steady_state
+from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.report.schedules.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
 from predict.report.units import Show, counted, plain
 from predict.schedules.engine.order import Floats, Kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from predict.report.pictures.steady_state import steady_state
-from predict.report.pictures.time_axis import TimeAxis
+from predict.report.pictures.timeline.steady_state import steady_state
+from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.schedules import registry
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import ChunkTimes, simulate

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from predict.serving.batch import Chunk, StepBatch
-from predict.serving.eager import LAYER_US
+from predict.serving.kernels.eager import LAYER_US
 from predict.serving.stepper import stepper
 from tests.predict.serving.servers import engine, server
 

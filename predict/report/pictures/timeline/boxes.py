@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.report.pictures.time_axis import TimeAxis
+from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.report.schedules.palette import paint_codes
 from predict.schedules.engine.order import MICROBATCH, Floats
 from predict.schedules.engine.timeline import Timeline

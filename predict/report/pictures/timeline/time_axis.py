@@ -9,7 +9,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.report.pictures.steady_state import SteadyState
+from predict.report.pictures.timeline.steady_state import SteadyState
 from predict.report.schedules.text import round_step
 from predict.schedules.engine.order import Floats
 

@@ -1,0 +1,1 @@
+"""The timeline of a schedule as boxes over an axis."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from predict.explain.belonging import require_same_products
 from predict.explain.measured import MeasuredStep, read_measured
 from predict.explain.predicted import PredictedStep, direction, predicted_step
 from predict.explain.timeline import UNNAMED
@@ -91,7 +92,8 @@ def _term_json(term: Term) -> dict[str, Any]:
 
 
 def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = None) -> Explanation:
-    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another file.
+    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another
+    file, UserError for a trace of another run.
 
     `logged_us` is the step by the run's log, which no profiler slowed.
     """
@@ -99,7 +101,8 @@ def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = No
 
 
 def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
-    predicted = predicted_step(prediction)
+    predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
+    require_same_products(prediction.run, predicted.calls, measured_calls(measured))
     terms = _terms(predicted, measured)
     calls = _calls(predicted, measured)
     return Explanation(

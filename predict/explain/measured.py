@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from predict.explain.belonging import pipeline_rank, require_of_run
 from predict.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
 from predict.explain.naming import Widths, name_operators, widths_of
 from predict.explain.steps import device_windows, steps_of
@@ -108,6 +109,10 @@ class MeasuredStep:
         kernels_us = sum(rank.kernels_us for rank in self.ranks)
         return sum(rank.matched_us for rank in self.ranks) / kernels_us if kernels_us else 0.0
 
+    def pipeline_ranks(self, run: TrainingRun) -> tuple[int, ...]:
+        """The pipeline rank of each traced rank."""
+        return tuple(pipeline_rank(rank.rank, run) for rank in self.ranks)
+
     def messages(self, heading: str) -> MeasuredMessages | None:
         """The messages of a heading, the mean over the ranks that have them."""
         found = [rank.messages[heading] for rank in self.ranks if heading in rank.messages]
@@ -137,8 +142,10 @@ def read_measured(path: Path, run: TrainingRun) -> MeasuredStep:
     files = trace_files(path, "--trace")
     for place, file in enumerate(files):
         trace = load_trace(file, with_shapes=False)
+        rank = place if trace.rank is None else trace.rank
+        require_of_run(trace, rank, run, file)
         rule, on_device = steps_of(trace).rule, bool(trace.kernels)
-        cuts.append(_cut(trace, place if trace.rank is None else trace.rank, run, file))
+        cuts.append(_cut(trace, rank, run, file))
     require_one_kind(cuts, files)
     transfers = _transfers(cuts)
     facts = trace.header.get(FACTS)

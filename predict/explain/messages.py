@@ -15,13 +15,15 @@ from sampling.importers.torch_trace.events import Kernel, Span, Trace
 BARRIER = "barrier"
 LIBRARIES = ("gloo:", "nccl:", "ucc:", "mpi:")
 """Beginnings of the spans that process groups record, from the start of a collective to its end."""
-SENDS = ("send", "recv")
+SEND_RECV = "sendrecv"
+"""Kind of NCCL's kernel of sends and receives together, which its all-to-all is too."""
+SENDS = (SEND_RECV, "send", "recv")
 KINDS = (BARRIER, "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", *SENDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InFlight:
-    """One collective or send between its start and its end in µs; `bytes` is 0 where the trace does not say."""
+    """One collective or send between its start and its end in µs; `ranks` are those of its group, none where the trace does not say."""
 
     kind: str
     heading: str
@@ -50,13 +52,16 @@ def is_collective(kernel: Kernel) -> bool:
 def kind_of(name: str) -> str:
     """The kind of a collective by its name, however its library writes it; '' for none of ours."""
     plain = re.sub(r"[^a-z]", "", name.lower())
-    return next((kind for kind in KINDS if kind in plain), "sendrecv" if "sendrecv" in plain else "")
+    return next((kind for kind in KINDS if kind in plain), "")
 
 
 def _of_span(span: Span, plan: Plan) -> InFlight:
     kind = kind_of(span.name)
     return InFlight(
-        kind=kind, heading=heading_of(kind, plan, _group(span.arguments)), start_us=span.start_us, end_us=span.end_us
+        kind=kind,
+        heading=heading_of_message(kind, plan, _group(span.arguments)),
+        start_us=span.start_us,
+        end_us=span.end_us,
     )
 
 
@@ -65,7 +70,7 @@ def _of_kernel(kernel: Kernel, plan: Plan) -> InFlight:
     ranks = _group(kernel.arguments)
     return InFlight(
         kind=kind,
-        heading=heading_of(kind, plan, ranks),
+        heading=heading_of_message(kind, plan, ranks),
         start_us=kernel.start_us,
         end_us=kernel.start_us + kernel.duration_us,
         ranks=ranks,
@@ -76,11 +81,13 @@ def _group(arguments: Mapping[str, object]) -> tuple[int, ...]:
     return tuple(int(each) for each in re.findall(r"\d+", str(arguments.get("Process Group Ranks", ""))))
 
 
-def heading_of(kind: str, plan: Plan, ranks: Sequence[int] = ()) -> str:
+def heading_of_message(kind: str, plan: Plan, ranks: Sequence[int] = ()) -> str:
     """The heading of a message's time: by its kind and its group's ranks where those tell, else by what the plan divides."""
     if kind == BARRIER:
         return BARRIER
-    if kind in (*SENDS, "sendrecv"):
+    if kind == SEND_RECV and plan.pp == 1 and plan.ep > 1:
+        return "ep"
+    if kind in SENDS:
         return P2P if plan.pp > 1 or plan.cp == 1 else "cp"
     if kind == "alltoall":
         return "ep" if plan.ep > 1 else "cp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from predict.explain.naming import heading_of
@@ -31,12 +31,12 @@ class PredictedStep:
     messages_us: Mapping[str, float]
 
 
-def predicted_step(prediction: Prediction) -> PredictedStep:
-    """The ledger of a prediction; what no item explains is the pipeline's bubble."""
+def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | None = None) -> PredictedStep:
+    """The ledger of a prediction on the mean of some pipeline ranks, by default all; what no item explains is the pipeline's bubble."""
     headings: dict[str, float] = defaultdict(float)
     calls: dict[tuple[Call, str], tuple[float, float]] = {}
     messages: dict[str, float] = defaultdict(float)
-    for each in step_items(prediction):
+    for each in step_items(prediction, pipeline_ranks):
         heading = name_of(each)
         headings[heading] += each.time_us
         if each.is_message:

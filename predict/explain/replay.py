@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from predict import estimate
+from predict.explain.belonging import require_same_products
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import SAME, PredictedStep, direction, predicted_step
@@ -150,7 +151,7 @@ def what_if(
 ) -> Replay:
     """Replay the traced step of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast.
 
-    UserError for a heading that the asked step does not have.
+    UserError for a heading that the asked step does not have, and for a trace of another run.
     """
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
@@ -185,7 +186,9 @@ def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> Non
 
 def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
     """The factors with which the traced plan's own prediction becomes the traced step."""
-    factors = first_factors(predicted_step(before), measured)
+    predicted = predicted_step(before, measured.pipeline_ranks(before.run))
+    require_same_products(before.run, predicted.calls, measured_calls(measured))
+    factors = first_factors(predicted, measured)
     run, target_us = before.run, measured.untraced_us or measured.step_us
     prices = open_prices(run.cluster, run.execution)
     for _ in range(ROUNDS):

@@ -214,8 +214,10 @@ def _all_slower(predicted: PredictedStep, measured: MeasuredStep, pace: float) -
 
 
 def _communication(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
-    """Messages whose transfer, without waiting for a late rank, takes longer than predicted; on a CPU, which carries them itself, at
-    the pace of its operators."""
+    """Messages whose transfer, without waiting for a late rank, takes longer than predicted, where more than one rank
+    was traced; on a CPU, which carries them itself, at the pace of its operators."""
+    if len(measured.ranks) < 2:  # one rank does not tell transferring from waiting for another
+        return
     for heading, words in COMMUNICATION.items():
         messages = measured.messages(heading)
         expected_us = predicted.messages_us.get(heading, 0.0)

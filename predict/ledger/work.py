@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from predict.prices.price_list import Prices
@@ -48,21 +48,24 @@ class StepItem:
         return self.item.beside or self.item.heading == P2P or isinstance(self.item.call, Collective)
 
 
-def step_items(prediction: Prediction) -> tuple[StepItem, ...]:
-    """The items of a step; their times add up to the mean time in which a rank does not wait, and what sends add to the step."""
-    share = 1 / len(prediction.ranks)
+def step_items(prediction: Prediction, of_ranks: Collection[int] | None = None) -> tuple[StepItem, ...]:
+    """The items of a step on the mean of the pipeline ranks `of_ranks`, by default all; their times add up to the time in which such a
+    rank does not wait, and what sends add to the step."""
+    chosen = tuple(range(len(prediction.ranks)) if of_ranks is None else of_ranks)
+    share = 1 / len(chosen)
     found: list[StepItem] = []
-    for priced, (runs, backward) in _runs_of_blocks(prediction).items():
+    for priced, (runs, backward) in _runs_of_blocks(prediction, chosen).items():
         found += _of_block(priced, runs * share, backward=backward, prices=prediction.prices)
-    for rank, calls in zip(prediction.ranks, prediction.calls, strict=True):
-        found += _end_of_step(rank, calls, share, prediction.prices)
-    return (*found, *_sends(prediction, share))
+    for place in chosen:
+        found += _end_of_step(prediction.ranks[place], prediction.calls[place], share, prediction.prices)
+    return (*found, *_sends(prediction, chosen))
 
 
-def _runs_of_blocks(prediction: Prediction) -> dict[PricedBlock, tuple[float, bool]]:
-    """How often all pipeline ranks together run each block, and whether in a backward."""
+def _runs_of_blocks(prediction: Prediction, chosen: Collection[int]) -> dict[PricedBlock, tuple[float, bool]]:
+    """How often the chosen pipeline ranks together run each block, and whether in a backward."""
     found: dict[PricedBlock, tuple[float, bool]] = {}
-    for rank, counts in zip(prediction.ranks, action_counts(prediction.timeline.order), strict=True):
+    all_counts = action_counts(prediction.timeline.order)
+    for rank, counts in ((prediction.ranks[place], all_counts[place]) for place in chosen):
         for chunk, count in zip(rank.chunks, counts, strict=True):
             for kind, bucket in BUCKETS.items():
                 for repeated in getattr(chunk, bucket).blocks if count[kind] else ():
@@ -134,12 +137,13 @@ def _by_exposed(bucket: Bucket, exposed_us: float, prices: Prices) -> Iterator[I
             yield replace(item, time_us=item.time_us * share)
 
 
-def _sends(prediction: Prediction, share: float) -> Iterator[StepItem]:
+def _sends(prediction: Prediction, chosen: Collection[int]) -> Iterator[StepItem]:
     """The sends between pipeline ranks, forward and back, by what they add to the step all together."""
+    all_counts = action_counts(prediction.timeline.order)
     found = [
-        StepItem(item=item, runs=2 * count["F"] * share)
-        for rank, counts in zip(prediction.ranks, action_counts(prediction.timeline.order), strict=True)
-        for chunk, count in zip(rank.chunks, counts, strict=True)
+        StepItem(item=item, runs=2 * count["F"] / len(chosen))
+        for place in chosen
+        for chunk, count in zip(prediction.ranks[place].chunks, all_counts[place], strict=True)
         for repeated in chunk.send.blocks
         for item in items_of_block(repeated.priced, prediction.prices)
     ]

@@ -11,7 +11,11 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.ledger import Explanation, explain
+from predict.explain.messages import heading_of_message, kind_of
+from predict.explain.predicted import predicted_step
 from predict.measure.real_step import measure
+from predict.run.plan import Plan
+from predict.step.itemised.breakdown import BUBBLE, P2P
 from sampling.errors import SamplesError
 from tests.predict.explain.made_traces import CONFIG, event, prediction, step_events, write
 
@@ -72,12 +76,69 @@ DEVICE_STEP = [
 
 
 def test_on_a_device_a_pause_is_the_hosts_where_the_next_kernel_was_launched_late(tmp_path: Path) -> None:
-    found = explain(prediction(), write(tmp_path, [DEVICE_STEP]))
+    on_gpu = ["cluster.hardware=h100-sxm", "cluster.profile=analytic", "execution.fuse_gate=false"]
+    found = explain(estimate(load(CONFIG, on_gpu)), write(tmp_path, [DEVICE_STEP]))
     seen = found.measured.headings
     # from the first kernel's start: compute, the part of the message that it does not hide, launches, and a device that waits
     assert seen == {"gemm": 300.0, "dp_exposed": 100.0, "host": 100.0, "unnamed": 150.0, "idle": 50.0}
     assert (found.measured.step_us, found.unexplained_us) == (700.0, 150.0)
     assert found.measured.messages("dp_exposed").hidden_us == 100.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "device_step", "fault"),
+    [
+        (CONFIG, ["plan.dp=1", "cluster.gpus_per_node=1"], False, "of world size 2, the config of 1"),
+        (CONFIG, [], True, "holds kernels of a GPU, the config is of a CPU"),
+        (
+            CONFIG,
+            ["batch.seq_len=112"],
+            False,
+            "0% of the time of its matrix products is of shapes that the config has",
+        ),
+        (
+            "configs/runs/llama3-70b-64xh100.yml",
+            [],
+            False,
+            "world size 2, the config of 64; it holds no kernels of a GPU",
+        ),
+    ],
+)
+def test_a_trace_of_another_run_is_refused(
+    config: str,
+    settings: list[str],
+    device_step: bool,
+    fault: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write(tmp_path, [DEVICE_STEP if device_step else step_events(prediction())])
+    for command in ("explain", "what-if"):
+        assert main([command, config, "--trace", str(folder), *(f"--set={each}" for each in settings)]) == 2
+        assert fault in capsys.readouterr().err
+        if settings:
+            break  # those of what-if are the question, not the traced run
+
+
+def test_one_rank_accuses_no_network(tmp_path: Path) -> None:
+    alone = explained(tmp_path, [{"late_us": 10 * TENTH_OF_STEP_US}])
+    assert "communication" not in {finding.cause for finding in alone.verdict}
+
+
+def test_the_predicted_ledger_is_that_of_the_traced_pipeline_ranks() -> None:
+    of = estimate(load("configs/runs/llama3-70b-64xh100.yml"))
+    first, last = (predicted_step(of, [rank]) for rank in (0, 3))
+    assert "cross_entropy" not in first.headings and last.headings["cross_entropy"] > 0
+    assert first.headings[BUBBLE] != last.headings[BUBBLE]
+    whole = predicted_step(of)
+    of_each = [predicted_step(of, [rank]).headings.get("gemm", 0.0) for rank in range(4)]
+    assert whole.headings["gemm"] == pytest.approx(sum(of_each) / 4)
+
+
+def test_an_exchange_without_a_name_is_the_experts_where_nothing_else_sends() -> None:
+    assert kind_of("ncclDevKernel_SendRecv") == "sendrecv"
+    for plan, heading in ((Plan(dp=8, ep=8), "ep"), (Plan(dp=4, pp=2, ep=4), P2P), (Plan(cp=2, dp=4), "cp")):
+        assert heading_of_message("sendrecv", plan) == heading
 
 
 def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from predict.calibrate.fit import fit, posterior_of
 from predict.calibrate.measured import given_times, held_times, measured_runs
 from predict.calibrate.refusals import require_borne_out, require_explained, require_units
 from predict.config.load import cluster_file, load
-from predict.run.calibration.file import calibration_text, read_calibration
+from predict.run.calibration.file import calibration_text, other_cluster, read_calibration
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -62,11 +62,10 @@ def forget(place: Path) -> Posterior:
 def _require_one_cluster(runs: Sequence[TrainingRun]) -> None:
     first, *others = runs
     for other in others:
-        one, two = first.cluster, other.cluster
-        if (one.gpu, one.intra_node, one.inter_node) != (two.gpu, two.intra_node, two.inter_node):
+        if differing := other_cluster(first.cluster, other.cluster):
             raise UserError(
-                f"CONFIG: {first.name} runs on {one.gpu.name}, {other.name} on {two.gpu.name} or other links; a calibration is one "
-                "cluster's: give the runs of one"
+                f"CONFIG: {first.name} runs on {first.cluster.gpu.name}, the cluster of {other.name} is another: {differing}; a calibration is "
+                "one cluster's: give the runs of one"
             )
 
 

@@ -158,9 +158,9 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     run = load(options.config, settings, target_nodes=getattr(options, "target_nodes", None))
     if path is None:
         return run
-    from predict.run.calibration.file import calibrated, read_calibration
+    from predict.run.calibration.file import calibrated_by
 
-    return calibrated(run, read_calibration(path))
+    return calibrated_by(run, path)
 
 
 def flag(name: str) -> str:

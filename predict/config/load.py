@@ -25,7 +25,7 @@ from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
 from predict.model.huggingface import ModelReading
 from predict.model.spec import ModelSpec
-from predict.run.calibration.file import calibrated, read_calibration
+from predict.run.calibration.file import calibrated_by
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
 from predict.run.plan import Plan
@@ -164,7 +164,7 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         execution=Execution(**values["execution"]),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
-    return calibrated(run, read_calibration(Path(calibration))) if calibration else run
+    return calibrated_by(run, Path(calibration)) if calibration else run
 
 
 def _with_profile(cluster: Values) -> Values:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from predict.own_runs.belonging import misfits
+from predict.measure.measurement import settings_of
+from predict.own_runs.belonging import SLACK, misfits
 from predict.own_runs.read_log import read_log
 from predict.own_runs.settled import settled_step
 from predict.run.training_run import TrainingRun
@@ -20,6 +23,8 @@ HOW = (
     "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
     "wrote"
 )
+TIME = re.compile(r"\s*[-+]?\.?\d[^/]*$")
+"""What is meant as a time: text that begins with a digit or its sign, and is no path."""
 ALONE = "one line tells a time, and warm-up may be in it"
 
 
@@ -43,8 +48,8 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
     path = Path(text)
     try:
         if re.fullmatch(r".+\.json", text):
-            return _of_measure(path)
-        return _of_text(text) if re.match(r"\s*[-+.\d]", text) and not path.is_file() else _of_log(path, run)
+            return _of_measure(path, run)
+        return _of_text(text) if TIME.match(text) and not path.is_file() else _of_log(path, run)
     except UserError as error:
         raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
 
@@ -60,7 +65,7 @@ def _of_text(text: str) -> MeasuredStep:
     return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 
 
-def _of_measure(path: Path) -> MeasuredStep:
+def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
     content, faults = read_json(path)
     told = content.get("step_time_us") if content else None
     times = [told.get(name) if isinstance(told, dict) else None for name in ("median", "p10", "p90")]
@@ -68,7 +73,10 @@ def _of_measure(path: Path) -> MeasuredStep:
     if not median_us or faults:
         why = faults[0].problem if faults else "holds no step_time_us.median"
         raise UserError(f"{path}: {why}; {HOW}")
-    device = content.get("device") if content else None
+    assert content is not None
+    if wrong := [*_of_another_run(content, median_us, run)]:
+        raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
+    device = content.get("device")
     peak = device.get("peak_allocated_bytes") if isinstance(device, dict) else None
     return MeasuredStep(
         step_us=median_us,
@@ -78,6 +86,21 @@ def _of_measure(path: Path) -> MeasuredStep:
         date=_written(path),
         peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
     )
+
+
+def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingRun) -> Iterator[str]:
+    """What a file of `predict measure --json` tells that cannot be of the run."""
+    name, rate, settings = (content.get(key) for key in ("run", "tokens_per_s", "settings"))
+    if isinstance(name, str) and name != run.name:
+        yield f"it was measured with the config {name}; give that config"
+    tokens = run.batch.global_ * run.batch.seq_len
+    told = rate * median_us / 1e6 if isinstance(rate, int | float) else tokens
+    if not 1 / SLACK < told / tokens < SLACK:
+        yield f"its steps have {told:,.0f} tokens, the config's {tokens:,}; give the config of that run"
+    own = settings_of(run)
+    for key, value in settings.items() if isinstance(settings, dict) else ():
+        if key in own and str(value) != own[key]:
+            yield f"its {key} is {value}, the config's {own[key]}; give the config of that run"
 
 
 def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:

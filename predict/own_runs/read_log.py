@@ -13,8 +13,8 @@ from sampling.errors import UserError
 from sampling.files.regular import NotReadError, read_unzipped
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-RANK = re.compile(r"^\s*\[?(?:rank|default)?(\d+)\]?:")
-"""What torchrun, srun -l and others put before the lines of a rank."""
+RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")
+"""What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 is none."""
 TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 MOST_STARTS = 0.1
 """Share of the steps at which a log may begin anew: a job that restarts more often hardly trains."""
@@ -56,7 +56,7 @@ def _of_one_rank(each: LogFormat, lines: Sequence[str]) -> list[LoggedStep]:
     by_rank: dict[str, list[str]] = {}
     for line in lines:
         found = RANK.match(line)
-        by_rank.setdefault(found[1] if found else "", []).append(line)
+        by_rank.setdefault(found[found.lastindex or 0] if found else "", []).append(line)
     told = ([step for step in each.read(of_rank) if step.timed] for of_rank in by_rank.values())
     return max(told, key=len, default=[])
 

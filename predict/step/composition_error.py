@@ -94,7 +94,7 @@ def calibrated_half_width(half_width: float, posterior: Posterior, elasticities:
     """Half-width in log time at 90 % that a calibration leaves of `half_width`: what is still unknown of its terms, by how the step
     depends on them, and the run's own. Never more."""
     by = np.array(elasticities)
-    of_terms = math.sqrt(float(by @ np.array(posterior.covariance) @ by))
+    of_terms = math.sqrt(max(0.0, float(by @ np.array(posterior.covariance) @ by)))  # digits that the file drops
     return min(half_width, math.hypot(NINETY * of_terms, NINETY * own_deviation(half_width)))
 
 

@@ -11,8 +11,11 @@ from pathlib import Path
 import yaml
 
 from predict.run.calibration.terms import Calibration, Posterior
+from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
+from sampling.errors import UNREADABLE, UserError
 from sampling.files.schema import read
+from sampling.hardware.cluster import Cluster
 
 SAID = "# Written by `predict calibrate`; a cluster uses it where its file has the key `calibration`.\n"
 
@@ -40,6 +43,37 @@ def scaled(run: TrainingRun, terms: Calibration) -> TrainingRun:
 def calibrated(run: TrainingRun, posterior: Posterior) -> TrainingRun:
     """The run with the fitted terms applied, which it names; unchanged by a calibration that rests on no run."""
     return replace(scaled(run, posterior.terms), calibration=posterior) if posterior.runs else run
+
+
+def calibrated_by(run: TrainingRun, path: Path) -> TrainingRun:
+    """The run with the terms of a calibration file. UserError where the file is of runs on another GPU or other links."""
+    posterior = read_calibration(path)
+    known = _first_described(posterior)
+    if known and (differing := other_cluster(known.cluster, run.cluster)):
+        raise UserError(
+            f"{path}: is of {known.name} on {known.cluster.gpu.name}, not of the cluster of {run.name}: {differing}; calibrate that cluster by "
+            "its own runs, or leave the calibration out"
+        )
+    return calibrated(run, posterior)
+
+
+def _first_described(posterior: Posterior) -> TrainingRun | None:
+    """The first run that a calibration rests on; None where this version cannot read its description, so that nothing is known."""
+    for one in posterior.runs:
+        try:
+            return load_run(one.described)
+        except UNREADABLE:
+            continue
+    return None
+
+
+def other_cluster(one: Cluster, two: Cluster) -> str:
+    """How two clusters differ in what a calibration is of, in words; empty where they do not. Their sizes may differ."""
+    if one.gpu.name != two.gpu.name:
+        return f"it has {two.gpu.name}"
+    pairs = (("in a node", one.intra_node, two.intra_node), ("between nodes", one.inter_node, two.inter_node))
+    differing = [where for where, first, second in pairs if first != second]
+    return f"its links {' and '.join(differing)} are others" if differing else ""
 
 
 def read_calibration(path: Path) -> Posterior:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -113,13 +113,25 @@ class Posterior:
             return
         if len(matrix) != size or any(len(row) != size for row in matrix):
             yield Fault(path="covariance", problem=f"needs {size} rows of {size} numbers, one for each term")
-        elif any(matrix[place][place] < 0 for place in range(size)):
-            yield Fault(path="covariance", problem="has a negative variance; write the file anew")
+        elif not _is_covariance(matrix):
+            yield Fault(
+                path="covariance",
+                problem="is not symmetric, or has a negative variance in some direction; write the file anew with `predict calibrate`",
+            )
 
     @property
     def widths(self) -> Mapping[str, float]:
         """Standard deviation of each term's logarithm."""
         return {name: math.sqrt(self.covariance[place][place]) for place, name in enumerate(TERMS)}
+
+
+def _is_covariance(matrix: Sequence[Sequence[float]]) -> bool:
+    """Whether a matrix is symmetric and positive semidefinite, to the six digits that a file keeps."""
+    import numpy as np
+
+    values = np.array(matrix)
+    close = 1e-5 * float(np.abs(values).max())
+    return bool(np.allclose(values, values.T, rtol=0, atol=close) and np.linalg.eigvalsh(values).min() >= -close)
 
 
 def bounds() -> dict[str, tuple[float, float]]:

@@ -16,6 +16,7 @@ from predict.calibrate.refusals import at_odds, require_borne_out, require_expla
 from predict.cli import main
 from predict.run.calibration.file import calibrated, calibration_text, read_calibration, scaled
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
+from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, UserError
 
@@ -65,6 +66,18 @@ def test_one_run_moves_the_step_a_part_of_the_way_and_widens_nothing() -> None:
     width = math.log(prediction.step_time.high_us / prediction.step_time.low_us) / 2
     assert 0.5 * before.uncalibrated_half_width < width < before.uncalibrated_half_width
     assert math.hypot(*prediction.unknowns.values()) == pytest.approx(width, rel=0.1)
+
+
+def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, width = tmp_path / "terms.yml", (0.01 * np.eye(len(TERMS))).tolist()
+    known_run = replace(known(), described=dump_run(run()))
+    place.write_text(calibration_text(Posterior(terms=Calibration(products=1.1), covariance=width, runs=(known_run,))))
+    faults = {"configs/runs/demo.yml": "it has CPU core", CONFIG: "its links between nodes are others"}
+    for config, fault in faults.items():
+        links = ["--set", "cluster.inter_node_gb_per_s=7"] if config == CONFIG else []
+        assert main(["one-batch", config, *links, "--calibration", str(place)]) == 2
+        assert fault in capsys.readouterr().err
+    assert main(["one-batch", CONFIG, "--target-nodes", "16", "--calibration", str(place)]) == 0
 
 
 def known() -> CalibratedRun:
@@ -209,6 +222,11 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
         ("{version: 2, terms: {products: true}}", "true is not a number"),
         ("{version: 2, terms: {prod: 1}}", "terms.prod: unknown"),
         ("{version: 2, terms: {}, covariance: [[1]]}", "needs 7 rows of 7 numbers"),
+        (f"{{version: 2, terms: {{}}, covariance: {[[1.0] + [2.0] * 6] * 7}}}", "is not symmetric"),
+        (
+            f"{{version: 2, terms: {{}}, covariance: {(1 - 2 * np.eye(7)).tolist()}}}",
+            "negative variance in some direction",
+        ),
     ],
 )
 def test_a_damaged_calibration_is_refused(tmp_path: Path, content: str, fault: str) -> None:

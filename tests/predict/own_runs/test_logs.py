@@ -1,5 +1,6 @@
 """Logs of training frameworks: each format read, the settled step, and what is refused."""
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,6 +154,33 @@ def test_ranks_starts_and_memory(tmp_path: Path) -> None:
     assert step.peak_bytes == 50 * 2**30
     assert "8 of 18 lines, the last of 2 starts" in step.source
     assert step.date == "2026-03-12T10:20:00"
+
+
+def test_times_of_day_are_no_ranks(tmp_path: Path) -> None:
+    hours = [f"{9 + step // 8:02d}:{step:02d}:33 {megatron(step, seconds(step))}" for step in range(1, 21)]
+    path = tmp_path / "train.log"
+    for lines in (hours, [f"[{line[:8]}]{line[8:]}" for line in hours]):
+        path.write_text("\n".join(lines))
+        assert len(read_log(path).steps) == 20
+
+
+def test_a_measurement_of_another_run_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    path, content = tmp_path / "measured.json", {"run": run().name, "step_time_us": {"median": 14e6}}
+    path.write_text(json.dumps(content))
+    assert measured_step(str(path), run()).step_us == 14e6
+    others = {
+        "measured with the config demo": {"run": "demo"},
+        "its steps have 14,000 tokens, the config's 1,048,576": {"tokens_per_s": 1e3},
+        "its batch.seq_len is 96, the config's 8192": {"settings": {"batch.seq_len": "96"}},
+    }
+    for fault, told in others.items():
+        path.write_text(json.dumps(content | told))
+        with pytest.raises(UserError, match=fault):
+            measured_step(str(path), run())
+    for missing in ("../nope.log", "2026/train.log"):
+        with pytest.raises(UserError) as error:
+            measured_step(missing, run())
+        assert "is not a time" not in str(error.value)
 
 
 @pytest.mark.parametrize(("count", "kept"), [(1, [1]), (3, [2, 3]), (4, [3, 4]), (10, [6, 7, 8, 9, 10])])

@@ -10,7 +10,7 @@ from predict.step.interval import Interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """A prior, in the unit of its name, read off the sources that it names."""
+    """A prior, in the unit of its name, read off the sources that it names. A time that it was read from is judged apart, as in-sample (READ_FROM)."""
 
     value: float
     low: float
@@ -62,6 +62,20 @@ TERMS: Mapping[str, Term] = {
     ),
 }
 """Name → term. Those of weight transfers are told apart by `rl.weight_sync.method`, so that three hold at once."""
+
+
+READ_FROM: Mapping[str, str] = {
+    "verl-fully-async-7b": "old_log_prob",
+    "verl docs/advance/fully_async.md": "update_weights",
+    "MoonshotAI/checkpoint-engine": "update_weights",
+}
+"""Start of a source's name in tables of published times → the phase of it that terms were read from: `padded_token_us` of the first,
+`tensor_s` and `gather_s` of the second, `bucket_gb_per_s` of the third."""
+
+
+def in_sample(source: str, phase: str) -> bool:
+    """Whether a term was read from this phase of this source, so that its error there tells nothing of other runs."""
+    return any(source.startswith(name) and phase == read for name, read in READ_FROM.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

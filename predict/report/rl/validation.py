@@ -25,7 +25,11 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         f"{len(rows)} rows, {refused.total()} of which cannot be expressed; size of predicted over measured, less 1",
         "",
         _summary(content["summary"]),
-        *_of_open_lengths(content.get("summary_of_open_lengths", {})),
+        *_apart(
+            content.get("summary_of_open_lengths", {}),
+            "rows without a published mean of their responses' lengths, over likely ones",
+        ),
+        *_apart(content["summary_in_sample"], "in-sample: times that a term of the prediction was read from"),
         "",
         _rows(rows),
     ]
@@ -36,11 +40,11 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _of_open_lengths(summary: Mapping[str, Any]) -> list[RenderableType]:
-    """The figures over rows whose mean length of responses is not published."""
+def _apart(summary: Mapping[str, Any], heading: str) -> list[RenderableType]:
+    """Figures over rows that the first summary leaves out, under a heading; nothing where there are none."""
     if not any(figures["rows"] for figures in summary.values()):
         return []
-    return ["", "rows without a published mean of their responses' lengths, over likely ones", "", _summary(summary)]
+    return ["", heading, "", _summary(summary)]
 
 
 def _summary(summary: Mapping[str, Any]) -> Table:
@@ -62,7 +66,7 @@ def _rows(rows: list[Mapping[str, Any]]) -> Table:
                 escape(row["model"]),
                 escape(f"{row['gpus']:g} {row['gpu']}") if row["gpus"] else "",
                 row["mode"],
-                name,
+                f"{name} (in-sample)" if phase["in_sample"] else name,
                 f"{phase['predicted_s']:.1f} s",
                 f"{phase['low_s']:.1f}–{phase['high_s']:.1f}",
                 f"{phase['measured_s']:.1f} s",

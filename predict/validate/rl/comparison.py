@@ -9,13 +9,13 @@ from statistics import fmean
 from typing import Any
 
 from predict.rl.step import RlStep, scaled_step, unscaled_step
-from predict.rl.terms import FACTORS, FITTED_TO, Factors
+from predict.rl.terms import FACTORS, FITTED_TO, Factors, in_sample
 from predict.rl.training import Estimate
 from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, fitted_factors
-from predict.validate.rl.judged import Judged, phase_json, summary
+from predict.validate.rl.judged import Judged, phase_json, summaries
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
@@ -65,7 +65,11 @@ def _compared(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> 
         row=row,
         open_length=row.number("response_mean") is None,
         phases={
-            name: Judged(predicted=one_interval([times[name] for times in found]), measured_us=SECOND_US * seconds)
+            name: Judged(
+                predicted=one_interval([times[name] for times in found]),
+                measured_us=SECOND_US * seconds,
+                in_sample=in_sample(row.text("source_id"), name),
+            )
             for name, seconds in measured.items()
             if seconds and name in found[0]
         },
@@ -77,18 +81,21 @@ def _times(step: RlStep) -> dict[str, Interval]:
 
 
 def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
-    """The stable content of `predict validate rl --json`; errors and shares are fractions."""
+    """The stable content of `predict validate rl --json`; errors and shares are fractions. Times that a term was read from stand apart."""
+    known = _summaries([one for one in compared_rows if not one.open_length])
+    open_lengths = _summaries([one for one in compared_rows if one.open_length])
     return {
         "version": VERSION,
-        "summary": _summaries([one for one in compared_rows if not one.open_length]),
-        "summary_of_open_lengths": _summaries([one for one in compared_rows if one.open_length]),
+        "summary": known["summary"],
+        "summary_of_open_lengths": open_lengths["summary"],
+        "summary_in_sample": _summaries(compared_rows)["summary_in_sample"],
         "order": _order(compared_rows),
         "rows": [_row(one) for one in compared_rows],
     }
 
 
 def _summaries(rows: Sequence[ComparedStep]) -> dict[str, Any]:
-    return {name: summary(_of(rows, name)) for name in PHASES}
+    return summaries({name: _of(rows, name) for name in PHASES})
 
 
 def _of(rows: Iterable[ComparedStep], name: str) -> list[Judged]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -17,6 +17,8 @@ class Judged:
 
     predicted: Interval
     measured_us: float
+    in_sample: bool = False
+    """A term of the prediction was read from this very source and phase."""
 
     @property
     def error(self) -> float:
@@ -26,6 +28,14 @@ class Judged:
     @property
     def covered(self) -> bool:
         return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+
+def summaries(judged: Mapping[str, Sequence[Judged]]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """The figures of each phase: `summary` over times that no term was read from, `summary_in_sample` over the others."""
+    return {
+        key: {name: summary([one for one in found if one.in_sample == read]) for name, found in judged.items()}
+        for key, read in (("summary", False), ("summary_in_sample", True))
+    }
 
 
 def summary(judged: Sequence[Judged]) -> dict[str, float | None]:
@@ -51,4 +61,5 @@ def phase_json(judged: Judged) -> dict[str, Any]:
         "measured_s": judged.measured_us / SECOND_US,
         "error": judged.error,
         "covered": judged.covered,
+        "in_sample": judged.in_sample,
     }

@@ -8,9 +8,10 @@ from typing import Any
 
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
+from predict.rl.terms import in_sample
 from predict.rl.weight_sync import SECOND_US, sync_time
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.rl.judged import Judged, phase_json, summary
+from predict.validate.rl.judged import Judged, phase_json, summaries
 from sampling.hardware.cluster import known_hardware, load_cluster
 
 TRANSFER_COLUMNS = {"source", "model", "placement", "method", "seconds"}
@@ -29,7 +30,7 @@ def sync_rows_json(rows: Sequence[PublishedRow]) -> dict[str, Any]:
     """The part of `predict validate rl --json` that such a table has."""
     judged = [_judged(place, row) for place, row in enumerate(rows, 1)]
     return {
-        "summary": {PHASE: summary([one for one in judged if isinstance(one, Judged)])},
+        **summaries({PHASE: [one for one in judged if isinstance(one, Judged)]}),
         "rows": [_row(place, row, one) for place, (row, one) in enumerate(zip(rows, judged, strict=True), 1)],
     }
 
@@ -47,7 +48,11 @@ def _judged(place: int, row: PublishedRow) -> Judged | str:
         gpus, hardware = _machines(row)
         cluster = load_cluster(hardware=hardware, nodes=max(1, gpus // 8), gpus_per_node=min(gpus, 8), profile="none")
         link = cluster.link(gpus, cluster.gpus_per_node)
-        return Judged(predicted=sync_time(model, link, precision, method), measured_us=SECOND_US * seconds)
+        return Judged(
+            predicted=sync_time(model, link, precision, method),
+            measured_us=SECOND_US * seconds,
+            in_sample=in_sample(row.text("source"), PHASE),
+        )
     except NotExpressibleError as error:
         return str(error)
 

@@ -23,6 +23,7 @@ page,DeepSeek-V3.1 FP8,"16 x H20, TP16",point to point,10,
 page,Nobody-7B,"8 x H800, TP8",broadcast,10,
 page,Qwen3-30B-A3B,somewhere,broadcast,10,
 page,Qwen3-30B-A3B,16 + 16,default,,
+MoonshotAI/checkpoint-engine README.md,GLM-4.5-Air BF16,"8 x H800, TP8",broadcast,3,
 """
 
 
@@ -37,13 +38,16 @@ def test_transfers_are_judged_by_their_phase(tmp_path: Path, capsys: pytest.Capt
     assert seconds[1] == pytest.approx(bytes_30b / 50e9 + 3e-4 * tensors, rel=0.01)
     assert seconds[2] == pytest.approx(106e9 * 2 / 66e9, rel=0.05)
     assert seconds[3] == pytest.approx(671e9 / 66e9, rel=0.05)
-    assert [bool(row["reason"]) for row in found["rows"]] == [False] * 4 + [True] * 4
+    assert [bool(row["reason"]) for row in found["rows"]] == [False] * 4 + [True] * 4 + [False]
     reasons = " ".join(row["reason"] or "" for row in found["rows"])
     for part in ("method: point to point", "Nobody-7B is not in", "placement: somewhere", "seconds: not published"):
         assert part in reasons
     assert found["summary"]["update_weights"]["rows"] == 4
+    # the source that the rate of transfers was read from is judged apart
+    assert found["summary_in_sample"]["update_weights"]["rows"] == 1
+    assert [row["phases"].get("update_weights", {}).get("in_sample") for row in found["rows"]][-1:] == [True]
     assert main(["validate", "rl", "--truth", str(path)]) == 0
-    assert "update_weights" in capsys.readouterr().out
+    assert "update_weights (in-sample)" in capsys.readouterr().out
 
 
 def test_a_table_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

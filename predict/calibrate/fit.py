@@ -19,6 +19,7 @@ from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import own_deviation
 from predict.step.elasticities import elasticities
+from sampling.files.faults import counted
 
 Floats = NDArray[np.float64]
 MOST_ROUNDS = 8
@@ -88,7 +89,7 @@ def fit(measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _:
     logs, off = np.zeros(len(TERMS)), unexplained(measured)
     before = off
     for done in range(MOST_ROUNDS):
-        tell(f"fitting, round {done + 1}: {len(measured)} runs")
+        tell(f"fitting, round {done + 1}: {counted(len(measured), 'run')}")
         slopes = derivatives(measured, logs)
         weights = _weights(off / deviations) / deviations**2
         normal = (slopes.T * weights) @ slopes + precision

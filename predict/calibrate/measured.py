@@ -14,6 +14,7 @@ from predict.run.calibration.terms import MeasuredTime, Posterior
 from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
+from sampling.files.faults import counted
 
 REPEATS = 0.06
 """Standard deviation in log time of repeats of one run: 2 to 6 % between published ones."""
@@ -23,8 +24,9 @@ Timed = tuple[TrainingRun, MeasuredTime]
 def given_times(runs: Sequence[TrainingRun], given: Sequence[str]) -> list[Timed]:
     """Each run with the step that was given for it. UserError lists every one that cannot be read, or is not of its run."""
     if len(runs) != len(given):
-        counted = f"{len(runs)} config{'s' if len(runs) > 1 else ''}"
-        raise UserError(f"--measured: {len(given)} times for {counted}; give one for each, in their order")
+        raise UserError(
+            f"--measured: {counted(len(given), 'time')} for {counted(len(runs), 'config')}; give one for each, in their order"
+        )
     found: list[Timed] = []
     faults = []
     for run, text in zip(runs, given, strict=True):

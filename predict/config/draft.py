@@ -41,6 +41,9 @@ REQUIRED_SECTIONS = ("model", "cluster", "batch")
 OF_RL = "rl"
 """Section of an RL config, whose batch follows from it."""
 FOR_RL = "makes this an RL config; predict it with `predict rl-step`, or give it to memory, search, sweep, compare, calls, measure or validate"
+OF_SERVING = "load"
+"""Section of a serving config."""
+FOR_SERVING = "makes this a serving config; predict it with `predict serving`, or give it to calls, measure or validate"
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""
@@ -191,8 +194,9 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     document, faults = read
     if document is None:
         raise config_error(faults, sources)
-    if OF_RL in document:
-        raise config_error([Fault(path=OF_RL, problem=FOR_RL)], sources)
+    for section, problem in ((OF_RL, FOR_RL), (OF_SERVING, FOR_SERVING)):
+        if section in document:
+            raise config_error([Fault(path=section, problem=problem)], sources)
     document, model_keys, clashes = resolve(document)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:

@@ -16,6 +16,7 @@ from predict.own_runs.records import Record, records
 from predict.run.calibration.file import scaled
 from predict.run.calibration.terms import Calibration
 from predict.run.training_run import TrainingRun
+from sampling.files.faults import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,7 @@ def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> Histo
     runs: dict[str, TrainingRun] = {}
     for place, one in found:
         runs.setdefault(one.described, one.loaded(place))
-    tell(f"{cluster}: {len(found)} runs of {len(runs)} configurations")
+    tell(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
     predicted_us = {described: _step_us(run) for described, run in runs.items()}
     of_configuration = [one.described for _, one in found]
     now_us = [predicted_us[described] for described in of_configuration]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.smallest_cluster import SmallestCluster
 from predict.report.memory.text import size
-from predict.report.units import counted
 from predict.run.replica import Replica
+from sampling.files.faults import counted
 
 
 def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:

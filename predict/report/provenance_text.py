@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.report.units import counted
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -49,9 +49,3 @@ def bar(share: float) -> str:
 def plain(value: float) -> str:
     """A number without a unit, as short as it is still exact to four digits."""
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:.4g}"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 run`, `2 runs`, `3 microbatches`."""
-    plural = "" if number == 1 else "es" if what.endswith("ch") else "s"
-    return f"{number} {what}{plural}"

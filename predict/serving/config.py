@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from predict.config.draft import OF_SERVING
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import read_model
@@ -54,7 +55,7 @@ class ServingRun:
 def is_serving_config(path: Path | str) -> bool:
     """Whether a file has a load, which no other config has."""
     document, _ = read_yaml(Path(path))
-    return document is not None and "load" in document
+    return document is not None and OF_SERVING in document
 
 
 def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:

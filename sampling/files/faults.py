@@ -111,3 +111,9 @@ def divisors(number: int, *, most: int = 12) -> str:
     """The smallest divisors of a number, in words; sought among the first thousand integers."""
     found = [divisor for divisor in range(1, min(number, 1000) + 1) if number % divisor == 0]
     return ", ".join(map(str, found[:most]))
+
+
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2 runs`, `3 microbatches`."""
+    plural = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number} {what}{plural}"

@@ -9,8 +9,8 @@ from predict import launch_arguments
 from predict.cli.options import log, write_file
 from predict.config.foreign.launch import TOOLS
 from predict.plan_search.answer.ranking import Answer
-from predict.report.units import counted
 from sampling.errors import UserError
+from sampling.files.faults import counted
 
 OPTION = "--write"
 

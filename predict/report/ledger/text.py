@@ -15,7 +15,8 @@ from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import bar, counted, duration, durations, percent, plain
+from predict.report.units import bar, duration, durations, percent, plain
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

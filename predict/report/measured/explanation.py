@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, percent
+from predict.report.units import duration, percent
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from predict.own_runs.drift import ALARM
 from predict.own_runs.history import Drift, History
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations, percent
+from predict.report.units import duration, durations, percent
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

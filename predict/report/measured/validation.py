@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from predict.measure.system_noise import noise_note
 from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
-from predict.report.units import counted, duration, durations
+from predict.report.units import duration, durations
 from predict.validate.validation_rows import ValidationRow, summarise
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import counted
 from predict.validate.ranking.group_scores import LEAST_TIMED, GroupScores, summary
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

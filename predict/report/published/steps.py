@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations
+from predict.report.units import duration, durations
 from predict.run.calibration.terms import Posterior
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
 from predict.validate.published.repeats import configurations
 from predict.validate.published.summary import classes, summary
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -13,7 +13,8 @@ from predict.plan_search.survey import SHORT, in_words
 from predict.report.provenance_text import first_lines_of
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import duration
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

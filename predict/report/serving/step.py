@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration
+from predict.report.units import duration
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,10 +10,11 @@ from predict.memory.rank_memory import TERMS
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations
+from predict.report.units import duration, durations
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations
+from predict.report.units import duration, durations
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

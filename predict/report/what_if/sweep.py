@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from predict.memory.estimate import GIB
 from predict.report.tables import figures_table
-from predict.report.units import counted, duration, durations
+from predict.report.units import duration, durations
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

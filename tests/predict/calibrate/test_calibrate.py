@@ -111,6 +111,12 @@ def test_a_network_may_be_far_slower_where_more_than_one_run_says_so() -> None:
         require_borne_out(beside, fit(beside))
 
 
+def test_a_serving_config_is_sent_to_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["one-batch"], ["calibrate", "--measured", "1s"]):
+        assert main([command[0], "configs/serving/llama3-8b-h100.yml", *command[1:]]) == 2
+        assert "load: makes this a serving config; predict it with `predict serving`" in capsys.readouterr().err
+
+
 def test_chosen_runs_are_one_of_each_group() -> None:
     slopes = np.zeros((7, len(TERMS)))
     slopes[:, 0] = [0.50, 0.51, 0.52, 0.90, 0.91, 0.92, 3.0]

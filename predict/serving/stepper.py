@@ -39,8 +39,12 @@ class Stepper:
 
     @cached_property
     def table(self) -> StepTable:
-        table = step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
-        return with_launches(table, self.server)
+        return with_launches(self._kernels, self.server)
+
+    @cached_property
+    def _kernels(self) -> StepTable:
+        """The steps without the host's launches."""
+        return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
 
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
         """The time of each batch's step. UserError for a batch that the engine does not take."""
@@ -49,11 +53,18 @@ class Stepper:
         return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
-        """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation."""
-        features = self.features(sums_of([batch]))[0]
+        """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation.
+
+        An eager engine's have `launches`, the time in which the GPU waits for the host.
+        """
+        sums = sums_of([batch])
+        features = self.features(sums)[0]
         weights = self.coefficients.values
         names = list(step_model(self.coefficients.model).terms)
-        return {name: float(weights[name] * value) for name, value in zip(names, np.asarray(features), strict=True)}
+        ledger = {name: float(weights[name] * value) for name, value in zip(names, np.asarray(features), strict=True)}
+        if self.server.engine.enforce_eager:
+            ledger["launches"] = float((self.table.times_us(sums) - self._kernels.times_us(sums))[0])
+        return ledger
 
     def bound_us(self, batch: StepBatch, *, experts_read: bool = True) -> float:
         """The speed of light of a batch's step: each product and attention at its slower of peak FLOP/s and stated bandwidth.

@@ -32,3 +32,10 @@ def test_all_reduces_between_nodes_are_those_of_the_network() -> None:
     two_nodes = replace(one, cluster=replace(one.cluster, nodes=2, gpus_per_node=8))
     batch = StepBatch(decodes=(1000,) * 16)
     assert stepper(two_nodes).step_times([batch])[0].median_us > 1.2 * stepper(one).step_times([batch])[0].median_us
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_terms_of_a_step_add_up_to_it(eager: bool) -> None:
+    one = stepper(server(settings=engine(max_num_seqs=64, max_num_batched_tokens=4096, enforce_eager=eager)))
+    for batch in (StepBatch(decodes=(512,) * 64), StepBatch(chunks=(Chunk(tokens=512),), decodes=(512,))):
+        assert sum(one.ledger_us(batch).values()) == pytest.approx(one.step_times([batch])[0].median_us, rel=0.01)

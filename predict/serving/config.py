@@ -103,6 +103,9 @@ def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
         rate=len(traffic) / span_s,
         concurrency=0,
         duration_s=span_s,
+        spread=0.0,
+        distinct_prompts=0,
+        shared_tokens=0,
         prompt=round(float(traffic.prompt.mean())),
         output=round(float(traffic.output.mean())),
     )

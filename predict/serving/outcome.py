@@ -21,6 +21,8 @@ GROWING = 0.03
 """Share of the arrivals by which a queue grows that is no chance: below saturation it is under 0.01 in a minute."""
 LOW, STEPS = 0.05, 8
 """Share of the capacity that is a low rate, and halvings of the search."""
+SEARCHED = 200
+"""Requests that a rate is judged by, at least."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,8 @@ class Outcome:
     high: Latency
     served: Served
     room: CacheRoom
+    replicas: int
+    """Among which the load is divided."""
 
     @property
     def kv_share(self) -> float:
@@ -50,7 +54,7 @@ class Outcome:
         return self._grows(self.high)
 
     def _grows(self, latency: Latency) -> bool:
-        return not self.load.concurrency and latency.queue_growth_per_s > GROWING * self.load.rate
+        return not self.load.concurrency and latency.queue_growth_per_s > GROWING * self.load.rate / self.replicas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +104,7 @@ class LoadedServer:
             high=latency_of(high, self.client),
             served=middle,
             room=self.room,
+            replicas=self.run.server.placement.dp,
         )
 
     def at_rates(self, rates: Sequence[float]) -> Iterator[Outcome]:
@@ -121,9 +126,9 @@ class LoadedServer:
         """The rate at which the mean time to the first token passes SLOWER times that of a low rate, by bisection below 1.5 capacities."""
 
         def ttft_us(rate: float) -> float:
-            served = serve(
-                self.engine, self.room.pool, self.stepper.table, traffic_of(self._share(at_rate(self.run.load, rate)))
-            )
+            load = self._share(at_rate(self.run.load, rate))
+            longer = replace(load, duration_s=max(load.duration_s, SEARCHED / load.rate))
+            served = serve(self.engine, self.room.pool, self.stepper.table, traffic_of(longer))
             return latency_of(served, self.client).ttft.mean_us
 
         limit = SLOWER * ttft_us(LOW * capacity)

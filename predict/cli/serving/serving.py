@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,8 @@ def rates_of(text: str) -> tuple[float, ...]:
             found = tuple(float(value) for value in values.split(","))
     except ValueError:
         raise UserError(f"--sweep: {text!r} has a value that is not a number; {example}") from None
-    if not found or len(found) > MOST_RATES or min(found) <= 0:
-        raise UserError(f"--sweep: {text!r} gives {len(found)} rates; give 1 to {MOST_RATES}, each above 0: {example}")
+    if not found or len(found) > MOST_RATES or not all(0 < rate < math.inf for rate in found):
+        raise UserError(
+            f"--sweep: {text!r} gives {len(found)} rates; give 1 to {MOST_RATES}, each above 0 and finite: {example}"
+        )
     return found

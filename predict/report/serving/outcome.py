@@ -46,6 +46,8 @@ def outcome_text(
             f"capacity  {_rate(capacity.median_per_s)}   (90 %: {plain(capacity.low_per_s)} to {_rate(capacity.high_per_s)})",
         ]
         lines += [f"mean TTFT passes three times that of a low rate at {_rate(slow or 0.0)}"]
+        if run.traffic:
+            lines += ["both for requests of the file's mean lengths, each with a prompt of its own"]
     lines += [
         "",
         escape(f"step by {server.stepper.coefficients.model}; coefficients: {server.stepper.coefficients.source}"),
@@ -84,8 +86,9 @@ def _one(outcome: Outcome) -> RenderableType:
         f"queue       {latency.mean_waiting:.1f} requests wait on average",
     ]
     if outcome.grows:
+        where = " per replica" if outcome.replicas > 1 else ""
         told.append(
-            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second; E2E and TTFT are those of "
+            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{where}; E2E and TTFT are those of "
             f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
         )
     elif outcome.may_grow:

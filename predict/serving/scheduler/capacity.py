@@ -24,6 +24,6 @@ def capacity_per_s(engine: EngineSettings, pool: BlockPool, table: StepTable, lo
     ends = np.sort(served.last_us)
     # the loop starts with answers that are cut short; whole rounds after these, by the mean of neighbouring ends
     first, last = full + engine.max_num_seqs, full + (ROUNDS - 1) * engine.max_num_seqs
-    half = engine.max_num_seqs // 2
+    half = max(1, engine.max_num_seqs // 2)
     early, late = ends[first - half : first + half].mean(), ends[last - half : last + half].mean()
     return float((last - first) / (late - early) * SECOND_US)

@@ -41,9 +41,9 @@ class Latency:
 
 
 def latency_of(served: Served, client: Client) -> Latency:
-    """The times of all requests, with the client's own; of a closed loop, those of the requests after the ones it starts with."""
+    """The times of all requests, with the client's own; of a closed loop, those of the requests while it is full."""
     traffic = served.traffic
-    judged = slice(traffic.in_flight if traffic.in_flight < len(traffic) else 0, None)
+    judged = _judged(len(traffic), traffic.in_flight)
     further = traffic.output[judged] - 1
     ttft = (served.first_us - traffic.arrival_us)[judged] + client.first_token_us
     after = (
@@ -63,6 +63,13 @@ def latency_of(served: Served, client: Client) -> Latency:
         mean_waiting=waiting,
         queue_growth_per_s=growth,
     )
+
+
+def _judged(requests: int, in_flight: int) -> slice:
+    """Requests between those that a closed loop starts with and those that end as it drains, as far as there are such."""
+    if requests > 2 * in_flight:
+        return slice(in_flight, requests - in_flight)
+    return slice(in_flight if in_flight < requests else 0, None)
 
 
 def _spread(times_us: Floats) -> Spread:

@@ -102,22 +102,31 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         prompt = _lengths(load.prompt, load.spread, load.distinct_prompts, draw)[group]
         shared = prompt.copy()
     elif load.shared_tokens:
+        _require_within(load.shared_tokens, prompt)
         group, shared = np.zeros(count, dtype=np.int64), np.full(count, load.shared_tokens)
-        prompt = np.maximum(prompt, load.shared_tokens)
     in_flight = min(load.concurrency, count)
     return Traffic(
         arrival_us=_arrivals_us(load, count, draw),
         prompt=prompt,
-        output=_apart(output, in_flight),
+        output=_apart(output, in_flight) if count > in_flight else output,
         shared=shared,
         group=group,
         in_flight=in_flight,
     )
 
 
+def _require_within(shared: int, prompt: Ints) -> None:
+    """UserError for more shared tokens than the shortest prompt has."""
+    shortest = int(prompt.min(initial=shared))
+    if shared > shortest:
+        raise UserError(
+            f"load.shared_tokens: {shared} are more than the {shortest} tokens of the shortest prompt; give fewer, or longer prompts (load.prompt)"
+        )
+
+
 def _apart(output: Ints, in_flight: int) -> Ints:
     """Answers of a closed loop whose first requests are at every stage of theirs, as those of a loop that has run for long: requests that
-    start together would all end together again and again."""
+    start together would all end together again and again. Those answers are cut short, so that a loop without others keeps them whole."""
     done = np.arange(in_flight) / max(1, in_flight)
     return np.concatenate((np.ceil(output[:in_flight] * (1 - done)).astype(np.int64), output[in_flight:]))
 

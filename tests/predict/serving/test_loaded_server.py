@@ -87,6 +87,20 @@ def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
     assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
 
 
+def test_capacity_is_what_a_server_does_under_overload() -> None:
+    """Answers of whole length alone count, however few requests run at once."""
+    for places in (1, 16):
+        one = loaded(f"engine.max_num_seqs={places}", "load.duration_s=60", "load.rate=100")
+        assert one.capacity().median_per_s == pytest.approx(one.as_configured().latency.requests_per_s, rel=0.03)
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_queue_that_grows_is_told_whatever_the_replicas(replicas: int) -> None:
+    one = loaded(f"placement.dp={replicas}", "load.duration_s=120", "load.arrivals=constant", "engine.max_num_seqs=16")
+    slow, fast = one.at_rates([share * one.capacity().median_per_s for share in (0.8, 1.1)])
+    assert (slow.grows, fast.grows) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("changed", "shorter"),
     [
@@ -111,6 +125,18 @@ def test_loads_of_a_kind() -> None:
     for wrong in (Load(), Load(rate=1, concurrency=1)):
         with pytest.raises(UserError, match="give one of them"):
             traffic_of(wrong)
+
+
+def test_a_closed_loop_without_further_requests_keeps_its_answers() -> None:
+    short, long = (traffic_of(Load(concurrency=64, requests=count, output=250)) for count in (64, 128))
+    assert set(short.output.tolist()) == {250}
+    assert (long.output[:64].mean(), set(long.output[64:].tolist())) == (pytest.approx(127, abs=1), {250})
+
+
+def test_shared_tokens_lie_within_every_prompt() -> None:
+    assert traffic_of(Load(rate=9, prompt=100, shared_tokens=100)).prompt.max() == 100
+    with pytest.raises(UserError, match=r"load\.shared_tokens: 60 are more than the 50 tokens"):
+        traffic_of(Load(rate=9, prompt=100, shared_tokens=60, spread=0.5))
 
 
 def test_one_step_by_the_front_door() -> None:
@@ -153,7 +179,16 @@ def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_rates_of_a_sweep() -> None:
     assert rates_of("rate=2..6..2") == (2, 4, 6)
-    for wrong in ("rat=2", "rate=", "rate=2,x", "rate=0", "rate=1..9..0", "rate=1..9999..1"):
+    for wrong in (
+        "rat=2",
+        "rate=",
+        "rate=2,x",
+        "rate=0",
+        "rate=nan,inf",
+        "rate=2,inf",
+        "rate=1..9..0",
+        "rate=1..9999..1",
+    ):
         with pytest.raises(UserError, match="give"):
             rates_of(wrong)
 
@@ -185,7 +220,8 @@ def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFix
     assert by_table.arrival_us[[0, -1]] == pytest.approx([0, 5.8e6])
     assert len(set(by_table.group.tolist())) == 5
     assert by_lifecycle.group.max() == -1
-    one = loaded(f"load.file={table}")
+    one = loaded(f"load.file={table}", "load.shared_tokens=900")
+    assert one.rate_of_slow_first_tokens(one.capacity().median_per_s) > 0
     found = one.as_configured()
     assert (found.load.prompt, len(found.served.traffic)) == (302, 30)
     assert found.served.chunk_tokens < 0.5 * by_table.prompt.sum()

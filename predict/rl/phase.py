@@ -52,6 +52,11 @@ class Phase:
     """By convention; none for a phase that multiplies nothing."""
 
 
+def in_order(phases: Iterable[Phase]) -> tuple[Phase, ...]:
+    """The phases in the order of NAMES."""
+    return tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
+
+
 def exactly(time_us: float) -> Interval:
     """A time without uncertainty."""
     return Interval(median_us=time_us, low_us=time_us, high_us=time_us)

@@ -10,8 +10,9 @@ from predict.rl.driver import adv_phase, with_moving
 from predict.rl.generation.queue import Queue, queue_of
 from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.memory import RlMemory, memory_of
-from predict.rl.phase import NAMES, TRAINING, Phase, exactly, independent, longer, together, with_factors
+from predict.rl.phase import TRAINING, Phase, in_order, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
+from predict.rl.reward import reward_phase
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
 from predict.rl.terms import FACTORS, UNSCALED, Factors
@@ -53,8 +54,8 @@ class RlStep:
 
     @property
     def time(self) -> Interval:
-        """The step. Colocated: all phases in turn. Otherwise trainer and engines run side by side, and both wait for new weights."""
-        if self.rl.section.placement == COLOCATED:
+        """The step: all phases in turn, or trainer and engines side by side, and both wait for new weights."""
+        if self.rl.section.in_turn:
             return independent([self.generating, self.training, self.sync])
         return independent([longer(self.generating, self.training), self.sync])
 
@@ -63,6 +64,8 @@ class RlStep:
         """Time in which a trainer of its own waits for samples."""
         if self.rl.section.placement == COLOCATED:
             return 0.0
+        if self.rl.section.in_turn:
+            return self.generating.median_us
         return max(0.0, self.generating.median_us - self.training.median_us)
 
     @property
@@ -70,6 +73,8 @@ class RlStep:
         """Time in which engines of their own wait for the trainer."""
         if self.rl.section.placement == COLOCATED:
             return 0.0
+        if self.rl.section.in_turn:
+            return self.training.median_us
         return max(0.0, self.training.median_us - self.generating.median_us)
 
     @property
@@ -100,32 +105,33 @@ def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep
 
 
 def scaled_step(step: RlStep, factors: Factors) -> RlStep:
-    """The step under factors, with the driver's moving of samples, of one that has neither."""
+    """The step under factors, with scoring and the driver's moving of samples, of one that has none of them."""
     phases = [with_factors(phase, factors) for phase in step.phases]
-    return replace(step, phases=tuple(phases) if step.rl.in_plain_torch else with_moving(step.rl, phases))
+    if step.rl.in_plain_torch:
+        return replace(step, phases=tuple(phases))
+    return replace(step, phases=with_moving(step.rl, in_order([*phases, *reward_phase(step.rl, phases)])))
 
 
 def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
-    """The step as priced, without factors and without the driver's moving of samples."""
+    """The step as priced, without factors, and without what follows from these: scoring, and the driver's moving of samples."""
     rollout = rollout_of(rl)
     gen = gen_phase(rl, rollout)
     actor, prediction = update(rl, estimate, "update_actor")
-    phases = [gen, actor, *_beside(rl, gen)]
+    phases = [gen, actor, *_beside(rl)]
     phases += _passes(rl, estimate)
     if rl.critic:
         phases.append(update(rl, estimate, "update_critic", rl.critic)[0])
-    ordered = tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
-    return RlStep(rl=rl, phases=ordered, rollout=rollout, actor=prediction)
+    return RlStep(rl=rl, phases=in_order(phases), rollout=rollout, actor=prediction)
 
 
-def _beside(rl: RlRun, gen: Phase) -> list[Phase]:
+def _beside(rl: RlRun) -> list[Phase]:
     """The phases that are neither generation nor passes of the trainer."""
     if rl.in_plain_torch:
         return [plain_reward(rl), plain_sync(rl)]
     found = [adv_phase(rl), update_weights(rl)]
     if saved := checkpoint_phase(rl):
         found.append(saved)
-    return [*found, _reward(rl, gen)] if rl.section.reward.latency_s else found
+    return found
 
 
 def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
@@ -137,12 +143,3 @@ def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
         found = [forward_pass(rl, prediction, name) for name in of_actor]
     others = {"values": rl.critic, "reward_model": rl.reward_model}
     return found + [forward_pass(rl, estimate(pass_run(rl, base)), name) for name, base in others.items() if base]
-
-
-def _reward(rl: RlRun, gen: Phase) -> Phase:
-    """What scoring adds to generation: all of it, or where it overlaps what workers have left to do when generation ends."""
-    reward, samples = rl.section.reward, rl.section.samples
-    in_all = SECOND_US * reward.latency_s * -(-samples // reward.workers)
-    last = SECOND_US * reward.latency_s
-    added = max(last, in_all - gen.time.median_us) if reward.overlaps else in_all
-    return Phase(name="reward", time=exactly(added), gpus=gen.gpus, bound_by="reward")

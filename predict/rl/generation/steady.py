@@ -29,12 +29,12 @@ def steady_step(
 
     It starts a response whenever one ends, so that those of 1 + ahead steps are in flight.
     """
-    of_step = len(stream) // steps_needed(ahead)
+    of_step = len(stream) / steps_needed(ahead)  # a fraction where engines do not divide the responses
     in_flight = min(engine.max_num_seqs, round((1 + ahead) * of_step))
     served = serve(engine, pool, table, replace(stream, in_flight=max(1, in_flight)))
     ends = np.sort(served.last_us)
-    first = ceil(1 + ahead) * of_step
-    rate_us = float(ends[first + MEASURED * of_step - 1] - ends[first - 1]) / MEASURED
+    first, measured = ceil(ceil(1 + ahead) * of_step), round(MEASURED * of_step)
+    rate_us = float(ends[first + measured - 1] - ends[first - 1]) / measured * of_step
     return rate_us + resumed_us(table, stream, in_flight), served
 
 

@@ -210,6 +210,10 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     if rollout.engine not in engine_names():
         near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
         faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))
+    engines = gpus // rollout.tp
+    if rollout.partial and section.samples < engines:
+        problem = f"true with {engines} engines for the {section.samples} responses of a step; give each engine at least one, or omit it"
+        faults.append(Fault(path=f"{NAME}.rollout.partial", problem=problem))
     if gpus % rollout.tp:
         problem = f"{rollout.tp} does not divide the {gpus} GPUs of the engines; give one that does"
         faults.append(Fault(path=f"{NAME}.rollout.tp", problem=problem))

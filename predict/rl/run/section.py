@@ -129,7 +129,7 @@ class RlSection:
     """`colocated`: training and generation take turns on the same GPUs; `one_step_off`: on GPUs of their own, generation one step
     ahead; `async`: ahead by `staleness` steps."""
     staleness: Annotated[float, Key(minimum=0, maximum=64)] = 0.0
-    """Steps by which generation may be ahead of training; with `async` alone."""
+    """Steps by which generation may be ahead of training; with `async` alone, which at 0 generates and trains in turn."""
     prompts: int
     """Prompts of a step (verl's train_batch_size)."""
     n: int = 1
@@ -187,8 +187,9 @@ class RlSection:
             yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
         if self.critic and not self.has_critic:
             yield Fault(path="critic", problem=f"{self.algorithm} has none; set algorithm: ppo, or omit it")
-        if self.rollout.partial and self.placement != ASYNC:
-            yield Fault(path="rollout.partial", problem="true needs placement: async; set that, or omit it")
+        if self.rollout.partial and not (self.placement == ASYNC and self.staleness):
+            problem = "true needs placement: async and a staleness above 0; set both, or omit it"
+            yield Fault(path="rollout.partial", problem=problem)
         apart = self.placement != COLOCATED
         if apart != bool(self.rollout.gpus):
             fix = "give the GPUs of the engines" if apart else "omit it: engines share the trainer's GPUs"
@@ -201,6 +202,11 @@ class RlSection:
                 f"{self.max_tokens} fills microbatches by tokens, which needs padding: removed; set that, or omit it"
             )
             yield Fault(path="max_tokens", problem=problem)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether training waits for generation and generation for training: they share GPUs, or no sample may be of older weights."""
+        return self.placement == COLOCATED or (self.placement == ASYNC and not self.staleness)
 
     @property
     def samples(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from predict.rl.driver import moved_in, moving_time
 from predict.rl.phase import PASSES, UPDATES
-from predict.rl.run.section import COLOCATED
+from predict.rl.reward import reward_us
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, Factors
 from predict.serving.batch import Floats
@@ -80,10 +80,10 @@ def _times_us(step: RlStep, rollout: Floats, update: Floats, passes: Floats) -> 
     found |= {name: times[name] * update for name in UPDATES if name in times}
     found |= {name: times[name] * passes for name in PASSES if name in times}
     found[moved_in(step.rl)] = found[moved_in(step.rl)] + moving_time(step.rl).median_us
-    engines = found["gen"] + times.get("reward", 0.0)
+    engines = found["gen"] + reward_us(step.rl, found["gen"])
     trainer = sum(
         (found[name] for name in (*UPDATES, *PASSES) if name in found),
         np.full(1, times["adv"] + times.get("checkpoint", 0.0)),
     )
-    side_by_side = engines + trainer if step.rl.section.placement == COLOCATED else np.maximum(engines, trainer)
+    side_by_side = engines + trainer if step.rl.section.in_turn else np.maximum(engines, trainer)
     return found | {"step": side_by_side + times["update_weights"]}

@@ -194,6 +194,8 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
             rollout["dispatch"] = CHUNKS
         return {"placement": COLOCATED, "rollout": rollout}
     rollout["gpus"] = row.integer("gen_gpus")
-    staleness = row.number("staleness") or 0.0
+    stated = row.number("staleness")
+    staleness = stated or 0.0
     rollout["partial"] = staleness > 0 and row.text("framework") == VERL
-    return {"placement": ASYNC if staleness else ONE_STEP_OFF, "staleness": staleness, "rollout": rollout}
+    apart = ONE_STEP_OFF if stated is None else ASYNC
+    return {"placement": apart, "staleness": staleness, "rollout": rollout}

@@ -173,6 +173,30 @@ def test_placements_overlap_what_they_can(small: Path) -> None:
     assert apart.wait_gen_us * apart.idle_gen_us == 0
 
 
+def test_without_staleness_nothing_overlaps(small: Path) -> None:
+    step = step_of(small, "rl.placement=async", *APART)
+    in_all = sum(part.median_us for part in (step.generating, step.training, step.sync))
+    assert step.time.median_us == pytest.approx(in_all, rel=1e-12)
+    assert (step.wait_gen_us, step.idle_gen_us) == (step.generating.median_us, step.training.median_us)
+
+
+def test_scoring_overlaps_generation_as_it_runs_inside_the_framework(small: Path) -> None:
+    """64 responses by 16 workers of 1 s, four in turn, from the start of a generation of a bit over a second."""
+    slow = ("rl.rollout.tp=8", "rl.rollout.max_num_seqs=32", "rl.reward.latency_s=1", "rl.reward.workers=16")
+    step = step_of(small, *slow)
+    assert median(step, "gen") < 3e6
+    assert median(step, "reward") == pytest.approx(4e6 - median(step, "gen"), rel=1e-9)
+
+
+def test_interrupted_responses_that_do_not_divide_among_engines(small: Path) -> None:
+    """The time of a step lies between those of fewer and more prompts that do; an engine without a response is refused."""
+    partial = ("rl.placement=async", "rl.staleness=0.5", "rl.rollout.partial=true", "rl.mini_batch=0", "rl.n=2", *APART)
+    gens = [median(step_of(small, *partial, f"rl.prompts={prompts}"), "gen") for prompts in (4, 6, 8)]
+    assert 0 < gens[0] <= gens[1] <= gens[2]
+    with pytest.raises(ConfigError, match=r"rl\.rollout\.partial: true with 8 engines for the 6 responses"):
+        step_of(small, *partial, "rl.prompts=3")
+
+
 def test_a_stream_of_steps_hides_its_tail(small: Path) -> None:
     tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", *APART)
     gens = [median(step_of(small, *tail, f"rl.staleness={ahead}"), "gen") for ahead in (0.0, 0.5, 2.0)]
@@ -192,7 +216,7 @@ def test_interrupted_responses_leave_no_tail(small: Path) -> None:
     assert median(goes_on, "gen") < 0.7 * median(waits, "gen")
     assert median(goes_on, "update_actor") == median(waits, "update_actor")
     # constant lengths, one sequence in flight on each engine: a step's responses one after the other, each resumed once
-    flat = ("rl.placement=async", "rl.rollout.partial=true", "rl.rollout.max_num_seqs=1", *APART)
+    flat = ("rl.placement=async", "rl.staleness=0.5", "rl.rollout.partial=true", "rl.rollout.max_num_seqs=1", *APART)
     step = step_of(small, *flat)
     engine = rollout_server(step.rl)
     table = stepper(engine).table

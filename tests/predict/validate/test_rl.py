@@ -61,6 +61,8 @@ def test_a_row_becomes_its_config() -> None:
     assert run.samples.response.mean() == pytest.approx(100, rel=0.02)
     apart = rl_runs_of(row(mode="async", gen_gpus="8", staleness="0.5"))[0].section
     assert (apart.placement, apart.staleness, apart.old_log_prob) == (ASYNC, 0.5, False)
+    on_policy = rl_runs_of(row(mode="async", gen_gpus="8", staleness="0.0"))[0].section
+    assert (on_policy.placement, on_policy.in_turn, on_policy.rollout.partial) == (ASYNC, True, False)
     sharded = rl_runs_of(row(train_engine="FSDP2", tp="", sp_ulysses="2", fsdp_size="4"))[0].base.plan
     assert (sharded.cp, sharded.cp_method, sharded.dp, sharded.zero, sharded.shard) == (2, "all_to_all", 4, 3, 4)
 

@@ -1,0 +1,32 @@
+"""Scoring of the responses by workers outside the GPUs, which overlaps generation as it runs inside the framework, its factor included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from predict.rl.phase import Phase, exactly
+from predict.rl.run.config import RlRun
+from predict.rl.weight_sync import SECOND_US
+from predict.serving.batch import Floats
+
+
+def reward_us(rl: RlRun, gen_us: Floats | float) -> Floats:
+    """What scoring adds to a generation of this time: all of it, or where it overlaps what workers have left to do when generation ends."""
+    reward, samples = rl.section.reward, rl.section.samples
+    last = SECOND_US * reward.latency_s
+    in_all = last * -(-samples // reward.workers)
+    ended = np.asarray(gen_us, dtype=np.float64)
+    return np.maximum(last, in_all - ended) if reward.overlaps else np.full_like(ended, in_all)
+
+
+def reward_phase(rl: RlRun, phases: Iterable[Phase]) -> list[Phase]:
+    """The phase after a generation that is among these phases; none for a reward without latency."""
+    if not rl.section.reward.latency_s:
+        return []
+    return [
+        Phase(name="reward", time=exactly(float(reward_us(rl, gen.time.median_us))), gpus=gen.gpus, bound_by="reward")
+        for gen in phases
+        if gen.name == "gen"
+    ]

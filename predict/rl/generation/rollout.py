@@ -24,6 +24,7 @@ from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
 from predict.step.interval import Interval
+from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import Cluster
 
 MOST_SIMULATED = 8
@@ -88,6 +89,13 @@ def rollout_of(rl: RlRun) -> Rollout:
     With `async`, engines stay busy with the samples of the next `staleness` steps while the last responses of one end: a step's
     time is its share of the whole stream's.
     """
+    try:
+        return _simulated(rl)
+    except InfeasibleError as error:
+        raise InfeasibleError(str(error).replace("placement.tp", "rl.rollout.tp")) from None
+
+
+def _simulated(rl: RlRun) -> Rollout:
     server, rollout = rollout_server(rl), rl.section.rollout
     (table, factors), room = _steps(rl, server), cache_room(server)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0

@@ -106,8 +106,14 @@ def rl_run(
     of_files = [text for text in overrides if _sets_in_file(document, text)]
     own = [text for text in overrides if text not in of_files]
     found = [*faults, *_with_verl_names(document), *_overridden(document, own, sources)]
+    given = set(document)
     section, wrong = _section(document)
     found += wrong
+    if section is None and "batch" in document and NAME not in given:
+        problem = (
+            "missing: this is a training config; predict it with `predict one-batch`, or give `rl` in place of `batch`"
+        )
+        raise config_error([Fault(path=NAME, problem=problem)], sources)
     if "batch" in document:
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
     base, of_base = _base(document, section, path, sources, of_files)
@@ -210,6 +216,7 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     if rollout.engine not in engine_names():
         near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
         faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))
+    faults += _microbatch_faults(section, base.plan.cp)
     engines = gpus // rollout.tp
     if rollout.partial and section.samples < engines:
         problem = f"true with {engines} engines for the {section.samples} responses of a step; give each engine at least one, or omit it"
@@ -218,3 +225,17 @@ def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
         problem = f"{rollout.tp} does not divide the {gpus} GPUs of the engines; give one that does"
         faults.append(Fault(path=f"{NAME}.rollout.tp", problem=problem))
     return faults
+
+
+def _microbatch_faults(section: RlSection, cp: int) -> list[Fault]:
+    """Budgets of tokens that do not hold the longest sequence: verl's `rearrange_micro_batches` asserts that max_tokens · cp does."""
+    budgets = {"max_tokens": section.max_tokens, "passes.max_tokens": section.passes.max_tokens}
+    return [
+        Fault(
+            path=f"{NAME}.{key}",
+            problem=f"{tokens} tokens · cp {cp} do not hold a sequence of prompt_max + response_max = "
+            f"{section.longest} tokens; give at least {-(-section.longest // cp)}",
+        )
+        for key, tokens in budgets.items()
+        if tokens and tokens * cp < section.longest
+    ]

@@ -202,6 +202,15 @@ class RlSection:
                 f"{self.max_tokens} fills microbatches by tokens, which needs padding: removed; set that, or omit it"
             )
             yield Fault(path="max_tokens", problem=problem)
+        yield from self._contradictions_of_passes()
+
+    def _contradictions_of_passes(self) -> Iterator[Fault]:
+        if self.passes.max_tokens and self.padding == "kept":
+            problem = f"{self.passes.max_tokens} fills microbatches by tokens, which needs padding: removed; set that, or omit it"
+            yield Fault(path="passes.max_tokens", problem=problem)
+        if self.passes.micro and (self.passes.max_tokens or self.max_tokens):
+            problem = f"{self.passes.micro} sequences, where max_tokens fills microbatches by tokens; omit one of them"
+            yield Fault(path="passes.micro", problem=problem)
 
     @property
     def in_turn(self) -> bool:

@@ -15,14 +15,12 @@ from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, fitted_factors
-from predict.validate.rl.judged import Judged, phase_json, summaries
+from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
 
 VERSION = 1
-PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
-"""Phases that tables publish."""
 Progress = Callable[[int, int, str], None]
 
 

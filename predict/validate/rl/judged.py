@@ -10,6 +10,9 @@ from typing import Any
 from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval
 
+PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
+"""Phases that tables publish."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:

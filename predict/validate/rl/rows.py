@@ -13,6 +13,7 @@ from predict.rl.run.config import RlRun, rl_run
 from predict.rl.run.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
+from predict.validate.rl.judged import PHASES
 from predict.validate.rl.lengths import lognormal_of
 from predict.validate.rl.sync_rows import TRANSFER_COLUMNS, is_of_transfers
 from sampling.errors import ConfigError, SamplesError
@@ -32,6 +33,11 @@ TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
 """Words of a model's name that do not change its shape."""
 ALGORITHMS = {"GRPO": "grpo", "PPO": "ppo", "DAPO": "dapo", "REINFORCE++": "reinforce++"}
+FIGURES = (
+    *("response_mean", "response_max", "max_seq_len", "prompt_mean", "clip_ratio", "staleness"),
+    *(f"{name}_s" for name in PHASES),
+)
+"""Columns of numbers that are no counts."""
 NEMO, VERL = "NeMo RL", "verl"
 SHARDED = {"FSDP2": "fsdp", "FSDP": "fsdp1"}
 
@@ -55,6 +61,7 @@ def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
 
     NotExpressibleError for a row that cannot be expressed.
     """
+    _require_figures(row)
     hardware = hardware_of(row)
     try:
         outside = {
@@ -68,6 +75,17 @@ def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
         return tuple(rl_run({**outside, "rl": section}, Path(f"{row.row_id}.yml")) for section in sections)
     except ConfigError as error:
         raise NotExpressibleError("; ".join(str(error).replace(f"{row.row_id}.yml: ", "").splitlines())) from None
+
+
+def _require_figures(row: PublishedRow) -> None:
+    """NotExpressibleError with every cell that should be a number and is none, and a share of cut responses that is no share."""
+    wrong = [
+        f"{name}: {row.text(name)!r} is no number" for name in FIGURES if row.text(name) and row.number(name) is None
+    ]
+    if not 0 <= (row.number("clip_ratio") or 0.0) < 1:
+        wrong.append(f"clip_ratio: {row.text('clip_ratio')} is no share of 0 to less than 1")
+    if wrong:
+        raise NotExpressibleError("; ".join(wrong))
 
 
 def _means(row: PublishedRow) -> tuple[float, ...]:
@@ -171,13 +189,14 @@ def _mini_batch(row: PublishedRow, prompts: int, n: int) -> int:
 
 def _microbatches(row: PublishedRow) -> dict[str, Any]:
     """How microbatches are filled. NeMo-RL packs sequences into rows of the longest."""
-    found: dict[str, Any] = {"passes": {"micro": row.integer("logprob_micro_batch", 0, least=0)}}
     if row.text("max_tokens_per_gpu_train"):
-        found["max_tokens"] = row.integer("max_tokens_per_gpu_train")
-        found["passes"]["max_tokens"] = row.integer("max_tokens_per_gpu_logprob", 0, least=0)
-    elif row.text("padding") == "sequence packing":
-        found["max_tokens"] = row.integer("max_seq_len") * row.integer("micro_batch_per_gpu", 1) // row.integer("cp", 1)
-    return found
+        passes = row.integer("max_tokens_per_gpu_logprob", 0, least=0)
+        return {"max_tokens": row.integer("max_tokens_per_gpu_train"), "passes": {"max_tokens": passes}}
+    if row.text("padding") == "sequence packing":
+        return {
+            "max_tokens": -(-row.integer("max_seq_len") * row.integer("micro_batch_per_gpu", 1) // row.integer("cp", 1))
+        }
+    return {"passes": {"micro": row.integer("logprob_micro_batch", 0, least=0)}}
 
 
 def _placement(row: PublishedRow) -> dict[str, Any]:

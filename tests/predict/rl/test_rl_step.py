@@ -323,6 +323,9 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.critic=llama2-7b", "rl.critic: grpo has none"),
         ("rl.reward.model=llama2-7", "rl.reward.model: 'llama2-7' is not a shipped model"),
         ("rl.mini_batch=5", "rl.mini_batch: 5"),
+        ("rl.max_tokens=64", "rl.max_tokens: 64 tokens · cp 1 do not hold"),
+        ("rl.passes.max_tokens=64", "rl.passes.max_tokens: 64 tokens"),
+        ("rl.passes={micro: 2, max_tokens: 512}", "rl.passes.micro: 2 sequences"),
         ("rl.response=file:none.txt", "none.txt"),
         ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),
     ):
@@ -335,8 +338,20 @@ def test_another_command_names_the_one_for_an_rl_config(small: Path) -> None:
         predict.load(small)
 
 
+def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rl\.passes\.max_tokens: 512 .* needs padding: removed"):
+        load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])
+
+
+def test_a_training_config_is_told_from_an_rl_config() -> None:
+    with pytest.raises(ConfigError) as error:
+        load_rl(CONFIGS / "runs" / "demo.yml")
+    (line,) = str(error.value).splitlines()
+    assert "rl: missing: this is a training config; predict it with `predict one-batch`" in line
+
+
 def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
-    with pytest.raises(InfeasibleError, match="key-value cache"):
+    with pytest.raises(InfeasibleError, match=r"rl\.rollout\.tp"):
         step_of(small, "rl.response=constant:2000000", "rl.response_max=2000000", "rl.mini_batch=16")
 
 

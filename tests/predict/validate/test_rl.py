@@ -16,8 +16,9 @@ from predict.rl.run.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.rl.comparison import PHASES, ComparedStep, as_json, compare
+from predict.validate.rl.comparison import ComparedStep, as_json, compare
 from predict.validate.rl.fit import Observed, fitted_factors
+from predict.validate.rl.judged import PHASES
 from predict.validate.rl.lengths import cut_mean, lognormal_of
 from predict.validate.rl.rows import LIKELY_MEANS, read_rl_rows, rl_runs_of
 from sampling.errors import ConfigError
@@ -76,6 +77,8 @@ def test_a_row_becomes_its_config() -> None:
         ({"train_engine": "DeepSpeed ZeRO-3"}, "DeepSpeed ZeRO-3 is not modelled"),
         ({"tp": "3"}, "do not divide"),
         ({"prompts": ""}, "prompts: not published"),
+        ({"clip_ratio": "1.0"}, "clip_ratio: 1.0 is no share"),
+        ({"step_s": "abc"}, "step_s: 'abc' is no number"),
     ],
 )
 def test_a_row_that_cannot_be_expressed_says_why(cells: dict[str, str], reason: str) -> None:

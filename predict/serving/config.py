@@ -9,7 +9,6 @@ load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,18 +19,20 @@ from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file
 from predict.model.huggingface import read_model
 from predict.model.spec import ModelSpec
+from predict.prices.whose_rows import require_known
 from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.mixers.served import is_served
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import SECOND_US, Load, Traffic
-from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.server import EngineSettings, Placement, Server, cluster_of
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.keys import keys_of
 from sampling.files.schema import build, check, unknown_keys
-from sampling.hardware.cluster import hardware_beside, hardware_facts, load_cluster
-from sampling.store.profiles import default_profile
+from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, load_cluster
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import default_profile, home_of, known_profiles, profile_in_use, samples_directory
 
 SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
 REQUIRED = {"model": "llama3-8b", "hardware": "H100"}
@@ -81,18 +82,30 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
         faults += placement_faults(model, placement)
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
-    profile = str(document.get("profile") or default_profile(hardware))
-    cluster = load_cluster(
-        hardware=hardware, nodes=1, gpus_per_node=_ranks(hardware, placement.tp * placement.dp), profile=profile
-    )
+    profile = _profile(document.get("profile"), hardware)
+    cluster = _cluster(hardware, placement.tp * placement.dp, profile)
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
     run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
     return _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
 
 
-def _ranks(hardware: str, wanted: int) -> int:
-    """Ranks of a node. On a CPU a server has one core, of a machine whose cores are all busy, as sessions time them."""
-    return max(wanted, os.cpu_count() or 1) if hardware_facts(hardware).kind == "cpu" else wanted
+def _profile(given: Any, hardware: str) -> str:
+    """The profile that a config names, or that of its hardware. SamplesError for a named one without samples."""
+    if given is None:
+        return default_profile(hardware)
+    require_known(str(given))
+    return str(given)
+
+
+def _cluster(hardware: str, ranks: int, profile: str) -> Cluster:
+    """The machines of a server. On a CPU a rank has one core, of a machine whose cores are all busy, as sessions time them: the one on
+    which the profile's samples were taken."""
+    if hardware_facts(hardware).kind != "cpu":
+        return cluster_of(hardware, ranks, profile)
+    used = profile_in_use(profile)
+    sampled = read_manifest(samples_directory(used, home_of(used))).device if used in known_profiles() else {}
+    cores = max(ranks, int(sampled.get("cores", ranks)))
+    return load_cluster(hardware=hardware, nodes=1, gpus_per_node=cores, cores=cores, profile=profile)
 
 
 def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:

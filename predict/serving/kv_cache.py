@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from predict.serving.batch import StepBatch
 from predict.serving.mixers.served import served_mixers
 from predict.serving.server import Server
 from sampling.errors import InfeasibleError
@@ -46,7 +47,7 @@ class CacheRoom:
     """The memory of one GPU, in bytes, and the blocks that fit into what the weights leave."""
 
     memory: float
-    """That the engine may take."""
+    """Bytes that the engine may take."""
     weights: float
     reserved: float
     """For activations, graphs and the communication library."""
@@ -84,6 +85,18 @@ def cache_room(server: Server) -> CacheRoom:
         state_blocks=kept.sequence / block,
     )
     return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
+
+
+def require_batch_room(server: Server, batch: StepBatch) -> None:
+    """InfeasibleError for a batch whose keys and values the cache cannot hold, each request's for itself."""
+    size, pool = server.engine.block_size, cache_room(server).pool
+    tokens = [context + 1 for context in batch.decodes] + [chunk.context + chunk.tokens for chunk in batch.chunks]
+    needed = int(pool.needed(np.array(tokens), size).sum())
+    if needed > pool.blocks:
+        raise InfeasibleError(
+            f"key-value cache: the batch needs {needed:,} blocks of {size} tokens, where the cache has {pool.blocks:,}; give fewer or "
+            f"shorter requests, or spread the model over more GPUs (placement.tp)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from predict.model.spec import ModelSpec
 from sampling.files.keys import Key, one_of
-from sampling.hardware.cluster import DTYPE_BYTES, Cluster
+from sampling.hardware.cluster import DTYPE_BYTES, Cluster, hardware_facts, load_cluster
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 
@@ -80,3 +80,9 @@ class Server:
     @property
     def weight_bytes(self) -> int:
         return DTYPE_BYTES[self.placement.precision]
+
+
+def cluster_of(hardware: str, ranks: int, profile: str) -> Cluster:
+    """The nodes of a server's GPUs: no more of them in each than the device's nodes have. ConfigError for unknown hardware."""
+    nodes = -(-ranks // hardware_facts(hardware).gpus_per_node)
+    return load_cluster(hardware=hardware, nodes=nodes, gpus_per_node=-(-ranks // nodes), profile=profile)

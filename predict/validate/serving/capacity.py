@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from predict.serving.scheduler.capacity import capacity_per_s
-from predict.serving.scheduler.traffic import Load
 from predict.validate.serving.comparison import Case, Comparison
-from predict.validate.truth.checks import number_of
-from sampling.files.regular import NotReadError, is_missing, read_text
+from predict.validate.serving.tables import read_rows
+from sampling.files.keys import Key
 
 FILE = "serving_capacity.csv"
+Rate = Annotated[float | None, Key(maximum=1e9)]
+"""Requests per second; blank where it was not measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapacityRow:
+    """One row of the table."""
+
+    model: str
+    gpu: str
+    tp: int
+    profile: Annotated[str, Key()] = ""
+    prompt: int
+    """Tokens of a prompt."""
+    output_len: int
+    stable_rate_rps: Rate = None
+    overloaded_rate_rps: Rate = None
+    measured_capacity_rps: Rate = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,46 +61,38 @@ class Capacity:
 
 
 def capacities(folder: Path, comparison: Comparison) -> Iterator[Capacity]:
-    """The rows of the folder's table of capacities whose server is that of a stage; none without a table."""
-    path = folder / FILE
-    if is_missing(path):
-        return
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path))))
-    except NotReadError:
-        return
-    for row in rows:
+    """The rows of the folder's table of capacities whose server is that of a stage; none without a table. SamplesError lists every fault of it."""
+    for row in read_rows(folder / FILE, CapacityRow):
         case = _case_of(row, comparison)
         if case is not None:
             yield _capacity(row, case, comparison)
 
 
-def _case_of(row: dict[str, str], comparison: Comparison) -> Case | None:
+def _case_of(row: CapacityRow, comparison: Comparison) -> Case | None:
     """The stage of the row's server, one of its own profile where there is one."""
     like = [
         case
         for case in comparison.cases
-        if (case.stage.model, case.stage.gpu, str(case.stage.tp)) == (row["model"], row["gpu"], row["tp"])
-        and case.stage.dp == 1
+        if (case.stage.model, case.stage.gpu, case.stage.tp) == (row.model, row.gpu, row.tp) and case.stage.dp == 1
     ]
-    return min(like, key=lambda case: not case.stage.profile.startswith(row["profile"]), default=None)
+    return min(like, key=lambda case: not case.stage.profile.startswith(row.profile), default=None)
 
 
-def _capacity(row: dict[str, str], case: Case, comparison: Comparison) -> Capacity:
-    load: Load = replace(case.load, prompt=int(row["prompt"]), output=int(row["output_len"]))
+def _capacity(row: CapacityRow, case: Case, comparison: Comparison) -> Capacity:
+    load = replace(case.load, prompt=row.prompt, output=row.output_len)
     table = comparison.table(case)
     low, predicted, high = (
         capacity_per_s(case.engine, case.pool, table.scaled(1 / factor), load)
         for factor in comparison.coefficients.interval_factors
     )
     return Capacity(
-        model=row["model"],
-        gpu=row["gpu"],
+        model=row.model,
+        gpu=row.gpu,
         tp=case.stage.tp,
-        profile=row["profile"],
-        stable_rate=number_of(row["stable_rate_rps"]),
-        overloaded_rate=number_of(row["overloaded_rate_rps"]),
-        measured=number_of(row["measured_capacity_rps"]),
+        profile=row.profile,
+        stable_rate=row.stable_rate_rps,
+        overloaded_rate=row.overloaded_rate_rps,
+        measured=row.measured_capacity_rps,
         predicted=predicted,
         low=low,
         high=high,

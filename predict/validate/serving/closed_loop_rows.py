@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +10,12 @@ from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.serving.engines import engine_settings
 from predict.serving.scheduler.traffic import Load
-from predict.serving.server import PRECISIONS, Placement, Server
+from predict.serving.server import PRECISIONS, Placement, Server, cluster_of
 from predict.validate.serving.rows import ANALYTIC, Milliseconds, hardware_of
-from predict.validate.truth.checks import value_of
+from predict.validate.serving.tables import read_rows
 from sampling.errors import SamplesError
-from sampling.files.faults import Fault, config_error, shown
-from sampling.files.keys import Key, keys_of
-from sampling.files.regular import is_missing, read_text
-from sampling.files.schema import build
-from sampling.hardware.cluster import load_cluster
+from sampling.files.faults import shown
+from sampling.files.keys import Key
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
@@ -110,28 +105,10 @@ class ClosedLoop:
             precision=self.precision,
             kv_precision=self.kv_precision,
         )
-        hardware = hardware_of(self.gpu.replace("_", "-"))
-        cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=self.tp * self.dp, profile=ANALYTIC)
+        cluster = cluster_of(hardware_of(self.gpu.replace("_", "-")), self.tp * self.dp, ANALYTIC)
         return Server(model=model, cluster=cluster, placement=placement, engine=engine)
 
 
 def read_closed_loops(folder: Path) -> list[ClosedLoop]:
     """The rows of the folder's table; none where it has no such table. SamplesError lists every fault of them."""
-    path = folder / FILE
-    if is_missing(path):
-        return []
-    found, faults = [], []
-    for place, row in enumerate(csv.DictReader(io.StringIO(read_text(path))), 1):
-        values = {
-            name: value_of(key, row[name].strip()) for name, key in COLUMNS.items() if (row.get(name) or "").strip()
-        }
-        loop, wrong = build(ClosedLoop, values, section=f"row {place}")
-        faults += wrong
-        if loop:
-            found.append(loop)
-    if faults:
-        raise config_error(faults or [Fault(path="", problem="holds no rows")], {"": str(path)}, error=SamplesError)
-    return found
-
-
-COLUMNS = {key.name: key for key in keys_of(ClosedLoop)}
+    return read_rows(folder / FILE, ClosedLoop)

@@ -14,14 +14,14 @@ from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
 from predict.serving.engines import USUAL, engine_settings
 from predict.serving.scheduler.traffic import Load
-from predict.serving.server import Placement, Server
+from predict.serving.server import Placement, Server, cluster_of
 from predict.validate.truth.checks import value_of
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import Fault, config_error
 from sampling.files.keys import Key, keys_of, one_of
 from sampling.files.regular import NotReadError, read_text
 from sampling.files.schema import build
-from sampling.hardware.cluster import hardware_entry, known_hardware, load_cluster
+from sampling.hardware.cluster import hardware_entry, known_hardware
 
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
@@ -110,8 +110,7 @@ class Stage:
             chunked_prefill=self.chunked_prefill == "on",
             memory_utilization=self.gpu_mem_util,
         )
-        ranks = self.tp * self.dp
-        cluster = load_cluster(hardware=hardware_of(self.gpu), nodes=1, gpus_per_node=ranks, profile=ANALYTIC)
+        cluster = cluster_of(hardware_of(self.gpu), self.tp * self.dp, ANALYTIC)
         placement = Placement(
             tp=self.tp,
             dp=self.dp,

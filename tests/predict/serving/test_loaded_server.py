@@ -206,6 +206,26 @@ def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pyte
     assert fault in capsys.readouterr().err
 
 
+def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving-step", str(CONFIG), "--decodes", "128x1000000"]) == 4
+    assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
+
+
+def test_an_unknown_profile_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving", str(CONFIG), "--set", "profile=nowhere"]) == 3
+    assert "profile nowhere: has no samples" in capsys.readouterr().err
+
+
+def test_a_server_takes_as_many_nodes_as_its_gpus_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs beyond a node's stand in another; on a CPU the sampled machine counts, not the one that predicts."""
+    cluster = loaded("placement.tp=16").run.server.cluster
+    assert (cluster.nodes, cluster.gpus_per_node) == (2, 8)
+    here = CONFIGS / "serving" / "this-machine" / "quiet.yml"
+    before = load_serving(here).server.cluster
+    monkeypatch.setattr("os.cpu_count", lambda: 96)
+    assert load_serving(here).server.cluster == before
+
+
 def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [(round(10 + 0.2 * place, 3), 300 + place % 5, 40) for place in range(30)]
     table = tmp_path / "requests.csv"

@@ -17,6 +17,7 @@ from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import traffic_of
 from predict.serving.step_model import FORMULA
+from predict.validate.serving.capacity import capacities
 from predict.validate.serving.comparison import Comparison, first_token_us
 from predict.validate.serving.fitted import fitted_coefficients
 from predict.validate.serving.replay import replayed
@@ -176,6 +177,23 @@ def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path)
         read_stages(tmp_path / "none")
     with pytest.raises(SamplesError, match="1 experiments below saturation"):
         fitted_coefficients(stages[:2], FORMULA, "few")
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("a,b\n1,2\n", r"row 1\.model: missing"),
+        ("model,gpu,tp,prompt,output_len\nLlama,H100,1,,120\n", r"row 1\.prompt: missing"),
+        (None, r"serving_capacity\.csv"),
+    ],
+)
+def test_a_faulty_table_of_capacities_is_told(
+    table: str | None, fault: str, stages: list[Stage], fitted: Coefficients, tmp_path: Path
+) -> None:
+    path = tmp_path / "serving_capacity.csv"
+    path.mkdir() if table is None else path.write_text(table)
+    with pytest.raises(SamplesError, match=fault):
+        list(capacities(tmp_path, Comparison(stages[:1], replace(fitted, experiments=()))))
 
 
 def test_the_clients_time_is_never_negative() -> None:

@@ -36,7 +36,7 @@ class Outcome:
     served: Served
     room: CacheRoom
     replicas: int
-    """Among which the load is divided."""
+    """Replicas among which the load is divided."""
 
     @property
     def kv_share(self) -> float:

@@ -1,4 +1,4 @@
-"""What the engine's loop reads and writes, as tuples of arrays; lists do as well where numba is not used."""
+"""Arrays that the engine's loop reads and writes, as tuples of arrays; lists do as well where numba is not used."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ class State(NamedTuple):
     """The engine between steps."""
 
     computed: Any
-    """By request: tokens whose keys and values are in the cache."""
+    """Tokens of each request whose keys and values are in the cache."""
     made: Any
-    """By request: output tokens."""
+    """Output tokens of each request."""
     held: Any
-    """By request: blocks of its own."""
+    """Blocks of each request's own."""
     room: Any
-    """By request: tokens that its blocks and its group's hold."""
+    """Tokens that the blocks of each request and of its group hold."""
     joined: Any
-    """By request: the group whose blocks it holds too, or −1."""
+    """Group whose blocks each request holds too, or −1."""
     running: Any
     """Requests in order of admission; NUMBERS[RUNNING] of them count."""
     chunk: Any
-    """By place in `running`: tokens in this step."""
+    """Tokens in this step, by place in `running`."""
     waiting: Any
     """Preempted requests, the last of which comes first; NUMBERS[WAITING] of them count."""
     holders: Any
-    """By group: requests that hold its blocks."""
+    """Requests that hold the blocks of each group."""
     kept_until: Any
-    """By group: the value of NUMBERS[TAKEN] at which its blocks, held by nobody, are reused; 0 for one that was never computed."""
+    """Value of NUMBERS[TAKEN], for each group, at which its blocks, held by nobody, are reused; 0 for one that was never computed."""
     numbers: Any
     """Counters, see RUNNING and on."""
     sums: Any
@@ -79,12 +79,12 @@ class State(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What the loop found."""
+    """Findings of the loop."""
 
     start_us: Any
     first_us: Any
     last_us: Any
-    """By request: first scheduled, first token, last token; −1 before that."""
+    """Times of each request: first scheduled, first token, last token; −1 before that."""
     trace: Any
     """A row per step until it is full: start, time, chunks, chunk tokens, decodes, running, blocks in use."""
     totals: Any

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
+from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("page", "command"), SHOWN, ids=[f"{page.relative_to(ROOT)}: {command}" for page, command in SHOWN]
 )
 def test_a_shown_command_works(page: Path, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, *arguments = shlex.split(command)
+    program, *words = shlex.split(command)
+    arguments = [name for word in words for name in sorted(glob(word, root_dir=ROOT)) or [word]]
     if program == "predict":
         if command.startswith(MINUTES) or PLACEHOLDERS & set(arguments):
             _parsed(arguments, predict_parser)

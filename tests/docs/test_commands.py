@@ -10,7 +10,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
-from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_shown_command_works(page: Path, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *words = shlex.split(command)
-    arguments = [name for word in words for name in sorted(glob(word, root_dir=ROOT)) or [word]]
+    arguments = [name for word in words for name in _expanded(word)]
     if program == "predict":
         if command.startswith(MINUTES) or PLACEHOLDERS & set(arguments):
             _parsed(arguments, predict_parser)
@@ -94,6 +93,11 @@ def test_commands_named_in_the_text_exist(page: Path) -> None:
             assert find_spec(arguments[1]), command
         else:
             assert (ROOT / arguments[0]).is_file(), command
+
+
+def _expanded(word: str) -> list[str]:
+    """The files that a pattern names, as a shell gives them to a command; another word as it is."""
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(word)) or [word] if "*" in word else [word]
 
 
 def _predict_commands() -> set[str]:

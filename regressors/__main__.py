@@ -24,7 +24,7 @@ AUTO = "auto"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, print the table; returns the exit code."""
-    return exit_code_of(lambda: _run(_parser().parse_args(arguments)))
+    return exit_code_of(lambda: _run(parser().parse_args(arguments)))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m regressors",
         description="Fit a time model to every sampled operator, collective and layer of a profile, and say how well each "

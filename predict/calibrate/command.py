@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.calibrate.fit import fit, posterior_of
 from predict.calibrate.measured import given_times, held_times, measured_runs
-from predict.calibrate.refusals import require_borne_out, require_explained, require_units
+from predict.calibrate.refusals import reach, require_explained, require_units
 from predict.config.load import cluster_file, load
 from predict.run.calibration.file import calibration_text, other_cluster, read_calibration
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
@@ -42,8 +42,10 @@ def calibrate(
         tell(f"added to the measured times that {place} holds: {len(held)}")
     require_units(measured)
     found = fit(measured, tell)
+    if (within := reach(found)) is not None:
+        tell("one run alone moves a term far: it is held to a standard deviation of its prior")
+        found = fit(measured, tell, within)
     require_explained(measured, found)
-    require_borne_out(measured, found)
     posterior = replace(posterior_of(measured, found), history=history)
     _write(place, posterior)
     return place, posterior

@@ -76,12 +76,17 @@ def terms_of(logs: Sequence[float] | Floats) -> Calibration:
     return Calibration(**{name: math.exp(log) for name, log in zip(TERMS, logs, strict=True)})
 
 
-def fit(measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None) -> Fit:
-    """The terms of the greatest posterior density within their bounds, by Gauss-Newton steps on the estimate itself."""
+def fit(
+    measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None, within: Floats | None = None
+) -> Fit:
+    """The terms of the greatest posterior density within their bounds, and logarithms no further from 0 than `within`, one a term; by
+    Gauss-Newton steps on the estimate itself."""
     precision = np.linalg.inv(prior_covariance())
     targets = np.log([one.measured_us for one in measured])
     deviations = deviations_of(measured)
     low, high = (np.log([bounds()[name][side] for name in TERMS]) for side in (0, 1))
+    if within is not None:
+        low, high = np.maximum(low, -within), np.minimum(high, within)
 
     def loss(logs: Floats, off: Floats) -> float:
         return float(logs @ precision @ logs) + float(np.sum(_huber(off / deviations)))

@@ -2,8 +2,9 @@
 
 A term that ends FAR from 1 must rest on more than one run. A wrong time, or the config of another run, can nearly always be explained by
 some term (a network whose time hides behind compute may be taken for 20 times slower before the step is 40 % longer), and one run alone
-cannot tell the two apart. Where others bear it out, each by the terms that it gives without the one in question, a term may move up to
-its bounds: the network of a cluster may be many times slower than its hardware file says.
+cannot tell the two apart: the term is held to a standard deviation of its prior, and a run that is still not explained is refused. Where
+others bear it out, each by the terms that it gives without the one in question, a term may move up to its bounds: the network of a
+cluster may be many times slower than its hardware file says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import numpy as np
 from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
 from predict.run.calibration.priors import prior_deviations
-from predict.run.calibration.terms import TERMS
 from sampling.errors import UserError
 
 UNLIKELY = 3.72
@@ -46,21 +46,13 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
         )
 
 
-def require_borne_out(measured: Sequence[MeasuredRun], found: Fit) -> None:
-    """UserError for terms FAR from 1 that rest on one run."""
+def reach(found: Fit) -> Floats | None:
+    """How far from 0 the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
     widths = prior_deviations()
     far = np.abs(found.logs) > FAR * widths
-    borne = np.sign(found.logs) * found.others_logs >= FAR / 2 * widths
-    faults = []
-    for one, off, by_others in zip(measured, found.before, borne, strict=True):
-        if alone := [place for place in range(len(TERMS)) if far[place] and not by_others[place]]:
-            moved = ", ".join(f"{TERMS[place]} × {math.exp(found.logs[place]):.2g}" for place in alone)
-            faults.append(
-                f"--measured: {_told(one, off)}: it would take {moved}, further than one run can show; check the time and that the config is "
-                "that of the run, or give more runs of the cluster, of other sizes, with theirs"
-            )
-    if faults:
-        raise UserError("\n".join(faults))
+    borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)
+    alone = far & ~borne
+    return np.where(alone, FAR / 2 * widths, np.inf) if alone.any() else None
 
 
 def _wrong_units(measured: Sequence[MeasuredRun], before: Floats) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _source(row: PublishedRow) -> str:
 def _fitted(taken: Sequence[MeasuredRun], tell: Callable[[str], None]) -> tuple[Posterior | None, str]:
     """The calibration, or why there is none; a run at odds with the others is left out, as the refusal of it advises.
 
-    The times of a published table are known to be of their rows, so a single one may move a term FAR (`require_borne_out`).
+    The times of a published table are known to be of their rows, so a single one may move a term FAR (`reach`).
     """
     if not taken:
         return None, ""

@@ -66,7 +66,7 @@ TERMS: Mapping[str, Term] = {
 
 READ_FROM: Mapping[str, str] = {
     "verl-fully-async-7b": "old_log_prob",
-    "verl docs/advance/fully_async.md": "update_weights",
+    "verl docs": "update_weights",
     "MoonshotAI/checkpoint-engine": "update_weights",
 }
 """Start of a source's name in tables of published times → the phase of it that terms were read from: `padded_token_us` of the first,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from predict.rl.checkpoint import checkpoint_phase
 from predict.rl.driver import adv_phase, with_moving
 from predict.rl.generation.queue import Queue, queue_of
 from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
-from predict.rl.memory import RlMemory, memory_of
 from predict.rl.phase import TRAINING, Phase, in_order, independent, longer, together, with_factors
 from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.reward import reward_phase
 from predict.rl.run.config import RlRun
 from predict.rl.run.section import COLOCATED
+from predict.rl.state.checkpoint import checkpoint_phase
+from predict.rl.state.memory import RlMemory, memory_of
 from predict.rl.terms import FACTORS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, pass_run, update
 from predict.rl.weight_sync import SECOND_US, update_weights

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from predict.rl.flops import mfu_of_phase
 from predict.rl.layout import laid_out_pass
-from predict.rl.offload import offload_time
 from predict.rl.phase import Phase, independent, scaled
 from predict.rl.run.config import RlRun
+from predict.rl.state.offload import offload_time
 from predict.run.training_run import TrainingRun
 from predict.step.stragglers import stragglers_factor
 

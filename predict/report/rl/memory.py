@@ -8,13 +8,13 @@ from rich.markup import escape
 
 from predict.report.tables import figures_table
 from predict.report.units import duration
-from predict.rl.memory import TERMS
+from predict.rl.state.memory import TERMS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.rl.memory import RlMemory
+    from predict.rl.state.memory import RlMemory
     from predict.rl.step import RlStep
 
 VERSION = 1

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from predict.rl.memory import RlMemory
 from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
+from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
 
 GB, SECOND = 1e9, 1e6

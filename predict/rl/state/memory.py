@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from predict.rl.offload import moved_bytes, moved_time
 from predict.rl.run.section import COLOCATED
+from predict.rl.state.offload import moved_bytes, moved_time
 from predict.step.interval import Interval
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ class _Needs:
 
 
 def _needs(config: str, overrides: Sequence[str]) -> _Needs:
-    """What a run config needs, or a serving or RL config. ConfigError lists every fault of it."""
+    """Needs of a run config, or of a serving or RL config. ConfigError lists every fault of it."""
     from predict import load
     from predict.rl.run.config import is_rl_config, load_rl
     from predict.serving.config import is_serving_config, load_serving

@@ -57,7 +57,7 @@ class Explanation:
 
     @property
     def unexplained_us(self) -> float:
-        """What is left of the measured step beside the terms: kernels that no operator names."""
+        """Remainder of the measured step beside the terms: kernels that no operator names."""
         return self.measured.step_us - sum(term.measured_us for term in self.terms)
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ UPDATE = "Optimizer.step#"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From the start of a step to that of the next, in µs; `thread` is the one that ran it, None where the trace does not say."""
+    """Time from the start of a step to that of the next, in µs; `thread` is the one that ran it, None where the trace does not say."""
 
     start_us: float
     end_us: float

@@ -51,7 +51,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankEvents:
-    """What a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
+    """Events that a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
 
     ops: Sequence[Op]
     named: Mapping[Op, Named]

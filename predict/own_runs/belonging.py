@@ -23,7 +23,7 @@ NEAR_UNIT = 0.5
 
 
 def misfits(log: SettledStep, run: TrainingRun) -> Iterator[str]:
-    """What a log tells that cannot be of the run; nothing where it tells too little to know."""
+    """Facts of a log that cannot be of the run; nothing where it tells too little to know."""
     yield from _of_batch(log, run)
     if log.stated:
         yield from _of_rates(log, run)

@@ -89,7 +89,7 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
 
 
 def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingRun) -> Iterator[str]:
-    """What a file of `predict measure --json` tells that cannot be of the run."""
+    """Facts of a file of `predict measure --json` that cannot be of the run."""
     name, rate, settings = (content.get(key) for key in ("run", "tokens_per_s", "settings"))
     if isinstance(name, str) and name != run.name:
         yield f"it was measured with the config {name}; give that config"

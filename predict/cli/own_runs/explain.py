@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
@@ -14,6 +13,7 @@ from predict.cli.options import (
     loaded,
     print_json,
 )
+from predict.cli.own_runs.traced import add_traced_step
 
 if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
@@ -40,18 +40,7 @@ def add(subcommands: Any) -> None:
         description=DESCRIPTION,
     )
     add_config(command)
-    command.add_argument(
-        "--trace",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="a trace of torch's profiler (.json or .json.gz), or a folder with one a rank",
-    )
-    command.add_argument(
-        "--log",
-        metavar="TIME",
-        help="the step without the profiler: 412ms, the run's training log, or a file of `predict measure --json`",
-    )
+    add_traced_step(command, "a trace of torch's profiler (.json or .json.gz), or a folder with one a rank")
     add_calibration(command)
     add_json(command)
     command.set_defaults(run=run)

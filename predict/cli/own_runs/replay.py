@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from predict.cli.options import add_command, add_config, add_json, print_json
 from predict.cli.own_runs.explain import logged_us
+from predict.cli.own_runs.traced import add_traced_step
 from sampling.errors import UserError
 
 EXAMPLES = """\
@@ -33,18 +33,7 @@ def add(subcommands: Any) -> None:
         description=DESCRIPTION,
     )
     add_config(command)
-    command.add_argument(
-        "--trace",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="traces of CONFIG as it stands, as for `predict explain`",
-    )
-    command.add_argument(
-        "--log",
-        metavar="TIME",
-        help="the step without the profiler: 412ms, the run's training log, or a file of `predict measure --json`",
-    )
+    add_traced_step(command, "traces of CONFIG as it stands, as for `predict explain`")
     command.add_argument(
         "--kernel",
         action="append",

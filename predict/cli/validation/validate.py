@@ -72,7 +72,7 @@ def add(subcommands: Any) -> None:
 
 
 def _add_truth(command: argparse.ArgumentParser) -> None:
-    """What others measured, and how it is judged."""
+    """Options for tables that others measured, and for how they are judged."""
     command.add_argument(
         "--truth",
         type=Path,

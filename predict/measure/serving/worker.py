@@ -30,7 +30,7 @@ JOBS = ("steps", "load")
 
 
 def run_job(run: ServingRun, job: str) -> dict[str, Any]:
-    """What the job took, as plain data."""
+    """Times of the job, as plain data."""
     server = run.server
     blocks = cache_room(server).blocks
     model = ServedModel(

@@ -20,12 +20,14 @@ from predict.cli.options import (
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
     from sampling.call import Request
 
 EXAMPLES = """\
 examples:
   predict calls configs/runs/demo.yml --output calls.json
   predict calls configs/runs/llama3-70b-64xh100.yml --set plan.tp=8 --set plan.dp=1
+  predict calls configs/runs/demo.yml --set 'plan.tp=[1, 2]'      # of all plans of a search
   python -m sampling --calls calls.json
 """
 
@@ -38,7 +40,7 @@ def add(subcommands: Any) -> None:
         "configs",
         nargs="+",
         metavar="CONFIG",
-        help="run configs (YAML), or serving configs; of several, files that are no run config are passed over and named",
+        help="configs (YAML) of runs, searches, serving or RL; of several, files that are no run config are passed over and named",
     )
     command.add_argument(
         "--hardware",
@@ -83,8 +85,9 @@ class _Needs:
 
 
 def _needs(config: str, overrides: Sequence[str]) -> _Needs:
-    """Needs of a run config, or of a serving or RL config. ConfigError lists every fault of it."""
+    """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
     from predict import load
+    from predict.plan_search.space.axes import stands_for_several
     from predict.rl.run.config import is_rl_config, load_rl
     from predict.serving.config import is_serving_config, load_serving
     from predict.workload.decompose import requests_of_runs
@@ -100,8 +103,24 @@ def _needs(config: str, overrides: Sequence[str]) -> _Needs:
 
         rl = load_rl(config, overrides)
         return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))
-    run = load(config, overrides)
-    return _Needs(gpu=run.cluster.gpu.name, requests=requests_of_runs([run]))
+    runs = _searched(config, overrides) if stands_for_several(config, overrides) else [load(config, overrides)]
+    return _Needs(gpu=runs[0].cluster.gpu.name, requests=requests_of_runs(runs))
+
+
+def _searched(config: str, overrides: Sequence[str]) -> list[TrainingRun]:
+    """The legal plans of a search's config; UserError where they are on several kinds of GPU, or there is none."""
+    from predict.plan_search.space.axes import read_questions
+    from predict.plan_search.space.legal import legal_plans
+
+    spaces = [legal_plans(question) for question in read_questions(config, overrides)]
+    gpus = sorted({space.question.base.cluster.gpu.name for space in spaces})
+    if len(gpus) > 1:
+        raise UserError(f"{config}: its plans are on {' and '.join(gpus)}; choose one with --set cluster.hardware=NAME")
+    runs = [space.run(row) for space in spaces for row in range(len(space.rows))]
+    if not runs:
+        raise UserError(f"{config}: none of its plans is legal; `predict search {config}` says why")
+    log(f"{config}: the calls of its {len(runs):,} legal plans")
+    return runs
 
 
 def _run_configs(configs: Sequence[str]) -> list[str]:

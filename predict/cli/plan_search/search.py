@@ -217,10 +217,28 @@ def _config(options: argparse.Namespace) -> Path | Document:
 def _measured(answer: Answer, count: int) -> Answer:
     """The answer with the measured steps of its first plans."""
     from predict.measure.real_step import measure_interleaved
+    from predict.measure.requirements import require_measurable
 
-    runs = [replace(plan.prediction.run, name=f"plan {place}") for place, plan in enumerate(answer.plans[:count], 1)]
-    results = measure_interleaved([(run, "torch") for run in runs], rounds=ROUNDS, steps_per_round=None, progress=log)
-    return replace(answer, measured_us=tuple(result.median_us if result else None for result in results))
+    runs, refusals = {}, []
+    for place, plan in enumerate(answer.plans, 1):
+        run = replace(plan.prediction.run, name=f"plan {place}")
+        try:
+            require_measurable(run, "torch")
+        except UserError as error:
+            refusals.append(str(error))
+            continue
+        runs[place] = run
+        if len(runs) == count:
+            break
+    if not runs:
+        raise UserError("\n".join(refusals))
+    for refusal in refusals:
+        log(f"left out: {refusal}")
+    results = measure_interleaved(
+        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=log
+    )
+    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
+    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))
 
 
 def _print(options: argparse.Namespace, answer: Answer) -> None:

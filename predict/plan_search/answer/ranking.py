@@ -53,7 +53,7 @@ class Answer:
     front: tuple[FrontPlan, ...] | None = None
     """The front of time, memory and GPUs; None unless it was asked for."""
     measured_us: tuple[float | None, ...] = ()
-    """Measured steps of the first plans; None for one that failed."""
+    """Measured steps of the first plans; None for one that failed or cannot be run here."""
 
     @property
     def regret(self) -> float | None:

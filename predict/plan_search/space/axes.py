@@ -96,6 +96,16 @@ def read_questions(
     return tuple(_question(draft, dict(zip(settings, chosen, strict=True)), choices) for chosen in combinations)
 
 
+def stands_for_several(config: Path | str, overrides: Sequence[str] = ()) -> bool:
+    """Whether a config, or a setting of the command line, gives several values of one key."""
+    draft = read_draft(Path(config), overrides)
+    values = [setting.value for setting in draft.settings]
+    for section in ("cluster", *SEARCHABLE, PRECISION.name):
+        given = draft.document.get(section)
+        values += given.values() if isinstance(given, dict) else [given]
+    return any(is_choice(value) for value in values)
+
+
 def _is_setting(path: str) -> bool:
     return path in SETTING or path == "cluster" or path.startswith("cluster.")
 

@@ -147,7 +147,7 @@ def _measured(answer: Answer) -> Iterator[str]:
     for place, (plan, measured_us) in enumerate(zip(answer.plans, answer.measured_us, strict=False), 1):
         predicted_us = plan.prediction.median_us
         said = (
-            "failed"
+            "not measured"
             if measured_us is None
             else f"{duration(measured_us)}, predicted {predicted_us / measured_us - 1:+.1%}"
         )

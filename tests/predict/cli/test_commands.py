@@ -139,6 +139,16 @@ def test_calls_take_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "calls", DEMO, "--set", "batch.micro=1") != printed(capsys, "calls", DEMO)
 
 
+def test_calls_of_a_search_are_those_of_all_its_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    def calls(*settings: str) -> set[str]:
+        options = [each for setting in settings for each in ("--set", setting)]
+        found = json.loads(printed(capsys, "calls", DEMO, "--set", "plan.schedule=1f1b", *options))
+        return {json.dumps(call) for call in found["calls"]}
+
+    of_search = calls("batch.micro=[1, 2]", "plan.pp=1..2", "plan.dp=auto")
+    assert of_search == calls("batch.micro=1") | calls("batch.micro=2") | calls("batch.micro=1", "plan.pp=1", "plan.dp=2") | calls("plan.pp=1", "plan.dp=2")
+
+
 @pytest.fixture
 def on_h100(tmp_path: Path) -> str:
     """The demo's run on another device."""

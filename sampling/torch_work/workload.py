@@ -13,6 +13,9 @@ from sampling.call import Phase
 from sampling.errors import SkippedError
 from sampling.torch_work.precision import Context, products_in, torch_dtype
 
+COLD_BYTES = 2**26
+"""Bytes written to push everything else out of a core's share of the last-level cache."""
+
 
 @dataclass(kw_only=True, slots=True)
 class Copy:
@@ -153,6 +156,21 @@ class PhaseWorkload:
 
     def run(self, phase: Phase) -> None:
         self._copies[self._turn % len(self._copies)][phase]()
+
+
+class ColdWorkload:
+    """A `StepWorkload` whose data and machine code a step's other work has pushed out of a CPU's caches before it comes again; the
+    timer of a GPU flushes caches itself."""
+
+    def __init__(self, step: Callable[[], object], device: torch.device) -> None:
+        self._step = step
+        self._scratch = torch.empty(COLD_BYTES if device.type == "cpu" else 0, dtype=torch.int8)
+
+    def prepare(self, phase: Phase) -> None:
+        self._scratch.add_(1)
+
+    def run(self, phase: Phase) -> None:
+        self._step()
 
 
 def leaf(device: torch.device, dtype: str, *shape: int) -> torch.Tensor:

@@ -47,7 +47,7 @@ def _next_token(rl: RlRun, batch: int) -> Counted:
 def reward_calls(rl: RlRun) -> Calls:
     """Scores and advantages of all responses."""
     section = rl.section
-    call = GroupReward(dtype=rl.base.precision, samples=section.samples, tokens=section.response_max, group=section.n)
+    call = GroupReward(dtype=rl.base.precision, samples=section.samples, tokens=section.longest, group=section.n)
     return (Counted(call=call, phase="forward"),)
 
 

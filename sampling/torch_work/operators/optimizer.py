@@ -7,7 +7,7 @@ import torch
 from sampling.operators.optimizer import AdamW, GradientScale, ParameterCopy
 from sampling.torch_work.build import builds
 from sampling.torch_work.collectives.tensor_parallel import as_shards
-from sampling.torch_work.workload import StepWorkload, leaf
+from sampling.torch_work.workload import ColdWorkload, StepWorkload, leaf
 
 
 @builds(AdamW)
@@ -31,7 +31,7 @@ def gradient_scale(call: GradientScale, device: torch.device) -> StepWorkload:
 
 
 @builds(ParameterCopy)
-def parameter_copy(call: ParameterCopy, device: torch.device) -> StepWorkload:
+def parameter_copy(call: ParameterCopy, device: torch.device) -> ColdWorkload:
     new, old = (parameter_list(device, call.dtype, call.parameters, call.tensors) for _ in range(2))
 
     def copy() -> None:
@@ -39,7 +39,7 @@ def parameter_copy(call: ParameterCopy, device: torch.device) -> StepWorkload:
             for target, source in zip(old, new, strict=True):
                 target.copy_(source)
 
-    return StepWorkload(copy)
+    return ColdWorkload(copy, device)
 
 
 def parameter_list(device: torch.device, dtype: str, parameters: int, tensors: int) -> list[torch.Tensor]:

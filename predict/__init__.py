@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from predict.plan_search.wishes import Backend, ObjectiveName
     from predict.prices.price_list import Prices
     from predict.rl.draws import RlDraws
+    from predict.rl.ledger.books import RlLedger
+    from predict.rl.search.search import RlAnswer
     from predict.rl.step import RlStep
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
@@ -59,6 +61,8 @@ __all__ = [
     "one_batch_memory",
     "one_batch_predict",
     "plot",
+    "rl_ledger",
+    "rl_search",
     "rl_step",
     "rl_step_draws",
     "search",
@@ -275,6 +279,28 @@ def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: i
     from predict.rl.draws import draw_steps
 
     return draw_steps(config, overrides, estimate, draws)
+
+
+def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
+    """The books of an RL step: `.accounts_us` of trainer and engines, `.step.phases` with their parts, and what the times rest on.
+    ConfigError and InfeasibleError as from `rl_step`."""
+    from predict.rl.ledger.books import RlLedger
+
+    return RlLedger(step=rl_step(config, overrides))
+
+
+def rl_search(
+    config: Path | str, overrides: Sequence[str] = (), *, progress: Callable[[int], None] | None = None
+) -> RlAnswer:
+    """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
+    the GPUs `auto`.
+
+    `.best` are those that can run, best first, each with its settings and step, `.left_out` the others with the reason; `progress` is
+    told how many are done. ConfigError and UserError for bad input; InfeasibleError where none can run.
+    """
+    from predict.rl.search.search import search_rl
+
+    return search_rl(config, overrides, estimate, progress or (lambda done: None))
 
 
 def step_speed_of_light(config: Path | str | Document, overrides: Sequence[str] = ()) -> StepBounds:

@@ -40,7 +40,10 @@ CONTENTS: Mapping[str, str] = {
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
 OF_RL = "rl"
 """Section of an RL config, whose batch follows from it."""
-FOR_RL = "makes this an RL config; predict it with `predict rl-step`, or give it to memory, search, sweep, compare, calls, measure or validate"
+FOR_RL = (
+    "makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, sweep, "
+    "compare, calls, measure or validate"
+)
 OF_SERVING = "load"
 """Section of a serving config."""
 FOR_SERVING = "makes this a serving config; predict it with `predict serving`, or give it to calls, measure or validate"

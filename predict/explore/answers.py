@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from predict import estimate, load, search
 from predict.config.document import Document
@@ -43,6 +43,10 @@ class Explorer:
     overrides: tuple[str, ...] = ()
     jobs: int | None = None
     """Processes of a search; None for one per core."""
+    live: ClassVar[Sequence[str]] = ("headline", "differences", "waterfall", "memory", "timeline")
+    """Sections of the page that follow each change."""
+    has_studies: ClassVar[bool] = True
+    """Whether there are neighbours and a heat map."""
 
     @cached_property
     def controls(self) -> tuple[Control, ...]:
@@ -136,11 +140,22 @@ class Explorer:
         inline = {name: value for name, value in named.items() if name == "cluster" and value}
         made = Document(name=self.config.stem, content={**(content or {}), **inline}, sources={"": str(self.config)})
         text = f"# {self.config.name} as explored; paths count from {self.config.parent}\n{made.with_settings(options).as_yaml()}"
-        return {"yaml": text, "set": " ".join(f"--set {_quoted(each)}" for each in options)}
+        return {"yaml": text, "set": as_options(options)}
 
     def first_page(self) -> dict[str, Any]:
         """The start of the page: the controls, and the answer to the config as it is."""
-        return {"config": self.config.stem, "controls": [asdict(each) for each in self.controls], **self.answer({})}
+        return {
+            "config": self.config.stem,
+            "controls": [asdict(each) for each in self.controls],
+            "live": self.live,
+            "studies": self.has_studies,
+            **self.answer({}),
+        }
+
+
+def as_options(settings: Sequence[str]) -> str:
+    """Settings as options of a command."""
+    return " ".join(f"--set {_quoted(each)}" for each in settings)
 
 
 def _quoted(setting: str) -> str:

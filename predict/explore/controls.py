@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
 from predict.model.shipped import shipped_models
 from predict.run.training_run import TrainingRun
 from sampling.files.field_docs import field_docs
-from sampling.files.keys import LARGEST, Key
+from sampling.files.keys import LARGEST, Key, keys_of
 
 MOST_LISTED = 60
 """Choices of a list to pick from."""
@@ -30,16 +30,35 @@ class Control:
     most: float | None = None
 
 
-def controls(model: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[Control, ...]:
+OF_RUN = ("batch", "plan", "cluster", "execution")
+
+
+def controls(
+    model: str, values: Mapping[str, Mapping[str, Any]], sections: Sequence[str] = OF_RUN
+) -> tuple[Control, ...]:
     """The controls of a config whose model and whose values by section are given."""
-    return tuple(_controls(model, values))
+    return tuple(_controls(model, values, sections))
 
 
-def _controls(model: str, values: Mapping[str, Mapping[str, Any]]) -> Iterator[Control]:
+def section_controls(values: Any, path: str) -> Iterator[Control]:
+    """The controls of a section's dataclass at a path, those of the sections inside it behind its own."""
+    kind: type = type(values)
+    docs, inner = field_docs(kind), []
+    for key in keys_of(kind):
+        value = getattr(values, key.name)
+        if key.of:
+            inner.append((value, f"{path}.{key.name}"))
+        else:
+            yield _of_key(key, f"{path}.{key.name}", value, docs[key.name])
+    for value, inside in inner:
+        yield from section_controls(value, inside)
+
+
+def _controls(model: str, values: Mapping[str, Mapping[str, Any]], sections: Sequence[str]) -> Iterator[Control]:
     of_run = field_docs(TrainingRun)
     yield Control(path="model", kind="text", value=model, meaning=of_run["model"], choices=tuple(shipped_models()))
     yield _of_key(PRECISION, "precision", values["precision"].get("precision"), of_run["precision"])
-    for section in ("batch", "plan", "cluster", "execution"):
+    for section in sections:
         docs = field_docs(DECLARED_BY[section])
         for key in SECTIONS[section]:
             value = values[section].get(key.name, key.default)

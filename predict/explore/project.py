@@ -12,6 +12,8 @@ from sampling.files.places import CONFIGS
 
 ENDINGS = (".json", ".yml", ".yaml", ".csv")
 """Suffixes of files that a config may name."""
+OF_LENGTHS = "file:"
+"""Start of a distribution of lengths that a file holds, before its path."""
 
 
 def foreign_files(settings: Mapping[str, Any], config: Path) -> dict[str, str]:
@@ -27,7 +29,7 @@ def foreign_files(settings: Mapping[str, Any], config: Path) -> dict[str, str]:
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        yield value
+        yield value.removeprefix(OF_LENGTHS)
     elif isinstance(value, Mapping):
         for each in value.values():
             yield from _texts(each)

@@ -33,6 +33,8 @@ class RankMemory:
     parameters: float
     gradients: float
     """The gradients that exist at that moment."""
+    resident_gradients: float
+    """Those of them that exist from one step to the next."""
     optimizer: float
     activations: float
     working: float
@@ -127,6 +129,7 @@ class RankBaseline:
             elements=self.elements,
             parameters=self.state.parameters,
             gradients=self.resident_gradients + made,
+            resident_gradients=self.resident_gradients,
             optimizer=self.state.optimizer,
             activations=activations,
             working=working,

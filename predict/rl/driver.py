@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from predict.rl.phase import Phase, independent
+from predict.rl.phase import DRIVER, Phase, independent, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS
 from predict.rl.weight_sync import SECOND_US
@@ -15,7 +15,8 @@ from predict.step.interval import Interval
 def adv_phase(rl: RlRun) -> Phase:
     """Advantages, and what the driver does between phases."""
     time = TERMS["dispatch_s"].times(SECOND_US)
-    return Phase(name="adv", time=time, gpus=rl.base.cluster.world_size, bound_by="host")
+    gpus, parts = rl.base.cluster.world_size, {DRIVER: time.median_us}
+    return Phase(name="adv", time=time, gpus=gpus, bound_by="host", parts=parts)
 
 
 def moved_in(rl: RlRun) -> str:
@@ -36,4 +37,5 @@ def with_moving(rl: RlRun, phases: Sequence[Phase]) -> tuple[Phase, ...]:
 
 def _longer(phase: Phase, moving: Interval) -> Phase:
     bound_by = "host" if moving.median_us > phase.time.median_us else phase.bound_by
-    return replace(phase, time=independent([phase.time, moving]), bound_by=bound_by)
+    parts = plus(phase.parts, {DRIVER: moving.median_us})
+    return replace(phase, time=independent([phase.time, moving]), bound_by=bound_by, parts=parts)

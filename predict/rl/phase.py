@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import hypot
 
 from predict.rl.terms import Factors
 from predict.step.interval import Interval, widened
+from predict.step.itemised.breakdown import add_up
 
 NAMES = (
     "gen",
@@ -28,6 +29,16 @@ TRAINING = ("reward_model", "old_log_prob", "ref", "values", "adv", "update_crit
 PASSES = ("reward_model", "old_log_prob", "ref", "values")
 """Those of them without a backward."""
 UPDATES = ("update_critic", "update_actor")
+FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE = "rl_framework", "offload", "driver", "scoring", "storage", "wake"
+TRANSFER, TENSORS = "transfer", "tensors"
+RESPONSES, TAIL = "responses", "tail"
+"""Headings of phases beside those of a training step's ledger: what an RL framework takes over kernels alone, ways to the host and
+back, the driver, scoring, writing, and engines waking up; the bytes of the weights and their handling by name; responses up to the last
+tenth to end, and that tenth."""
+NOTHING_US = 1e-6
+"""Time that is rounding."""
+STATED = frozenset({FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE, TRANSFER, TENSORS})
+"""Those whose times are factors, priors, links' bandwidths and settings, and no kernel's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +61,10 @@ class Phase:
     """What most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long tail, reward or sync."""
     mfu: dict[str, PhaseMfu] = field(default_factory=dict)
     """By convention; none for a phase that multiplies nothing."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Heading → its µs; they add up to the median."""
+    sources: Mapping[str, float] = field(default_factory=dict)
+    """Source of its kernels' times (measured, extrapolated, transferred, analytic) → share; none for a phase without kernels."""
 
 
 def in_order(phases: Iterable[Phase]) -> tuple[Phase, ...]:
@@ -77,7 +92,13 @@ def with_factors(phase: Phase, factors: Factors) -> Phase:
         name: replace(figure, mfu=None if figure.mfu is None else figure.mfu / factor)
         for name, figure in phase.mfu.items()
     }
-    return replace(phase, time=widened(scaled(phase.time, factor), factors.half_width), mfu=mfu)
+    parts = plus(phase.parts, {FRAMEWORK: (factor - 1) * phase.time.median_us})
+    return replace(phase, time=widened(scaled(phase.time, factor), factors.half_width), mfu=mfu, parts=parts)
+
+
+def plus(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """The sum of two ledgers, heading by heading, without headings of no time."""
+    return {name: time_us for name, time_us in add_up([parts, more]).items() if abs(time_us) > NOTHING_US}
 
 
 def together(times: Iterable[Interval]) -> Interval:

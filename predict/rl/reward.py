@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from predict.rl.phase import Phase, exactly
+from predict.rl.phase import SCORING, Phase, exactly
 from predict.rl.run.config import RlRun
 from predict.rl.weight_sync import SECOND_US
 from predict.serving.batch import Floats
@@ -25,8 +25,6 @@ def reward_phase(rl: RlRun, phases: Iterable[Phase]) -> list[Phase]:
     """The phase after a generation that is among these phases; none for a reward without latency."""
     if not rl.section.reward.latency_s:
         return []
-    return [
-        Phase(name="reward", time=exactly(float(reward_us(rl, gen.time.median_us))), gpus=gen.gpus, bound_by="reward")
-        for gen in phases
-        if gen.name == "gen"
-    ]
+    (gen,) = (phase for phase in phases if phase.name == "gen")
+    time = exactly(float(reward_us(rl, gen.time.median_us)))
+    return [Phase(name="reward", time=time, gpus=gen.gpus, bound_by="reward", parts={SCORING: time.median_us})]

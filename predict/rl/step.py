@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from predict.rl.driver import adv_phase, with_moving
 from predict.rl.generation.queue import Queue, queue_of
 from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
-from predict.rl.phase import TRAINING, Phase, in_order, independent, longer, together, with_factors
+from predict.rl.phase import TRAINING, Phase, in_order, independent, together, with_factors
+from predict.rl.placement import until_both_are_done
 from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.reward import reward_phase
 from predict.rl.run.config import RlRun
@@ -34,6 +35,8 @@ class RlStep:
     rollout: Rollout
     actor: Prediction
     """One optimizer step of the actor, its memory among the rest."""
+    critic: Prediction | None = None
+    """The same of the critic; None without one."""
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
@@ -54,28 +57,26 @@ class RlStep:
 
     @property
     def time(self) -> Interval:
-        """The step: all phases in turn, or trainer and engines side by side, and both wait for new weights."""
-        if self.rl.section.in_turn:
-            return independent([self.generating, self.training, self.sync])
-        return independent([longer(self.generating, self.training), self.sync])
+        """The step: trainer and engines by their placement, and both wait for new weights."""
+        return independent([self._until_sync, self.sync])
+
+    @property
+    def _until_sync(self) -> Interval:
+        return until_both_are_done(self.rl.section, self.generating, self.training)
 
     @property
     def wait_gen_us(self) -> float:
         """Time in which a trainer of its own waits for samples."""
         if self.rl.section.placement == COLOCATED:
             return 0.0
-        if self.rl.section.in_turn:
-            return self.generating.median_us
-        return max(0.0, self.generating.median_us - self.training.median_us)
+        return max(0.0, self._until_sync.median_us - self.training.median_us)
 
     @property
     def idle_gen_us(self) -> float:
         """Time in which engines of their own wait for the trainer."""
         if self.rl.section.placement == COLOCATED:
             return 0.0
-        if self.rl.section.in_turn:
-            return self.training.median_us
-        return max(0.0, self.training.median_us - self.generating.median_us)
+        return max(0.0, self._until_sync.median_us - self.generating.median_us)
 
     @property
     def queue(self) -> Queue:
@@ -91,7 +92,7 @@ class RlStep:
     @property
     def memory(self) -> RlMemory:
         """What a GPU holds while it generates and while it updates."""
-        return memory_of(self.rl, self.rollout, self.actor)
+        return memory_of(self.rl, self.rollout, self.actor, self.critic)
 
     @property
     def engine_bytes(self) -> float:
@@ -119,9 +120,11 @@ def unscaled_step(rl: RlRun, estimate: Estimate) -> RlStep:
     actor, prediction = update(rl, estimate, "update_actor")
     phases = [gen, actor, *_beside(rl)]
     phases += _passes(rl, estimate)
+    critic = None
     if rl.critic:
-        phases.append(update(rl, estimate, "update_critic", rl.critic)[0])
-    return RlStep(rl=rl, phases=in_order(phases), rollout=rollout, actor=prediction)
+        of_critic, critic = update(rl, estimate, "update_critic", rl.critic)
+        phases.append(of_critic)
+    return RlStep(rl=rl, phases=in_order(phases), rollout=rollout, actor=prediction, critic=critic)
 
 
 def _beside(rl: RlRun) -> list[Phase]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from predict.rl.flops import mfu_of_phase
 from predict.rl.layout import laid_out_pass
-from predict.rl.phase import Phase, independent, scaled
+from predict.rl.phase import OFFLOAD, Phase, independent, plus, scaled
 from predict.rl.run.config import RlRun
 from predict.rl.state.offload import offload_time
 from predict.run.training_run import TrainingRun
+from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS, BlockLedgers, add_up
 from predict.step.stragglers import stragglers_factor
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
 
 Estimate = Callable[[TrainingRun], "Prediction"]
-COMMUNICATION = ("tp", "cp", "ep", "fsdp", "dp_exposed", "p2p")
-PIPELINE, HOST = ("pp_bubble", "stragglers"), ("host", "step_overhead")
-"""Headings of a step's ledger that are no compute."""
+WAITING: Mapping[str, Sequence[str]] = {
+    "communication": ("tp", "cp", "ep", "fsdp", "dp_exposed", "p2p"),
+    "pipeline": ("pp_bubble", "stragglers"),
+    "host": ("host", "step_overhead"),
+    "offload": (OFFLOAD,),
+}
+"""What bounds a pass, other than compute → its headings in the ledger."""
 
 
 def update_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
@@ -49,12 +54,16 @@ def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = 
     one = estimate(run)
     moved = offload_time(one, section, of=("parameters", "optimizer"))
     time = independent([scaled(one.step_time, steps), moved])
+    kernels = {heading: steps * time_us for heading, time_us in one.breakdown_us.items()}
+    parts = plus(kernels, {OFFLOAD: moved.median_us})
     phase = Phase(
         name=name,
         time=time,
         gpus=run.cluster.world_size,
-        bound_by=_bound_by(one, steps * one.median_us, moved.median_us),
+        bound_by=_bound_by(parts),
         mfu=mfu_of_phase(run, time.median_us, gpus=run.cluster.world_size, passes=steps),
+        parts=parts,
+        sources=one.sources,
     )
     return phase, one
 
@@ -62,40 +71,38 @@ def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = 
 def forward_pass(rl: RlRun, prediction: Prediction, name: str) -> Phase:
     """A pass without a backward over all samples, by a model whose training step over them is predicted."""
     section, run = rl.section, prediction.run
-    forward_us = forward_only_us(prediction)
+    forwards = forward_ledger_us(prediction)
     moved = offload_time(prediction, section, of=("reference" if name == "ref" else "parameters",))
-    time = independent([scaled(prediction.step_time, forward_us / prediction.median_us), moved])
+    time = independent([scaled(prediction.step_time, sum(forwards.values()) / prediction.median_us), moved])
+    parts = plus(forwards, {OFFLOAD: moved.median_us})
     return Phase(
         name=name,
         time=time,
         gpus=run.cluster.world_size,
-        bound_by=_bound_by(prediction, forward_us, moved.median_us),
+        bound_by=_bound_by(parts),
         mfu=mfu_of_phase(run, time.median_us, gpus=run.cluster.world_size, forward_only=True),
+        parts=parts,
+        sources=prediction.sources,
     )
 
 
-def forward_only_us(prediction: Prediction) -> float:
-    """The forwards of all microbatches through the pipeline: the slowest stage's, and once those of the others and the sends."""
-    stages = [rank.forward_us for rank in prediction.ranks]
-    sends = sum(chunk.send.median_us for rank in prediction.ranks for chunk in rank.chunks)
-    slowest = max(stages)
-    alone = (prediction.run.microbatches - 1) * slowest + sum(stages) + sends
-    return alone * stragglers_factor(prediction.run)
-
-
-def _bound_by(prediction: Prediction, work_us: float, moved_us: float) -> str:
-    """What most of a pass's time goes to, its work in the proportions of the training step's ledger."""
-    ledger = prediction.breakdown_us
-    share = work_us / sum(ledger.values())
-    parts = {
-        "communication": share * _sum(ledger, COMMUNICATION),
-        "pipeline": share * _sum(ledger, PIPELINE),
-        "host": share * _sum(ledger, HOST),
-        "offload": moved_us,
+def forward_ledger_us(prediction: Prediction) -> dict[str, float]:
+    """µs by heading of the forwards of all microbatches through the pipeline: the slowest stage's, and once those of the others, in
+    which it waits, and the sends."""
+    ledgers, ranks = BlockLedgers(prediction.prices), prediction.ranks
+    slowest = max(ranks, key=lambda rank: rank.forward_us)
+    of_slowest = add_up(ledgers.bucket(chunk.forward) for chunk in slowest.chunks)
+    forwards = {heading: prediction.run.microbatches * time_us for heading, time_us in of_slowest.items()}
+    filling = {
+        BUBBLE: sum(rank.forward_us for rank in ranks) - slowest.forward_us,
+        P2P: sum(chunk.send.median_us for rank in ranks for chunk in rank.chunks),
     }
-    parts["compute"] = work_us + moved_us - sum(parts.values())
-    return max(parts, key=lambda name: parts[name])
+    alone = add_up([forwards, filling])
+    return add_up([alone, {STRAGGLERS: (stragglers_factor(prediction.run) - 1) * sum(alone.values())}])
 
 
-def _sum(ledger: dict[str, float], names: Sequence[str]) -> float:
-    return sum(ledger.get(name, 0.0) for name in names)
+def _bound_by(parts: Mapping[str, float]) -> str:
+    """What most of a pass's time goes to."""
+    of_class = {name: sum(parts.get(heading, 0.0) for heading in headings) for name, headings in WAITING.items()}
+    of_class["compute"] = sum(parts.values()) - sum(of_class.values())
+    return max(of_class, key=lambda name: of_class[name])

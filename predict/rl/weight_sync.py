@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from predict.model.spec import ModelSpec
-from predict.rl.phase import Phase, exactly, independent
+from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, exactly, independent, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS, Term
 from predict.step.interval import Interval
@@ -20,22 +20,27 @@ MATRICES_PER_EXPERT = 3
 def update_weights(rl: RlRun) -> Phase:
     """The phase: the way of the weights, and the engines' waking up."""
     sync, base = rl.section.weight_sync, rl.base
-    time = sync_time(base.model, link_of(rl), base.precision, sync.method)
-    woken = exactly(SECOND_US * sync.wake_s)
-    return Phase(name="update_weights", time=independent([time, woken]), gpus=rl.gpus, bound_by="sync")
+    ways = sync_parts(base.model, link_of(rl), base.precision, sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
+    parts = plus({name: way.median_us for name, way in ways.items()}, {})
+    return Phase(name="update_weights", time=independent(ways.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
 
 
 def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:
-    """The way of the weights by a method of `rl.weight_sync`.
+    """The way of the weights by a method of `rl.weight_sync`."""
+    return independent(sync_parts(model, link, precision, method).values())
+
+
+def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dict[str, Interval]:
+    """Heading → its time, of the way of the weights by a method of `rl.weight_sync`.
 
     `tensors`: the whole model crosses the slowest link once, and each tensor takes its time; `buckets`: each takes the shorter time of
     gathering alone; `host`: weights that lie gathered in the host's memory are taken in at a rate.
     """
     if method == "host":
-        return _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])
+        return {TRANSFER: _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])}
     of_tensor = TERMS["tensor_s" if method == "tensors" else "gather_s"]
     handling = of_tensor.times(SECOND_US * tensor_count(model))
-    return independent([exactly(transfer_us(model, link, precision)), handling])
+    return {TRANSFER: exactly(transfer_us(model, link, precision)), TENSORS: handling}
 
 
 def _at_rate(size_bytes: float, gb_per_s: Term) -> Interval:

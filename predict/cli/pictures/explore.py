@@ -12,6 +12,7 @@ EXAMPLES = """\
 examples:
   predict explore configs/runs/llama3-70b-64xh100.yml
   predict explore configs/runs/demo.yml --set batch.micro=1 --port 8899
+  predict explore configs/rl/qwen3-30b-a3b-grpo.yml
 """
 DESCRIPTION = """\
 A page on which every key of a config is a control, and the answer, the waterfall, memory and the pipeline follow each change.
@@ -34,9 +35,12 @@ def run(options: argparse.Namespace) -> None:
     from threading import Thread
 
     from predict.explore.answers import Explorer
+    from predict.explore.rl_answers import RlExplorer
     from predict.explore.server import ExplorerServer
+    from predict.rl.run.config import is_rl_config
 
-    explorer = Explorer(Path(options.config), tuple(options.overrides))
+    kind = RlExplorer if is_rl_config(options.config) else Explorer
+    explorer = kind(Path(options.config), tuple(options.overrides))
     explorer.controls  # noqa: B018  (the faults of the config are told before there is a page)
     with ExplorerServer(explorer, options.port) as server:
         print(server.address, flush=True)

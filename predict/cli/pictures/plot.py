@@ -26,12 +26,14 @@ examples:
   predict plot waterfall configs/runs/llama3-70b-64xh100.yml -o waterfall.svg
   predict plot memory configs/runs/demo.yml --set plan.recompute=full -o memory.png
   predict plot timeline configs/runs/demo.yml -o timeline.html
+  predict plot timeline configs/rl/qwen3-30b-a3b-grpo.yml -o rl.svg
 """
 DESCRIPTION = """\
 One picture of a plan.
 
 waterfall: where the step goes, with intervals; memory: of each pipeline rank over the step; heatmap: throughput by sequence and
 microbatch; pareto: the plans one setting away, by throughput and memory; timeline: the pipeline. A .html file is a page of its own.
+Of an RL config: waterfall, its phases; timeline, what trainer and engines do over a step; memory, while it generates and updates.
 """
 
 

@@ -22,12 +22,15 @@ EXAMPLES = """\
 examples:
   predict report configs/runs/llama3-70b-64xh100.yml -o llama3-70b.html
   predict report configs/runs/demo.yml --set batch.micro=1 -o demo.html
+  predict report configs/rl/qwen3-30b-a3b-grpo.yml -o rl.html
   predict report configs/runs/llama3-70b-64xh100.yml configs/runs/demo.yml -o both.html --tokens 2T --price 2.5/gpu-h
 """
 DESCRIPTION = """\
 One HTML file with the answer for one plan, or for several side by side.
 
-It shows the step with its interval, where it goes, the memory of each rank and over the step, the pipeline with the operators
+Of RL configs it shows the phases, what trainer and engines do over the step, and memory while generating and updating.
+
+Of others it shows the step with its interval, where it goes, the memory of each rank and over the step, the pipeline with the operators
 behind each block, throughput by sequence and microbatch, plans beside each other, sensitivities, ledgers, and each assumption with its source. It opens
 from disk, offline, and asks nothing of any other place.
 """
@@ -51,6 +54,13 @@ def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
     if options.price and not options.tokens:
         raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
+    from predict.rl.run.config import is_rl_config
+
+    if any(map(is_rl_config, options.configs)):
+        from predict.cli.rl.rl_report import report
+
+        report(options)
+        return
     from predict import days, estimate, load
     from predict.report.page.content import report_content
     from predict.report.page.document import report_page

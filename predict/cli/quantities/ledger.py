@@ -18,12 +18,15 @@ schedule       how the batch is divided, and when each pipeline rank waits
 calibration    what the times rest on, what is unknown, and the constants that moved the result
 
 Times are those of one GPU on the mean pipeline rank. docs/reference/ledger.md says how each figure is counted.
+
+Of an RL config, the books of its step: each phase is a heading with parts of its own, and trainer and engines have an account each.
 """
 EXAMPLES = """\
 examples:
   predict ledger configs/runs/demo.yml
   predict ledger configs/runs/llama3-70b-64xh100.yml --json
   predict ledger configs/runs/demo.yml --set plan.recompute=full --csv
+  predict ledger configs/rl/qwen3-30b-a3b-grpo.yml
 """
 
 
@@ -40,6 +43,13 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from predict.rl.run.config import is_rl_config
+
+    if is_rl_config(options.config):
+        from predict.cli.rl.rl_ledger import ledger as of_rl
+
+        of_rl(options)
+        return
     from predict import estimate
     from predict.ledger.books import ledger_of
 

@@ -20,12 +20,11 @@ def search(options: argparse.Namespace) -> None:
         raise UserError(
             f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
         )
-    from predict import estimate
+    from predict import rl_search
     from predict.report.console import show
     from predict.report.rl.search import rl_search_json, rl_search_text
-    from predict.rl.search.search import search_rl
 
-    answer = search_rl(options.config, options.overrides, estimate)
+    answer = rl_search(options.config, options.overrides)
     if options.json:
         print_json(rl_search_json(answer, top=options.top))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from predict.ledger.books import Ledger
@@ -28,17 +28,19 @@ def ledger_rows(ledger: Ledger) -> list[dict[str, Any]]:
     return [
         {"run": content["run"], "book": book, "entry": entry, "quantity": quantity, "value": value}
         for book in BOOKS
-        for entry, quantity, value in _numbers(content[book])
+        for entry, quantity, value in numbers(content[book], ENTRY)
     ]
 
 
-def _numbers(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Entry, quantity and value of every number of a book."""
+def numbers(content: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, float]]:
+    """Entry, quantity and value of every number of a book; `names` are the keys that name the entries of its lists."""
     for key, value in content.items():
         if isinstance(value, list):
             for each in value:
-                named = [_named(name, each[name]) for name in ENTRY[key]]
-                rest = {name: inner for name, inner in each.items() if name not in ENTRY[key]}
+                if not isinstance(each, Mapping):
+                    continue  # a word
+                named = [_named(name, each[name]) for name in names[key]]
+                rest = {name: inner for name, inner in each.items() if name not in names[key]}
                 entry = " ".join([key, *filter(None, named)])
                 yield from ((entry, quantity, number) for quantity, number in _flat(rest))
         else:

@@ -16,7 +16,19 @@ from pathlib import Path
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
-CHARTS = ("base", "waterfall", "memory", "heat_map", "plans", "timeline", "tornado", "headline", "ledgers", "page")
+CHARTS = (
+    "base",
+    "waterfall",
+    "memory",
+    "heat_map",
+    "plans",
+    "timeline",
+    "tornado",
+    "headline",
+    "phases",
+    "ledgers",
+    "page",
+)
 """Scripts that every page has, in their order."""
 REPORT = "report"
 

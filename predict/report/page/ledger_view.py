@@ -77,23 +77,24 @@ def ledgers_view(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
     sources = [{"source": name, "us": time_us} for name, time_us in calibration["by_source_us"].items() if time_us]
     return {
         "compute": [
-            _table("FLOPs that the model requires, by part", PARTS, books["compute"]["parts"]),
-            _table("Operators", OPERATORS, named),
+            table_view("FLOPs that the model requires, by part", PARTS, books["compute"]["parts"]),
+            table_view("Operators", OPERATORS, named),
         ],
         "memory": [
-            _table("Pipeline ranks at their peaks", RANKS_OF_MEMORY, memory["ranks"]),
-            _table("Buffers of the fullest rank", BUFFERS, memory["buffers"]),
+            table_view("Pipeline ranks at their peaks", RANKS_OF_MEMORY, memory["ranks"]),
+            table_view("Buffers of the fullest rank", BUFFERS, memory["buffers"]),
         ],
-        "communication": [_table("Messages", MESSAGES, books["communication"]["messages"])],
-        "schedule": [_table("Pipeline ranks", RANKS_OF_SCHEDULE, schedule["ranks"])],
+        "communication": [table_view("Messages", MESSAGES, books["communication"]["messages"])],
+        "schedule": [table_view("Pipeline ranks", RANKS_OF_SCHEDULE, schedule["ranks"])],
         "calibration": [
-            _table("Times by their source", (("source", "source", "text"), ("a step", "us", "us")), sources),
-            _table("Constants that moved the result", CONSTANTS, calibration["constants"]),
+            table_view("Times by their source", (("source", "source", "text"), ("a step", "us", "us")), sources),
+            table_view("Constants that moved the result", CONSTANTS, calibration["constants"]),
         ],
     }
 
 
-def _table(title: str, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def table_view(title: str, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A table: its title, columns with their units, and rows of plain values."""
     return {
         "title": title,
         "columns": [[heading, unit] for heading, _, unit in columns],

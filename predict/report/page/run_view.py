@@ -46,7 +46,7 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
         "about": run_text(prediction.run),
         "prediction": _headline(prediction),
         "misfit": misfit(prediction.memory),
-        "settings": {path: _plain(value) for path, value in settings_of(prediction.run).items()},
+        "settings": {path: plain(value) for path, value in settings_of(prediction.run).items()},
         "gpus": prediction.run.cluster.world_size,
         "waterfall": waterfall_view(prediction),
         "memory": memory_view(prediction),
@@ -107,7 +107,8 @@ def _unknowns(prediction: Prediction) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A setting as JSON takes it."""
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [*map(_plain, value)] if isinstance(value, tuple) else value
+        return {key: plain(each) for key, each in value.items()}
+    return [*map(plain, value)] if isinstance(value, tuple) else value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
-from predict import estimate, load
+from predict import estimate, load, rl_step
 from predict.config.document import Document
-from predict.report.pictures.kinds import KINDS, SECTIONS
+from predict.report.pictures.kinds import KINDS, RL_SECTIONS, SECTIONS
+from predict.rl.run.config import is_rl_config
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library
@@ -18,17 +19,24 @@ from sampling.files.faults import did_you_mean
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from predict.rl.step import RlStep
+
 Config = Path | str | Document
 
 
 def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
-    """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it.
+    """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it; of an RL
+    config the first two and the last, phase by phase.
 
     The plans of `pareto` are the neighbours of the config's. UserError for another kind, and where matplotlib is not installed;
     ConfigError lists every fault of the config.
     """
     if kind not in KINDS:
         raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    if _is_rl(config):
+        require_rl_kind(kind)
+        require_library("matplotlib")
+        return _rl_figure(kind, rl_step(config, overrides))
     require_library("matplotlib")
     return _DRAWN[kind](config, overrides, estimate(load(config, overrides), require_fit=False))
 
@@ -38,9 +46,32 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
     from predict.report.page.content import report_content
     from predict.report.page.document import report_page
 
+    if _is_rl(config):
+        from predict.report.rl.page import rl_content
+
+        require_rl_kind(kind)
+        step = rl_step(config, overrides)
+        return report_page(rl_content([step]), title=f"{step.rl.name}: {kind}", sections=RL_SECTIONS[kind])
     prediction = estimate(load(config, overrides), require_fit=False)
     content = report_content([config], overrides, [prediction], [None])
     return report_page(content, title=f"{prediction.run.name}: {kind}", sections=SECTIONS[kind])
+
+
+def _is_rl(config: Config) -> TypeGuard[Path | str]:
+    return not isinstance(config, Document) and is_rl_config(config)
+
+
+def require_rl_kind(kind: str) -> None:
+    """UserError for a figure that an RL step does not have."""
+    if kind not in RL_SECTIONS:
+        fix = "`predict sweep` and `predict search` tell its throughput over other settings"
+        raise UserError(f"{kind}: an RL config has {', '.join(RL_SECTIONS)}; give one of them, or {fix}")
+
+
+def _rl_figure(kind: str, step: RlStep) -> Figure:
+    from predict.report.pictures.rl_plots import rl_memory_figure, rl_timeline_figure, rl_waterfall_figure
+
+    return {"waterfall": rl_waterfall_figure, "memory": rl_memory_figure, "timeline": rl_timeline_figure}[kind](step)
 
 
 def _waterfall(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:

@@ -7,4 +7,10 @@ SECTIONS = {
     "pareto": ("headline", "plans"),
     "timeline": ("headline", "timeline"),
 }
+RL_SECTIONS = {
+    "waterfall": ("rl_headline", "phases"),
+    "memory": ("rl_headline", "moments"),
+    "timeline": ("rl_headline", "placement"),
+}
+"""Those of an RL step."""
 KINDS = tuple(SECTIONS)

@@ -28,7 +28,12 @@ COLOURS = {
     "gradients": "#22b3c4",
     "activations": "#43a053",
     "working": "#efa92f",
+    "other_models": "#8f6fc2",
+    "engine_weights": "#b5651d",
+    "kv_cache": "#e08aa8",
+    "engine_reserved": "#c9b79c",
 }
+"""Term → its colour; the last four are of RL steps."""
 WIDTH, PANEL, ABOVE, BOTTOM, LEFT, RIGHT = 11.0, 1.55, 0.2, 0.8, 0.95, 0.3
 """Inches; ABOVE is apart from the lines of the title."""
 TITLE_POINTS, LINE_POINTS, LEADING = 11.5, 9.0, 1.45

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.memory.estimate import GIB
 from predict.report.rl.step import rl_step_json
 from predict.report.tables import figures_table
 from predict.report.units import duration
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 VERSION = 1
-GIB = 2**30
 
 
 def rl_compare_text(steps: Sequence[RlStep]) -> Table:
@@ -31,8 +31,7 @@ def rl_compare_text(steps: Sequence[RlStep]) -> Table:
     _add(table, "step", [step.time.median_us for step in steps])
     table.add_row("tokens/s per GPU", *(f"{step.tokens_per_second_per_gpu:,.0f}" for step in steps))
     table.add_row("GPUs", *(str(step.rl.gpus) for step in steps))
-    peaks = [max(step.memory.generating.peak, step.memory.updating.peak) for step in steps]
-    table.add_row("most memory per GPU", *(f"{peak / GIB:.1f} GiB" for peak in peaks))
+    table.add_row("most memory per GPU", *(f"{step.memory.worst.peak / GIB:.1f} GiB" for step in steps))
     return table
 
 

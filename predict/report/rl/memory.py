@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.memory.estimate import GIB
 from predict.report.tables import figures_table
 from predict.report.units import duration
 from predict.rl.state.memory import TERMS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 VERSION = 1
-GIB = 2**30
 FITS, MISFIT = "FITS", "OOM"
 
 
@@ -27,22 +27,24 @@ def rl_memory_text(step: RlStep) -> RenderableType:
     from rich.console import Group
 
     memory, section = step.memory, step.rl.section
-    share = memory.kv_used / memory.generating.terms["kv_cache"]
-    parts: list[RenderableType] = [
+    return Group(
         f"{escape(step.rl.name)}  {section.placement}, {escape(step.rl.base.cluster.gpu.name)} of {memory.capacity / GIB:g} GiB: "
         f"{FITS if memory.fits else MISFIT}",
         "",
-        _terms(memory),
-        "",
-        f"cache in use at most: {memory.kv_used / GIB:.1f} GiB, {share:.0%}",
-    ]
-    if memory.moved:
-        parts += ["", "offload, both ways", _moved(memory)]
-    return Group(*parts)
+        *rl_memory_parts(memory),
+    )
+
+
+def rl_memory_parts(memory: RlMemory) -> list[RenderableType]:
+    """The terms of each moment, the cache in use, and what offload moves."""
+    share = memory.kv_used / memory.generating.terms["kv_cache"]
+    cache = f"cache in use at most: {memory.kv_used / GIB:.1f} GiB, {share:.0%}"
+    moved: list[RenderableType] = ["", "offload, both ways", _moved(memory)] if memory.moved else []
+    return [_terms(memory), "", cache, *moved]
 
 
 def _terms(memory: RlMemory) -> Table:
-    moments = (memory.generating, memory.updating)
+    moments = memory.moments
     table = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
     for term in TERMS:
         if any(term in moment.terms for moment in moments):
@@ -64,7 +66,7 @@ def rl_misfit(memory: RlMemory) -> str:
     """Why a step does not fit, for --check; empty where it does."""
     if memory.fits:
         return ""
-    worst = max(memory.generating, memory.updating, key=lambda moment: moment.peak)
+    worst = memory.worst
     return (
         f"{worst.phase} needs {worst.peak / GIB:.1f} GiB per GPU, which has {memory.capacity / GIB:.1f}; "
         "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
@@ -77,9 +79,7 @@ def rl_memory_json(memory: RlMemory) -> dict[str, Any]:
         "version": VERSION,
         "capacity": memory.capacity,
         "fits": memory.fits,
-        "moments": {
-            moment.phase: {**moment.terms, "peak": moment.peak} for moment in (memory.generating, memory.updating)
-        },
+        "moments": {moment.phase: {**moment.terms, "peak": moment.peak} for moment in memory.moments},
         "kv_used": memory.kv_used,
         "moved": [
             {"phase": each.phase, "state": each.state, "bytes": each.bytes_moved, "time_us": each.time.median_us}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.rl.step import interval_json
+from predict.report.prediction_json import interval_json
 from predict.report.tables import figures_table
 from predict.report.units import duration, durations
 

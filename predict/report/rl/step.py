@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.memory.estimate import GIB
+from predict.report.prediction_json import interval_json
+from predict.report.provenance_text import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
+from predict.rl.ledger.books import RlLedger
 from predict.rl.run.section import COLOCATED
 
 if TYPE_CHECKING:
@@ -19,12 +23,22 @@ if TYPE_CHECKING:
     from predict.rl.draws import RlDraws
     from predict.rl.phase import Phase
     from predict.rl.step import RlStep
-    from predict.step.interval import Interval
 
 VERSION = 1
-GIB = 2**30
+LEAST = 0.0005
+"""Share of the phases' time from which on a source is told."""
 DRAWN = ("step", "gen")
 """What differs from one draw of the lengths to the next, and is told."""
+
+
+def headline(step: RlStep) -> str:
+    """What runs, in one line: model, machines, algorithm, placement and samples."""
+    section, base = step.rl.section, step.rl.base
+    engines = f" + {section.rollout.gpus} for engines" if section.rollout.gpus else ""
+    return (
+        f"{base.model.name} on {base.cluster.world_size}{engines} {base.cluster.gpu.name}, {section.algorithm}, {section.placement}, "
+        f"{section.prompts:,} prompts × {section.n}, mean response {step.rl.samples.response.mean():,.0f} tokens"
+    )
 
 
 def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
@@ -33,6 +47,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
 
     section, base, time = step.rl.section, step.rl.base, step.time
     lines: list[RenderableType] = [
+        *first_lines_of(step.actor),
         f"{escape(step.rl.name)}  {section.algorithm}, {section.placement}",
         f"model    {escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}"
         + (f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""),
@@ -42,6 +57,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
         "",
         f"step     {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)}), "
         f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU",
+        f"rests on {rests_on(step)}",
         "",
         _phases(step),
         "",
@@ -53,6 +69,12 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
     if section.unknown:
         lines += ["", f"unknown, and a guess here: {escape(', '.join(section.unknown))}"]
     return Group(*lines)
+
+
+def rests_on(step: RlStep) -> str:
+    """The sources of the phases' times with their shares, the largest first; `assumed` are factors, priors and settings."""
+    shares = sorted(RlLedger(step=step).sources.items(), key=lambda source: -source[1])
+    return " · ".join(f"{share:.1%} {source}" for source, share in shares if share >= LEAST)
 
 
 def _phases(step: RlStep) -> Table:
@@ -115,7 +137,9 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         "gpus": step.rl.gpus,
         "step_us": interval_json(step.time),
         "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
-        "phases": {phase.name: _phase(phase) for phase in step.phases},
+        "sources": RlLedger(step=step).sources,
+        "notes": first_notes(step.actor.run, step.actor.provenance, analytic=step.actor.is_analytic),
+        "phases": {phase.name: phase_json(phase) for phase in step.phases},
         "queue": asdict(step.queue),
         "wait_gen_us": step.wait_gen_us,
         "idle_gen_us": step.idle_gen_us,
@@ -136,14 +160,13 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
     }
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
+def phase_json(phase: Phase) -> dict[str, Any]:
+    """One phase: its time, its parts, and what they rest on."""
     return {
         "time_us": interval_json(phase.time),
         "gpus": phase.gpus,
         "bound_by": phase.bound_by,
+        "parts_us": dict(phase.parts),
+        "sources": dict(phase.sources),
         "mfu": {name: asdict(figure) for name, figure in phase.mfu.items()},
     }
-
-
-def interval_json(time: Interval) -> dict[str, float]:
-    return {"median": time.median_us, "low": time.low_us, "high": time.high_us}

@@ -36,8 +36,18 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
     order = content.get("order")
     if order and order["pairs"]:
         parts += ["", f"faster placement told in {order['right']:.0%} of {order['pairs']} pairs"]
+    parts += ["", *_factors(content.get("factors", {}))]
     parts += ["", *(escape(f"{count} rows not expressed: {reason}") for reason, count in refused.most_common())]
     return Group(*parts)
+
+
+def _factors(factors: Mapping[str, Any]) -> list[str]:
+    """The shipped factors, and those that the rows they were fitted to give today; nothing without such rows."""
+    if not factors.get("refit"):
+        return []
+    told = {name: f"{each['rollout']:.2f} on generation, {each['update']:.2f} on updates, {each['passes']:.2f} on passes, "
+            f"half-width {each['half_width']:.2f}" for name, each in factors.items()}  # fmt: skip
+    return [f"factors: {told['shipped']}; refitted to these rows: {told['refit']}"]
 
 
 def _apart(summary: Mapping[str, Any], heading: str) -> list[RenderableType]:

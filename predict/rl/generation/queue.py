@@ -35,6 +35,5 @@ def queue_of(section: RlSection, rollout: Rollout, *, gen_us: float, train_us: f
     generating = share * (1 + ahead) * gen_us / step_us
     if section.placement != ASYNC:
         return Queue(generating=generating, waiting=max(0.0, 1 - generating), staleness=1.0)
-    generating = min(generating, ahead)
     waiting = max(0.0, ahead - generating) if train_us > gen_us else 0.0
-    return Queue(generating=generating, waiting=waiting, staleness=generating + waiting)
+    return Queue(generating=generating, waiting=waiting, staleness=min(ahead, generating + waiting))

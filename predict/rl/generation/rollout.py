@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from predict.rl.flops import mfu_of_phase
 from predict.rl.generation.sampling_rounds import rounds_of
-from predict.rl.generation.steady import steady_step, steps_needed
+from predict.rl.generation.steady import steady, steps_needed
 from predict.rl.layout import laid_out_pass
-from predict.rl.phase import Phase, scaled
-from predict.rl.plain.phases import plain_steps
+from predict.rl.phase import RESPONSES, TAIL, Phase, plus, scaled
+from predict.rl.plain.phases import plain_steps, sources_of_decode
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
+from predict.serving.batch import Floats, StepBatch
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
@@ -29,7 +30,7 @@ from sampling.hardware.cluster import Cluster
 
 MOST_SIMULATED = 8
 """Engines that are simulated: those with the most tokens and the longest responses, one of which ends last."""
-TAIL, LONG = 0.9, 0.5
+BEFORE_TAIL, LONG = 0.9, 0.5
 """A phase is bound by its tail where the last tenth of the responses takes more than half of the time."""
 
 
@@ -41,14 +42,17 @@ class Rollout:
     replicas: int
     room: CacheRoom
     served: Served
+    ends_us: Floats
+    """Ends of the engine's responses that the time waits for, ascending."""
     steps_ahead: float
     """Steps whose samples were simulated as one stream, less the first."""
+    sources: Mapping[str, float]
+    """Source of the kernels' times → its share of a usual step of the engine."""
 
     @property
     def tail_share(self) -> float:
         """Share of the time after nine tenths of the engine's responses have ended."""
-        ends = np.sort(self.served.last_us)
-        return float(1 - ends[int(TAIL * (len(ends) - 1))] / ends[-1])
+        return float(1 - self.ends_us[int(BEFORE_TAIL * (len(self.ends_us) - 1))] / self.ends_us[-1])
 
     @property
     def kv_share(self) -> float:
@@ -98,18 +102,27 @@ def rollout_of(rl: RlRun) -> Rollout:
 def _simulated(rl: RlRun) -> Rollout:
     server, rollout = rollout_server(rl), rl.section.rollout
     (table, factors), room = _steps(rl, server), cache_room(server)
+    shares = rounds_of(rl.section)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
     if rollout.partial:
         streams = _streams(rl, replicas, steps_needed(ahead))
         longest = max(streams, key=lambda one: int(one.output.sum()))
-        of_step, last = steady_step(server.engine, room.pool, table, longest, ahead)
+        found = steady(server.engine, room.pool, table, longest, ahead)
+        of_step, last, ends = found.of_step_us, found.served, found.ends_us
     else:
-        share = rounds_of(rl.section).share
-        last = _slowest(server.engine, room, table, _streams(rl, replicas, share * (ahead + 1)))
-        of_step = float(last.last_us.max()) / (ahead + 1) / share
-    time = scaled(factors, of_step * rounds_of(rl.section).generated)
-    return Rollout(time=time, replicas=replicas, room=room, served=last, steps_ahead=ahead)
+        last = _slowest(server.engine, room, table, _streams(rl, replicas, shares.share * (ahead + 1)))
+        ends = np.sort(last.last_us)
+        of_step = float(ends[-1]) / (ahead + 1) / shares.share
+    return Rollout(
+        time=scaled(factors, of_step * shares.generated),
+        replicas=replicas,
+        room=room,
+        served=last,
+        ends_us=ends,
+        steps_ahead=ahead,
+        sources=_sources(rl, server, last),
+    )
 
 
 def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
@@ -119,6 +132,15 @@ def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
     steps = stepper(server, rl.section.rollout.step_model)
     low, middle, high = steps.coefficients.interval_factors
     return steps.table, Interval(median_us=middle, low_us=low, high_us=high)
+
+
+def _sources(rl: RlRun, server: Server, served: Served) -> Mapping[str, float]:
+    """The shares of a step with as many decodes, over as many cached tokens, as the engine's steps have on average."""
+    if rl.in_plain_torch:
+        return sources_of_decode(rl)
+    decodes = max(1, round(served.mean_requests))
+    cached = max(1, round(served.mean_blocks * server.engine.block_size / decodes))
+    return stepper(server, rl.section.rollout.step_model).sources(StepBatch(decodes=(cached,) * decodes))
 
 
 def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
@@ -158,10 +180,13 @@ def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
     section, gpus = rl.section, rl.rollout_gpus
     run = laid_out_pass(rl.base, section, rl.samples.sequences.tolist(), micro=1, max_tokens=0)
     vain = rounds_of(section).generated
+    tail_us = rollout.tail_share * rollout.time.median_us
     return Phase(
         name="gen",
         time=rollout.time,
         gpus=gpus,
         bound_by="long tail" if rollout.tail_share > LONG else "memory",
         mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=vain, forward_only=True),
+        parts=plus({RESPONSES: rollout.time.median_us - tail_us}, {TAIL: tail_us}),
+        sources=rollout.sources,
     )

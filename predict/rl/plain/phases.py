@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import exp, hypot, log
 
 import numpy as np
@@ -15,6 +15,7 @@ from predict.rl.run.config import RlRun
 from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.interval import Interval
+from predict.step.itemised.breakdown import add_up
 from predict.workload.rank.blocks import Calls
 
 
@@ -56,6 +57,11 @@ def _from_zero(decodes: Floats, batches: list[int], times: Floats) -> Floats:
     return times_us
 
 
+def sources_of_decode(rl: RlRun) -> dict[str, float]:
+    """Source → its share of the time in which all sequences get their last token."""
+    return _sources(_priced(rl, decode_calls(rl, decode_batches(rl)[-1], decode_keys(rl)[1])))
+
+
 def plain_reward(rl: RlRun) -> Phase:
     """Scores and advantages."""
     return _phase(rl, "reward", reward_calls(rl), "reward")
@@ -67,7 +73,20 @@ def plain_sync(rl: RlRun) -> Phase:
 
 
 def _phase(rl: RlRun, name: str, calls: Calls, bound_by: str) -> Phase:
-    return Phase(name=name, time=_time(rl, calls), gpus=rl.gpus, bound_by=bound_by)
+    time, priced = _time(rl, calls), _priced(rl, calls)
+    parts = add_up({one.call.NAME: one.total_us} for one in priced)
+    return Phase(name=name, time=time, gpus=rl.gpus, bound_by=bound_by, parts=parts, sources=_sources(priced))
+
+
+def _priced(rl: RlRun, calls: Calls) -> Sequence[Priced]:
+    return open_prices(rl.base.cluster, rl.base.execution).priced(calls)
+
+
+def _sources(priced: Sequence[Priced]) -> dict[str, float]:
+    """Source → its share of the time of calls."""
+    by_source = add_up({one.time.source: one.total_us} for one in priced)
+    total = sum(by_source.values())
+    return {source: time_us / total for source, time_us in by_source.items()}
 
 
 def _time(rl: RlRun, calls: Calls) -> Interval:

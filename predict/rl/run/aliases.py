@@ -53,6 +53,7 @@ VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": ("rl.passes.micro", _same),
     f"{_ROLLOUT}.log_prob_max_token_len_per_gpu": ("rl.passes.max_tokens", _same),
     "async_training.staleness_threshold": ("rl.staleness", _same),
+    "async_training.trigger_parameter_sync_step": ("rl.fetches", _same),
     "async_training.partial_rollout": ("rl.rollout.partial", _same),
     "trainer.nnodes": ("cluster.nodes", _same),
     "trainer.n_gpus_per_node": ("cluster.gpus_per_node", _same),

@@ -180,17 +180,24 @@ def _base(
     document: Values, section: RlSection | None, path: Path, sources: dict[str, str], settings: Sequence[str]
 ) -> tuple[TrainingRun | None, list[str]]:
     """The trainer's run with one microbatch per replica as its batch, or the lines of what is wrong with it."""
+    try:
+        return load(training_document(document, path, section, sources=sources), settings), []
+    except ConfigError as error:
+        return None, str(error).splitlines()
+
+
+def training_document(
+    document: Values, path: Path, section: RlSection | None = None, *, sources: dict[str, str] | None = None
+) -> Document:
+    """The trainer's part of an RL config's content, with one microbatch per replica as its batch."""
     plan = document.get("plan")
     dp = plan.get("dp", 1) if isinstance(plan, dict) else 1
     micro = section.micro if section else 1
     replicas = dp if isinstance(dp, int) else 1
     stages = plan.get("pp", 1) if isinstance(plan, dict) and isinstance(plan.get("pp", 1), int) else 1
     batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
-    made = Document(name=str(path.with_suffix("")), content={**document, "batch": batch}, sources=sources)
-    try:
-        return load(made, settings), []
-    except ConfigError as error:
-        return None, str(error).splitlines()
+    content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
+    return Document(name=str(path.with_suffix("")), content=content, sources=sources or {"": str(path)})
 
 
 def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:

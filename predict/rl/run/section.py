@@ -129,7 +129,9 @@ class RlSection:
     """`colocated`: training and generation take turns on the same GPUs; `one_step_off`: on GPUs of their own, generation one step
     ahead; `async`: ahead by `staleness` steps."""
     staleness: Annotated[float, Key(minimum=0, maximum=64)] = 0.0
-    """Steps by which generation may be ahead of training; with `async` alone, which at 0 generates and trains in turn."""
+    """Steps by which generation may be ahead of training; with `async` alone, which at 0 generates and trains in turn, fetch by fetch."""
+    fetches: int = 1
+    """Parts in which an asynchronous trainer takes the samples of a step, each as soon as it is there; they divide the mini batches."""
     prompts: int
     """Prompts of a step (verl's train_batch_size)."""
     n: int = 1
@@ -185,6 +187,7 @@ class RlSection:
             )
         if self.staleness and self.placement != ASYNC:
             yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
+        yield from self._contradictions_of_fetches()
         if self.critic and not self.has_critic:
             yield Fault(path="critic", problem=f"{self.algorithm} has none; set algorithm: ppo, or omit it")
         if self.rollout.partial and not (self.placement == ASYNC and self.staleness):
@@ -204,6 +207,16 @@ class RlSection:
             yield Fault(path="max_tokens", problem=problem)
         yield from self._contradictions_of_passes()
 
+    def _contradictions_of_fetches(self) -> Iterator[Fault]:
+        if self.fetches == 1:
+            return
+        if self.placement != ASYNC:
+            yield Fault(path="fetches", problem=f"{self.fetches} needs placement: async; set that, or omit it")
+        mini_batches = self.prompts // (self.mini_batch or self.prompts)
+        if mini_batches % self.fetches:
+            problem = f"{self.fetches} do not divide the {mini_batches} mini batches of a step; give fewer, or a smaller mini_batch"
+            yield Fault(path="fetches", problem=problem)
+
     def _contradictions_of_passes(self) -> Iterator[Fault]:
         if self.passes.max_tokens and self.padding == "kept":
             problem = f"{self.passes.max_tokens} fills microbatches by tokens, which needs padding: removed; set that, or omit it"
@@ -213,9 +226,9 @@ class RlSection:
             yield Fault(path="passes.micro", problem=problem)
 
     @property
-    def in_turn(self) -> bool:
-        """Whether training waits for generation and generation for training: they share GPUs, or no sample may be of older weights."""
-        return self.placement == COLOCATED or (self.placement == ASYNC and not self.staleness)
+    def ahead(self) -> float:
+        """Steps of samples that engines may have made of older weights when a step begins."""
+        return {COLOCATED: 0.0, ONE_STEP_OFF: 1.0}.get(self.placement, self.staleness)
 
     @property
     def samples(self) -> int:

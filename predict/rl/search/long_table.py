@@ -1,23 +1,32 @@
 """The long table of RL steps: one row a combination, in SI units, with the columns that tables of training estimates share and a
-column for each phase."""
+column for each phase.
+
+Times in compute, memory, comm and idle add up to the phases, each on its own GPUs: to the step where all take turns, and to more where
+trainer and engines work side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from predict.ledger.waterfall.classes import COMPUTE, MEMORY
+from predict.rl.ledger.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
 from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
 
 GB, SECOND = 1e9, 1e6
+LEAST = 0.0005
+"""Share of the phases' time from which on a source is told."""
+CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
+"""End of a column's name → the class of headings that it has."""
 SHARED = """
 model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb grad_gb optim_gb activation_gb kv_gb
-buffer_gb flops_required t_step tokens_per_s tokens_per_s_per_card mfu
+buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
 """
 OURS = """
-algorithm placement staleness gen_cards gen_tp n t_step_low t_step_high t_wait_gen t_idle_gen peak_gb capacity_gb fits reason
+algorithm placement staleness gen_cards gen_tp n t_idle t_step_low t_step_high t_wait_gen t_idle_gen peak_gb capacity_gb fits reason
 """
 """Columns beside them and those of phases, which are named t_ and verl's name; `reason` says why a combination cannot run."""
 
@@ -63,8 +72,14 @@ def _figures(step: RlStep) -> dict[str, Any]:
     actor = step.phase("update_actor")
     per_card = step.tokens_per_second_per_gpu
     times = {f"t_{phase.name}": phase.time.median_us / SECOND for phase in step.phases}
+    ledger = RlLedger(step=step)
+    classes = {f"t_{name}": ledger.by_class_us[found] / SECOND for name, found in CLASSES.items()}
     return {
         **times,
+        **classes,
+        "calibration_note": ", ".join(
+            f"{share:.0%} {name}" for name, share in ledger.sources.items() if share >= LEAST
+        ),
         "flops_required": flops,
         "t_step": step.time.median_us / SECOND,
         "t_step_low": step.time.low_us / SECOND,
@@ -85,9 +100,9 @@ def _memory(memory: RlMemory) -> dict[str, Any]:
         "grad_gb": terms.get("gradients", 0.0),
         "optim_gb": terms.get("optimizer", 0.0),
         "activation_gb": terms.get("activations", 0.0),
-        "kv_gb": memory.generating.terms["kv_cache"],
+        "kv_gb": memory.generating.terms.get("kv_cache", 0.0),
         "buffer_gb": terms.get("buffers", 0.0),
-        "peak_gb": max(memory.generating.peak, memory.updating.peak),
+        "peak_gb": memory.worst.peak,
         "capacity_gb": memory.capacity,
     }
     return {name: size / GB for name, size in sizes.items()} | {"fits": memory.fits}

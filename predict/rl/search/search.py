@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from predict.memory.estimate import GIB
 from predict.rl.search.space import Space, space_of
 from predict.rl.step import RlStep, rl_step
 from predict.rl.training import Estimate
 from sampling.errors import ConfigError, InfeasibleError
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -72,6 +71,6 @@ def _candidate(space: Space, settings: Mapping[str, Any], estimate: Estimate) ->
     memory = step.memory
     if memory.fits:
         return Candidate(settings=settings, step=step)
-    worst = max(memory.generating, memory.updating, key=lambda moment: moment.peak)
+    worst = memory.worst
     needs = f"{worst.phase} needs {worst.peak / GIB:.1f} GiB per GPU, which has {memory.capacity / GIB:.1f}"
     return Candidate(settings=settings, step=step, reason=f"memory: {needs}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.rl.phase import Phase, exactly
+from predict.rl.phase import STORAGE, Phase, exactly
 from predict.rl.run.config import RlRun
 from predict.rl.weight_sync import SECOND_US
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -18,4 +18,5 @@ def checkpoint_phase(rl: RlRun) -> Phase | None:
         return None
     size_bytes = base.model.parameters * (DTYPE_BYTES[base.precision] + OPTIMIZER_BYTES)
     time_us = SECOND_US * size_bytes / (saved.gb_per_s * 1e9) / saved.every
-    return Phase(name="checkpoint", time=exactly(time_us), gpus=base.cluster.world_size, bound_by="storage")
+    gpus = base.cluster.world_size
+    return Phase(name="checkpoint", time=exactly(time_us), gpus=gpus, bound_by="storage", parts={STORAGE: time_us})

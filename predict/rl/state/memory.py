@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from predict.rl.phase import NAMES
 from predict.rl.run.section import COLOCATED
 from predict.rl.state.offload import moved_bytes, moved_time
 from predict.step.interval import Interval
@@ -13,6 +14,7 @@ from predict.step.interval import Interval
 if TYPE_CHECKING:
     from predict.rl.generation.rollout import Rollout
     from predict.rl.run.config import RlRun
+    from predict.rl.run.section import RlSection
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
 
@@ -28,9 +30,10 @@ TERMS = (
     "engine_reserved",
 )
 """Terms that add up to a moment's peak. `buffers` are the trainer's, its allocator's slack and context included; `other_models` the
-weights of reference and reward model, and the critic's with its optimizer; `kv_cache` all blocks, used or not."""
+weights of reference and reward model, and all state of the actor or the critic, whichever is not the one at work; `kv_cache` all
+blocks, used or not."""
 STATE = ("parameters", "optimizer")
-GENERATING, UPDATING = "gen", "update_actor"
+GENERATING, UPDATING, UPDATING_CRITIC = "gen", "update_actor", "update_critic"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,56 +62,92 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlMemory:
-    """The two moments of a step in which a GPU holds the most, and the ways of what is offloaded."""
+    """The moments of a step in which a GPU holds the most, and the ways of what is offloaded."""
 
     generating: Moment
     updating: Moment
+    """The update of the actor."""
+    updating_critic: Moment | None
     capacity: float
     kv_used: float
     """Bytes of the cache that hold keys and values at most."""
     moved: tuple[Moved, ...]
 
     @property
+    def moments(self) -> tuple[Moment, ...]:
+        """In the order of the step."""
+        critic = [self.updating_critic] if self.updating_critic else []
+        return (self.generating, *critic, self.updating)
+
+    @property
+    def worst(self) -> Moment:
+        return max(self.moments, key=lambda moment: moment.peak)
+
+    @property
     def fits(self) -> bool:
-        return max(self.generating.peak, self.updating.peak) <= self.capacity
+        return self.worst.peak <= self.capacity
 
 
-def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction) -> RlMemory:
-    """The memory of a step whose engine and actor are known.
+def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction | None) -> RlMemory:
+    """The memory of a step whose engine, actor and critic are known.
 
     An engine that shares its GPU sleeps during training: weights and cache are freed, and what it reserves for graphs and
-    communication stays. State that is not offloaded stays during generation.
+    communication stays. State that is not offloaded stays during generation and the other model's update.
     """
-    section, worst, room = rl.section, actor.memory.worst, rollout.room
+    section, room = rl.section, rollout.room
     colocated = section.placement == COLOCATED
-    kept = {name: float(getattr(worst, name)) for name in STATE if name not in section.offload}
-    context = {"buffers": worst.device}
-    training = {
+    of_actor, of_critic = _kept(section, actor), _kept(section, critic) if critic else {}
+    others = _other_weights(rl, of_actor)
+    worst = actor.memory.worst
+    engine = {"engine_weights": room.weights, "kv_cache": room.blocks * room.block, "engine_reserved": room.reserved}
+    trainer = of_actor | {"buffers": worst.device, "other_models": others + sum(of_critic.values())}
+    asleep = {"engine_reserved": room.reserved} if colocated else {}
+
+    def update(phase: str, prediction: Prediction, beside: Mapping[str, float]) -> Moment:
+        terms = _at_work(prediction) | {"other_models": others + sum(beside.values())} | asleep
+        return Moment(phase=phase, terms=_nonzero(terms))
+
+    return RlMemory(
+        generating=Moment(phase=GENERATING, terms=_nonzero((trainer if colocated else {}) | engine)),
+        updating=update(UPDATING, actor, of_critic),
+        updating_critic=update(UPDATING_CRITIC, critic, of_actor) if critic else None,
+        capacity=actor.memory.capacity_bytes,
+        kv_used=rollout.served.most_blocks * room.block,
+        moved=tuple(_moved(rl, actor, critic)),
+    )
+
+
+def _kept(section: RlSection, model: Prediction) -> dict[str, float]:
+    """State of a model that stays on the GPU while it does nothing.
+
+    Its gradient buffer goes with its parameters, and is dropped rather than copied (verl/utils/megatron_utils.py,
+    `offload_megatron_model_to_cpu`); a framework that makes gradients in each backward has none to keep.
+    """
+    worst, kept = model.memory.worst, {}
+    if "parameters" not in section.offload:
+        kept = {"parameters": worst.parameters, "gradients": worst.resident_gradients}
+    if "optimizer" not in section.offload:
+        kept["optimizer"] = worst.optimizer
+    return kept
+
+
+def _at_work(model: Prediction) -> dict[str, float]:
+    """The terms of a model that is updated."""
+    worst = model.memory.worst
+    return {
         "parameters": worst.parameters,
         "gradients": worst.gradients,
         "optimizer": worst.optimizer,
         "activations": worst.activations + worst.working,
         "buffers": worst.buffers + worst.slack + worst.device,
-        "other_models": _other_models(rl, kept),
     }
-    engine = {"engine_weights": room.weights, "kv_cache": room.blocks * room.block, "engine_reserved": room.reserved}
-    beside_engine = kept | context | {"other_models": training["other_models"]} if colocated else {}
-    asleep = {"engine_reserved": room.reserved} if colocated else {}
-    return RlMemory(
-        generating=Moment(phase=GENERATING, terms=_nonzero(beside_engine | engine)),
-        updating=Moment(phase=UPDATING, terms=_nonzero(training | asleep)),
-        capacity=actor.memory.capacity_bytes,
-        kv_used=rollout.served.most_blocks * room.block,
-        moved=tuple(_moved(rl, actor)),
-    )
 
 
-def _other_models(rl: RlRun, kept: Mapping[str, float]) -> float:
-    """Weights of the reference and of a reward model, and all state of the critic, of what is not offloaded."""
+def _other_weights(rl: RlRun, of_actor: Mapping[str, float]) -> float:
+    """Weights of the reference and of a reward model, of what is not offloaded."""
+    weights = of_actor.get("parameters", 0.0)
     stays = rl.section.has_reference and "reference" not in rl.section.offload
-    reference = kept.get("parameters", 0.0) if stays else 0.0
-    critic = sum(kept.values()) * _size(rl, rl.critic)
-    return reference + critic + kept.get("parameters", 0.0) * _size(rl, rl.reward_model)
+    return weights * (float(stays) + _size(rl, rl.reward_model))
 
 
 def _size(rl: RlRun, other: TrainingRun | None) -> float:
@@ -120,21 +159,22 @@ def _nonzero(terms: Mapping[str, float]) -> dict[str, float]:
     return {name: terms[name] for name in TERMS if terms.get(name)}
 
 
-def _moved(rl: RlRun, actor: Prediction) -> list[Moved]:
+def _moved(rl: RlRun, actor: Prediction, critic: Prediction | None) -> list[Moved]:
     """The ways of offloaded state, phase by phase: a pass needs the parameters, an update all."""
     section = rl.section
-    critic, reward_model = _size(rl, rl.critic), _size(rl, rl.reward_model)
-    needed = (
-        ("old_log_prob", ("parameters",), float(section.old_log_prob)),
-        ("ref", ("reference",), float(section.has_reference)),
-        ("values", ("parameters",), critic),
-        ("reward_model", ("parameters",), reward_model),
-        ("update_critic", STATE, critic),
-        (UPDATING, STATE, 1.0),
-    )
-    return [
+    needed: list[tuple[str, tuple[str, ...], Prediction, float]] = [(UPDATING, STATE, actor, 1.0)]
+    if section.old_log_prob:
+        needed.append(("old_log_prob", ("parameters",), actor, 1.0))
+    if section.has_reference:
+        needed.append(("ref", ("reference",), actor, 1.0))
+    if rl.reward_model:
+        needed.append(("reward_model", ("parameters",), actor, _size(rl, rl.reward_model)))
+    if critic:
+        needed += [("values", ("parameters",), critic, 1.0), (UPDATING_CRITIC, STATE, critic, 1.0)]
+    found = [
         Moved(phase=phase, state=state, bytes_moved=size, time=moved_time(size))
-        for phase, states, scale in needed
+        for phase, states, model, scale in needed
         for state in states
-        if (size := scale * moved_bytes(actor, section, of=(state,)))
+        if (size := scale * moved_bytes(model, section, of=(state,)))
     ]
+    return sorted(found, key=lambda each: NAMES.index(each.phase))

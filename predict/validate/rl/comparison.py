@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,7 @@ from predict.rl.training import Estimate
 from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.rl.fit import Observed, fitted_factors
+from predict.validate.rl.fit import Observed, factors_without
 from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
@@ -35,8 +35,21 @@ class ComparedStep:
     reason: str = ""
 
 
-def compare(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress) -> list[ComparedStep]:
-    """Every row beside its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class PredictedRows:
+    """The predictions of rows without factors, one for each likely length, by `row_id`; or why there are none."""
+
+    steps: Mapping[str, Sequence[RlStep]]
+    reasons: Mapping[str, str]
+
+    def fitted(self, rows: Iterable[PublishedRow]) -> list[Observed]:
+        """The rows of the sources that the factors are fitted to."""
+        found = [Observed(row=row, step=self.steps[row.row_id][0]) for row in rows if row.row_id in self.steps]
+        return [one for one in found if one.source in FITTED_TO]
+
+
+def predict_rows(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress) -> PredictedRows:
+    """Predict every row that can be expressed."""
     steps: dict[str, list[RlStep]] = {}
     reasons: dict[str, str] = {}
     for place, row in enumerate(rows, 1):
@@ -45,15 +58,20 @@ def compare(rows: Sequence[PublishedRow], estimate: Estimate, progress: Progress
         except (NotExpressibleError, UserError) as error:
             reasons[row.row_id] = str(error)
         progress(place, len(rows), row.row_id)
-    fitted = [Observed(row=row, step=steps[row.row_id][0]) for row in rows if row.row_id in steps]
-    fitted = [one for one in fitted if one.source in FITTED_TO]
-    without = {source: fitted_factors([one for one in fitted if one.source != source]) for source in FITTED_TO}
-    return [
-        _compared(row, agreeing(row, rows, steps), without.get(row.text("source_id"), FACTORS))
-        if row.row_id in steps
-        else ComparedStep(row=row, phases={}, reason=reasons[row.row_id])
-        for row in rows
-    ]
+    return PredictedRows(steps=steps, reasons=reasons)
+
+
+def compare(rows: Sequence[PublishedRow], predicted: PredictedRows) -> list[ComparedStep]:
+    """Every row beside its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
+    without = factors_without(predicted.fitted(rows))
+    found = []
+    for row in rows:
+        if row.row_id in predicted.reasons:
+            found.append(ComparedStep(row=row, phases={}, reason=predicted.reasons[row.row_id]))
+            continue
+        factors = without.get(row.text("source_id"), FACTORS)
+        found.append(_compared(row, agreeing(row, rows, predicted.steps, factors), factors))
+    return found
 
 
 def _compared(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> ComparedStep:
@@ -78,8 +96,11 @@ def _times(step: RlStep) -> dict[str, Interval]:
     return {phase.name: phase.time for phase in step.phases} | {"step": step.time}
 
 
-def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
-    """The stable content of `predict validate rl --json`; errors and shares are fractions. Times that a term was read from stand apart."""
+def as_json(compared_rows: Sequence[ComparedStep], refit: Factors | None = None) -> dict[str, Any]:
+    """The stable content of `predict validate rl --json`; errors and shares are fractions. Times that a term was read from stand apart.
+
+    `refit` are the factors that the rows of the fitted sources give today, beside those that are shipped.
+    """
     known = _summaries([one for one in compared_rows if not one.open_length])
     open_lengths = _summaries([one for one in compared_rows if one.open_length])
     return {
@@ -88,6 +109,7 @@ def as_json(compared_rows: Sequence[ComparedStep]) -> dict[str, Any]:
         "summary_of_open_lengths": open_lengths["summary"],
         "summary_in_sample": _summaries(compared_rows)["summary_in_sample"],
         "order": _order(compared_rows),
+        "factors": {"shipped": asdict(FACTORS), "refit": refit and asdict(refit)},
         "rows": [_row(one) for one in compared_rows],
     }
 

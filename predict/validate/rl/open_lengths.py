@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 from predict.rl.step import RlStep, scaled_step
-from predict.rl.terms import FACTORS
+from predict.rl.terms import Factors
 from predict.serving.batch import Floats
 from predict.validate.published.row import PublishedRow
 from predict.validate.rl.fit import ERROR_WIDTH
@@ -20,12 +20,17 @@ UNLIKELY = 0.1
 
 
 def agreeing(
-    row: PublishedRow, rows: Sequence[PublishedRow], steps: Mapping[str, Sequence[RlStep]]
+    row: PublishedRow, rows: Sequence[PublishedRow], steps: Mapping[str, Sequence[RlStep]], factors: Factors
 ) -> tuple[RlStep, ...]:
-    """A row's steps by likely mean, without those that other rows contradict; the row itself has no say in it."""
+    """A row's steps by likely mean, without those that other rows of its source contradict; the row itself has no say in it, and the
+    factors are those fitted without its source."""
     own = steps[row.row_id]
     others = [one for one in rows if one.row_id != row.row_id and _task(one) == _task(row) and one.row_id in steps]
-    misses = [miss for one in others if (miss := _misses(one, steps[one.row_id])) is not None and len(miss) == len(own)]
+    misses = [
+        miss
+        for one in others
+        if (miss := _misses(one, steps[one.row_id], factors)) is not None and len(miss) == len(own)
+    ]
     if not misses:
         return tuple(own)
     likelihood = np.exp(-np.mean(misses, axis=0) / ERROR_WIDTH)
@@ -37,10 +42,10 @@ def _task(row: PublishedRow) -> tuple[str, ...]:
     return tuple(row.text(name) for name in SAME_TASK)
 
 
-def _misses(row: PublishedRow, likely: Sequence[RlStep]) -> Floats | None:
+def _misses(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> Floats | None:
     """Sizes of the errors of a row's update by likely mean, in log time; None without a published update."""
     seconds = row.number("update_actor_s")
-    phases = [scaled_step(step, FACTORS).phase("update_actor") for step in likely]
+    phases = [scaled_step(step, factors).phase("update_actor") for step in likely]
     if not seconds:
         return None
     return np.array([abs(log(phase.time.median_us / (1e6 * seconds))) for phase in phases if phase])

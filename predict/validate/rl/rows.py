@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ state it; `activation_checkpointing: true` in NeMo-RL's performance recipes, `en
 LIKELY_MEANS = (1000.0, 1800.0, 3200.0, 5700.0)
 """Tokens of a mean response where none is published, each as likely: published means of reasoning models lie between the first and the
 last."""
+USUAL_FETCHES = 4
+"""Parts in which verl's asynchronous trainer takes a step where the row does not say (`trigger_parameter_sync_step` of its
+fully_async_ppo_trainer.yaml)."""
+REQUIRED_BATCHES = re.compile(r"require_batches (\d+)")
+"""Mini batches that it takes at once, which the table keeps among its notes."""
 TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 """NeMo-RL's samples of an optimizer step, which the table keeps among its notes."""
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
@@ -216,5 +222,16 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
     stated = row.number("staleness")
     staleness = stated or 0.0
     rollout["partial"] = staleness > 0 and row.text("framework") == VERL
-    apart = ONE_STEP_OFF if stated is None else ASYNC
-    return {"placement": apart, "staleness": staleness, "rollout": rollout}
+    if stated is None:
+        return {"placement": ONE_STEP_OFF, "rollout": rollout}
+    return {"placement": ASYNC, "staleness": staleness, "fetches": _fetches(row), "rollout": rollout}
+
+
+def _fetches(row: PublishedRow) -> int:
+    """Parts in which the trainer takes a step's samples: verl as its responses end, others all at once."""
+    prompts = row.integer("prompts")
+    mini_batches = prompts // (row.integer("mini_batch_prompts", 0, least=0) or prompts)
+    if row.text("framework") != VERL:
+        return 1
+    at_once = REQUIRED_BATCHES.search(row.text("notes"))
+    return max(1, mini_batches // int(at_once[1])) if at_once else gcd(USUAL_FETCHES, mini_batches)

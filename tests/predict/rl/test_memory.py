@@ -33,7 +33,8 @@ def test_offload_frees_generation_and_crosses_the_host_link_in_each_phase_that_n
     nothing, all_away = memory("rl.offload=[]"), memory("rl.offload=[parameters,optimizer]")
     freed = nothing.generating.peak - all_away.generating.peak
     terms = nothing.generating.terms
-    assert freed == pytest.approx(terms["parameters"] + terms["optimizer"] + terms["other_models"])
+    away = ("parameters", "gradients", "optimizer", "other_models")
+    assert freed == pytest.approx(sum(terms[name] for name in away))
     assert nothing.moved == ()
     ways = {(each.phase, each.state): each.bytes_moved for each in all_away.moved}
     assert set(ways) == {
@@ -52,6 +53,25 @@ def test_a_reference_of_its_own_place_costs_its_pass_alone() -> None:
     assert times[away]["ref"] > times[here]["ref"]
 
 
+def test_gradient_buffers_stay_where_the_framework_keeps_them_and_go_with_the_parameters() -> None:
+    nothing, sharded = memory("rl.offload=[]"), memory("rl.offload=[]", "execution.framework=fsdp", "plan.zero=3")
+    assert nothing.generating.terms["gradients"] == nothing.updating.terms["gradients"] > 0
+    assert "gradients" not in memory("rl.offload=[parameters,optimizer]").generating.terms
+    assert "gradients" not in sharded.generating.terms
+
+
+def test_the_update_of_a_critic_larger_than_the_actor_is_the_fullest_moment() -> None:
+    found = memory("rl.algorithm=ppo", "rl.critic=llama2-70b", "rl.offload=[]")
+    critic, actor = found.updating_critic, found.updating
+    assert critic is not None and found.worst is critic
+    assert critic.terms["parameters"] > 4 * actor.terms["parameters"]
+    # each stands beside the other's state, and both beside the reference
+    state = ("parameters", "gradients", "optimizer")
+    for one, other in ((critic, actor), (actor, critic)):
+        beside = sum(other.terms[name] for name in state) + actor.terms["parameters"]
+        assert one.terms["other_models"] == pytest.approx(beside)
+
+
 def test_engines_of_their_own_hold_nothing_of_the_trainer() -> None:
     apart = memory("rl.placement=one_step_off", "rl.rollout.gpus=16")
     assert set(apart.generating.terms) == {"engine_weights", "kv_cache", "engine_reserved"}
@@ -63,5 +83,5 @@ def test_the_command_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str
     content = json.loads(capsys.readouterr().out)
     assert content["fits"] and content["moments"]["gen"]["peak"] > content["moments"]["gen"]["kv_cache"]
     assert main(["memory", str(CONFIG), "--check"]) == 0
-    assert main(["memory", str(CONFIG), "--check", "--set", "rl.rollout.memory_share=0.9"]) == 4
+    assert main(["memory", str(CONFIG), "--check", "--set", "rl.offload=[]"]) == 4
     assert "gen needs" in capsys.readouterr().err

@@ -173,6 +173,28 @@ def test_placements_overlap_what_they_can(small: Path) -> None:
     assert apart.wait_gen_us * apart.idle_gen_us == 0
 
 
+def test_a_little_staleness_overlaps_a_little(small: Path) -> None:
+    """Steps of samples ahead hide as much of generation behind training, up to a whole one: then it is one step off."""
+    apart = ("rl.placement=async", *APART)
+    times = {ahead: step_of(small, *apart, f"rl.staleness={ahead}") for ahead in (0.0, 1e-6, 0.25, 0.5, 1.0)}
+    assert times[1e-6].time.median_us == pytest.approx(times[0.0].time.median_us, rel=1e-4)
+    medians = [step.time.median_us for step in times.values()]
+    assert medians == sorted(medians, reverse=True)
+    quarter = times[0.25]
+    gen, train = quarter.generating.median_us, quarter.training.median_us
+    assert quarter.time.median_us == pytest.approx(max(gen, 0.75 * gen + train) + quarter.sync.median_us, rel=1e-9)
+    whole = times[1.0]
+    gen, train = whole.generating.median_us, whole.training.median_us
+    assert whole.time.median_us == pytest.approx(max(gen, train) + whole.sync.median_us, rel=1e-9)
+
+
+def test_a_trainer_that_fetches_samples_as_they_end_waits_for_its_last_fetch(small: Path) -> None:
+    step = step_of(small, "rl.placement=async", "rl.fetches=2", *APART)
+    gen, train = step.generating.median_us, step.training.median_us
+    expected = max(gen + train / 2, gen / 2 + train) + step.sync.median_us
+    assert step.time.median_us == pytest.approx(expected, rel=1e-9)
+
+
 def test_without_staleness_nothing_overlaps(small: Path) -> None:
     step = step_of(small, "rl.placement=async", *APART)
     in_all = sum(part.median_us for part in (step.generating, step.training, step.sync))
@@ -319,6 +341,7 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.rollout.engine=vlm", "'vllm-v1'"),
         ("rl.placement=one_step_off", "rl.rollout.gpus: 0"),
         ("rl.staleness=1", "rl.staleness: 1"),
+        ("rl.fetches=2", "rl.fetches: 2 needs placement: async"),
         ("rl.rollout.partial=true", "rl.rollout.partial: true needs"),
         ("rl.critic=llama2-7b", "rl.critic: grpo has none"),
         ("rl.reward.model=llama2-7", "rl.reward.model: 'llama2-7' is not a shipped model"),

@@ -10,7 +10,6 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.search.search import search_rl
 from predict.rl.search.space import space_of
 from sampling.errors import ConfigError, InfeasibleError, UserError
 
@@ -19,7 +18,7 @@ model: llama3-8b
 cluster: {hardware: h100-sxm, nodes: 2, gpus_per_node: 8}
 plan: {dp: 16, zero: 1}
 precision: bf16
-rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8}
+rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8, offload: [parameters]}
 """
 AUTO = ("rl.placement=auto", "rl.rollout.gpus=auto", "rl.rollout.tp=[2, 4]")
 
@@ -32,7 +31,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) -> None:
-    answer = search_rl(small, AUTO, predict.estimate)
+    done: list[int] = []
+    answer = predict.rl_search(small, AUTO, progress=done.append)
+    assert done == [1, 2, 3, 4]
     found = [one.step for one in answer.best if one.step]
     assert len(answer.best) + len(answer.left_out) == 4
     per_gpu = [step.tokens_per_second_per_gpu for step in found]
@@ -61,7 +62,7 @@ def test_wrong_choices_are_refused(small: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.prompts"):
         space_of(small, ["rl.rollout.tp=[1]", "rl.prompts=0"])
     with pytest.raises(InfeasibleError, match="memory"):
-        search_rl(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"], predict.estimate)
+        predict.rl_search(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"])
 
 
 def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,13 +77,16 @@ def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytes
     assert [row["n"] for row in rows] == ["2", "4"]
     assert float(rows[0]["t_gen"]) < float(rows[1]["t_gen"])
     assert float(rows[0]["kv_gb"]) > 0 and rows[0]["t_old_log_prob"]
+    in_all = sum(float(rows[0][f"t_{name}"]) for name in ("compute", "memory", "comm", "idle"))
+    assert in_all == pytest.approx(float(rows[0]["t_step"]))
+    assert "analytic" in rows[0]["calibration_note"]
 
 
-@pytest.mark.parametrize("command", ["one-batch", "explore", "ledger", "schedule", "sensitivity"])
+@pytest.mark.parametrize("command", ["one-batch", "trace", "schedule", "sensitivity"])
 def test_other_commands_name_those_that_take_an_rl_config(
     command: str, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(small)]) == 2
+    assert main([command, str(small), *(["-o", "x.json"] if command == "trace" else [])]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "makes this an RL config; predict it with `predict rl-step`" in line
 
@@ -101,7 +105,7 @@ def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path
 def test_steps_are_compared_phase_by_phase(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "longer.yml"
     other.write_text(SMALL.replace("mini_batch: 8", "mini_batch: 8, algorithm: dapo, epochs: 2"))
-    assert main(["compare", str(small), str(other)]) == 0
+    assert main(["compare", str(small), str(other), "--set", "rl.offload=[]"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert "(+100%)" in rows["update_actor"]
     assert "%" not in rows["ref"]

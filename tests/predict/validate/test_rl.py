@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from predict.rl.run.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors
 from predict.validate.published.row import NotExpressibleError, PublishedRow
-from predict.validate.rl.comparison import ComparedStep, as_json, compare
-from predict.validate.rl.fit import Observed, fitted_factors
+from predict.validate.rl.comparison import ComparedStep, as_json, compare, predict_rows
+from predict.validate.rl.fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
 from predict.validate.rl.judged import PHASES
 from predict.validate.rl.lengths import cut_mean, lognormal_of
 from predict.validate.rl.rows import LIKELY_MEANS, read_rl_rows, rl_runs_of
@@ -45,8 +46,12 @@ ROW: dict[str, str] = {
 
 
 def compared(one: PublishedRow) -> ComparedStep:
-    (found,) = compare([one], predict.estimate, lambda *_: None)
+    (found,) = together(one)
     return found
+
+
+def together(*rows: PublishedRow) -> list[ComparedStep]:
+    return compare(rows, predict_rows(rows, predict.estimate, lambda *_: None))
 
 
 def row(**cells: str) -> PublishedRow:
@@ -63,7 +68,9 @@ def test_a_row_becomes_its_config() -> None:
     apart = rl_runs_of(row(mode="async", gen_gpus="8", staleness="0.5"))[0].section
     assert (apart.placement, apart.staleness, apart.old_log_prob) == (ASYNC, 0.5, False)
     on_policy = rl_runs_of(row(mode="async", gen_gpus="8", staleness="0.0"))[0].section
-    assert (on_policy.placement, on_policy.in_turn, on_policy.rollout.partial) == (ASYNC, True, False)
+    assert (on_policy.placement, on_policy.ahead, on_policy.rollout.partial) == (ASYNC, 0, False)
+    streamed = row(mode="async", gen_gpus="8", staleness="0.5", mini_batch_prompts="2", notes="require_batches 4; slow")
+    assert rl_runs_of(streamed)[0].section.fetches == 2
     sharded = rl_runs_of(row(train_engine="FSDP2", tp="", sp_ulysses="2", fsdp_size="4"))[0].base.plan
     assert (sharded.cp, sharded.cp_method, sharded.dp, sharded.zero, sharded.shard) == (2, "all_to_all", 4, 3, 4)
 
@@ -140,10 +147,34 @@ def test_factors_are_found_again_and_a_source_is_judged_without_its_own() -> Non
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.03)
     assert fitted_factors([]).rollout == pytest.approx(1, abs=0.02)
     known, other = row(source_id=FITTED_TO[0], row_id="B1"), row()
-    of_known, of_other = (
-        one.phases["step"].predicted.median_us for one in compare([known, other], predict.estimate, lambda *_: None)
-    )
+    of_known, of_other = (one.phases["step"].predicted.median_us for one in together(known, other))
     assert of_known < of_other  # fitted to no row at all, against the shipped factors
+
+
+def test_the_half_width_is_the_least_that_holds_nine_in_ten_runs_of_sources_left_out() -> None:
+    long = {
+        "n": "16",
+        "response_mean": "2000",
+        "response_max": "4096",
+    }  # so that kernels, which have factors, are most of it
+    step = unscaled_step(rl_runs_of(row(**long))[0], predict.estimate)
+    own = scaled_step(step, Factors()).time.median_us / 1e6
+    observed = [
+        Observed(row=row(source_id=name, step_s=f"{own * off}"), step=step)
+        for name, off in (("a", 1.0), ("b", 1.0), ("c", 2.0))
+    ]
+    without, width = factors_without(observed), fitted_half_width(observed)
+    far = observed[2]
+
+    def holds(half_width: float) -> bool:
+        time = scaled_step(step, replace(without["c"], half_width=half_width)).time
+        return time.low_us <= far.measured_us("step") <= time.high_us
+
+    assert holds(width) and not holds(width - 0.01)
+    assert fitted_half_width(observed[:2]) == 0.0
+    found = refit(observed)
+    assert found is not None and found.half_width == width
+    assert refit(observed[:1]) is None
 
 
 def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> None:
@@ -154,7 +185,7 @@ def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> 
     update = short.phase("update_actor")
     assert update is not None
     told = row(**open_row, row_id="B1", update_actor_s=f"{update.time.median_us / 1e6}")
-    alone, beside = compared(row(**open_row)), compare([row(**open_row), told], predict.estimate, lambda *_: None)[0]
+    alone, beside = compared(row(**open_row)), together(row(**open_row), told)[0]
     assert alone.open_length
     assert alone.phases["step"].predicted.low_us == short.time.low_us
     assert alone.phases["step"].predicted.high_us == long.time.high_us

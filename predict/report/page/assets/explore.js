@@ -3,7 +3,6 @@
   const first = JSON.parse(document.getElementById("content").textContent);
   const known = new Map(first.controls.map((control) => [control.path, control]));
   const shown = new Map(), past = [];
-  const LIVE = ["headline", "differences", "waterfall", "memory", "timeline"];
   let settings = {}, latest = first.page, before = null, comparing = false, asked = 0, answered = "{}", following = first.follows || {};
   const answer = document.getElementById("answer"), tools = document.getElementById("tools"), about = document.getElementById("about");
   const status = el("span", { class: "note", role: "status" });
@@ -36,7 +35,7 @@
     const runs = comparing && before ? [{ ...before.runs[0], name: "before" }, { ...latest.runs[0], name: "now" }] : latest.runs;
     answer.style.opacity = 1;
     about.replaceChildren(el("p", {}, latest.runs[0].about));
-    show({ ...latest, runs }, answer, LIVE);
+    show({ ...latest, runs }, answer, first.live);
   }
   // faults stand next to their controls; those of no control stand at the tools
   function tell(faults, follows) {
@@ -95,9 +94,9 @@
     return row;
   }
   function groups() {
-    const of = (name) => first.controls.filter((control) => control.path.split(".")[0] === name);
-    return [["model and precision", [...of("model"), ...of("precision")], true], ["batch", of("batch"), true], ["plan", of("plan"), true], ["cluster", of("cluster"), false], ["execution", of("execution"), false]]
-      .map(([name, controls, open]) => el("details", { open }, el("summary", {}, name), controls.map(field)));
+    const group = (control) => control.path.includes(".") ? control.path.slice(0, control.path.lastIndexOf(".")) : "model and precision";
+    const open = ["model and precision", "batch", "plan", "rl", "rl.rollout"];
+    return [...new Set(first.controls.map(group))].map((name) => el("details", { open: open.includes(name) }, el("summary", {}, name), first.controls.filter((control) => group(control) === name).map(field)));
   }
   // an answer beside that of the settings; what keeps it from being is told
   async function other(what, waiting, failed) {
@@ -128,7 +127,7 @@
   async function best() {
     const reply = await other("search", "searching …", "no plan found");
     if (!reply) return;
-    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !path.startsWith("plan."))); change({ ...others, ...changed(reply.settings[at]) }, true, true); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
+    const takes = reply.plans.map((plan, at) => el("button", { type: "button", onclick: () => { const others = Object.fromEntries(Object.entries(settings).filter(([path]) => !(path.startsWith("plan.") || path in reply.settings[at]))); change({ ...others, ...changed(reply.settings[at]) }, true, true); scrollTo(0, 0); } }, `Take plan ${plan.label}`));
     found.replaceChildren(el("section", {}, el("h2", {}, "Plans found"), el("div", { class: "bar" }, takes), plans(reply.plans, latest.runs[0].memory.capacity_bytes, reply.search)));
     found.scrollIntoView();
   }
@@ -138,7 +137,7 @@
   const compare = el("input", { type: "checkbox", id: "compare", onchange: (event) => { comparing = event.target.checked; paint(); } });
   const general = el("p", { class: "problem", role: "alert" });
   addEventListener("keydown", (event) => { if ((event.ctrlKey || event.metaKey) && event.key === "z" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) { event.preventDefault(); back(); } });
-  tools.append(undo, button("Reset all", () => change({})), el("label", {}, compare, " compare with the last"), button("Copy as YAML", () => copy("yaml")), button("Copy as --set", () => copy("set")), button("Neighbours and heat map", study), button("Search for a plan", best), status);
+  tools.append(...[undo, button("Reset all", () => change({})), el("label", {}, compare, " compare with the last"), button("Copy as YAML", () => copy("yaml")), button("Copy as --set", () => copy("set")), first.studies && button("Neighbours and heat map", study), button(first.studies ? "Search for a plan" : "Search for a split", best), status].filter(Boolean));
   tools.after(general);
   answer.after(found);
   document.getElementById("controls").append(...groups());

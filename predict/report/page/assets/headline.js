@@ -27,6 +27,10 @@ function comparison(runs) {
   const rows = [...figures.map(([name, value, show]) => ({ name, values: runs.map(value), show })),
     ...classes.map((name) => ({ name, values: runs.map((run) => run.waterfall.find((bar) => bar.name === name)?.us ?? 0), show: duration })),
     ...paths.map((path) => ({ name: path, values: runs.map((run) => worded(run.settings[path])) }))];
+  return sideBySide(rows, runs);
+}
+// A column for each run; what differs from the first is marked, and figures have their change.
+function sideBySide(rows, runs) {
   // shares differ by points, other figures by a share of the first run's
   const change = (row, at) => {
     if (!at || typeof row.values[0] !== "number" || !row.values[0] || row.values[at] === row.values[0]) return "";

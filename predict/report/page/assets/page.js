@@ -1,5 +1,6 @@
 // The page: a section for each question, its runs beside each other.
 function sectioned(title, note, runs, build) {
+  if (!runs.length) return null;
   const made = runs.map((run) => build(run));
   if (made.every((each) => !each)) return null;
   return el("section", {}, el("h2", {}, title), note && el("p", { class: "note" }, note),
@@ -12,9 +13,15 @@ function settings(run) {
   const rows = Object.entries(run.settings).map(([path, value]) => ({ path, value: worded(value) }));
   return behind(table([["key", (r) => r.path, null, "text"], ["value", (r) => r.value, null, "text wide"]], rows));
 }
+function rl(page) { return page.runs.filter((run) => run.spans); }
 const SECTIONS = {
   headline: (page) => sectioned("Answer", null, page.runs, headline),
   differences: (page) => page.runs.length > 1 && el("section", {}, el("h2", {}, "Side by side"), comparison(page.runs)),
+  rl_headline: (page) => sectioned("Answer", null, rl(page), stepHeadline),
+  rl_differences: (page) => rl(page).length > 1 && el("section", {}, el("h2", {}, "Side by side"), stepDifferences(rl(page))),
+  placement: (page) => sectioned("Placement", "What the GPUs do over a step; waiting stands in one piece.", rl(page), placement),
+  phases: (page) => sectioned("Phases", "Each with its 90 % interval, from where it starts in the step.", rl(page), (run) => el("div", {}, waterfall(run), phaseTable(run))),
+  moments: (page) => sectioned("Memory", "A GPU in the moments in which it holds the most.", rl(page), moments),
   waterfall: (page) => sectioned("Where the step goes", "Mean over the pipeline ranks, with 90 % intervals by the bounds of the calls; the step's own interval also holds what no single call's bounds cover.", page.runs, waterfall),
   memory: (page) => sectioned("Memory", "Each pipeline rank at its peak.", page.runs, memory),
   timeline: (page) => sectioned("Pipeline", null, page.runs, timeline),
@@ -30,7 +37,8 @@ const SECTIONS = {
 function scaled(runs) {
   const steps = runs.map((run) => run.prediction.step_time_us.high), bytes = runs.map((run) => run.memory.point_bytes);
   const alike = (values) => Math.max(...values) < 6 * Math.min(...values) ? Math.max(...values) : 0;
-  return runs.map((run) => ({ ...run, scale: { step: alike(steps), bytes: alike(bytes) } }));
+  const spans = runs.map((run) => run.prediction.step_time_us.median);
+  return runs.map((run) => ({ ...run, scale: { step: alike(steps), span: alike(spans), bytes: alike(bytes) } }));
 }
 function show(given, into, names) {
   const page = { ...given, runs: scaled(given.runs) };

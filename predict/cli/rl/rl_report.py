@@ -1,0 +1,27 @@
+"""`predict report` of RL configs."""
+
+from __future__ import annotations
+
+import argparse
+
+from predict.cli.options import given, log, write_file
+from predict.rl.run.config import is_rl_config
+from sampling.errors import UserError
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write one page of the steps of RL configs, side by side."""
+    if extra := given(options, "tokens", "price"):
+        raise UserError(f"{', '.join(extra)}: does not go with an RL config; omit it")
+    if others := [config for config in options.configs if not is_rl_config(config)]:
+        raise UserError(
+            f"CONFIG: {', '.join(others)}: not an RL config, as others here are; give each kind a page of its own"
+        )
+    from predict import rl_step
+    from predict.report.page.document import report_page
+    from predict.report.rl.page import rl_content
+
+    steps = [rl_step(config, options.overrides) for config in options.configs]
+    title = " and ".join(step.rl.name for step in steps)
+    write_file("--output", options.output, report_page(rl_content(steps), title=title))
+    log(f"wrote {options.output}")

@@ -1,0 +1,138 @@
+"""The ledger of an RL step for a reader in a terminal: the account of each lane, phases with their parts, and the books behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from predict.report.provenance_text import first_lines_of
+from predict.report.rl.memory import rl_memory_parts
+from predict.report.rl.step import rests_on
+from predict.report.tables import figures_table
+from predict.report.units import bar, duration, durations, percent
+from predict.rl.ledger.lanes import WAITING
+from predict.rl.phase import NOTHING_US
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.rl.ledger.books import RlLedger
+    from predict.rl.phase import Phase
+
+LEAST = 0.005
+"""Share of the step from which on a part has a line of its own."""
+OTHER = "other parts"
+GB = 1e9
+
+
+def rl_ledger_text(ledger: RlLedger) -> RenderableType:
+    from rich.console import Group
+
+    step, time = ledger.step, ledger.step.time
+    return Group(
+        *first_lines_of(step.actor),
+        f"[bold]{escape(step.rl.name)}[/]  {step.rl.section.algorithm}, {step.rl.section.placement}",
+        "",
+        f"  step time   [bold]{duration(time.median_us)}[/]   (90 %: {durations(time.low_us, time.high_us)})",
+        f"  tokens      {step.rl.samples.tokens:,} a step, {step.tokens_per_second_per_gpu:,.0f} per second and GPU",
+        "",
+        *_accounts(ledger),
+        _mfu(ledger),
+        "",
+        "[bold]  memory[/]",
+        *rl_memory_parts(step.memory),
+        "",
+        *_communication(ledger),
+        "",
+        *_schedule(ledger),
+        "",
+        *_calibration(ledger),
+    )
+
+
+def _accounts(ledger: RlLedger) -> list[RenderableType]:
+    """A table for each lane: its phases, which add up to the step, and below each its parts."""
+    step_us = ledger.step.time.median_us
+    found: list[RenderableType] = []
+    for lane, account in ledger.accounts_us.items():
+        table = figures_table(f"  the step on {lane}", ("",), ("time", "share"))
+        table.add_column("")
+        for name, time_us in account.items():
+            share = time_us / step_us
+            table.add_row(name, duration(time_us), percent(share), bar(share))
+            for heading, part_us in _parts(ledger.step.phase(name), LEAST * step_us).items():
+                table.add_row(f"    {heading}", duration(part_us), percent(part_us / step_us), "")
+        found += [table, ""]
+    return found
+
+
+def _parts(phase: Phase | None, least_us: float) -> dict[str, float]:
+    """The parts of a phase that take as long at least, the longest first, and the others together; none of a phase of one part."""
+    parts = phase.parts if phase else {}
+    long = {heading: time_us for heading, time_us in parts.items() if time_us >= least_us}
+    other_us = sum(parts.values()) - sum(long.values())
+    told = dict(sorted(long.items(), key=lambda part: -part[1])) | ({OTHER: other_us} if other_us > NOTHING_US else {})
+    return told if len(told) > 1 else {}
+
+
+def _mfu(ledger: RlLedger) -> Table:
+    conventions = list(dict.fromkeys(name for phase in ledger.step.phases for name in phase.mfu))
+    columns = [text for name in conventions for text in (f"PFLOP, {name}", f"MFU, {name}")]
+    table = figures_table("  MFU by convention; a pass counts a third", ("",), columns)
+    for phase in ledger.step.phases:
+        if phase.mfu:
+            cells = []
+            for name in conventions:
+                figure = phase.mfu[name]
+                cells += [
+                    "refused" if figure.flops is None else f"{figure.flops / 1e15:,.2f}",
+                    "" if figure.mfu is None else f"{figure.mfu:.1%}",
+                ]
+            table.add_row(phase.name, *cells)
+    return table
+
+
+def _communication(ledger: RlLedger) -> list[RenderableType]:
+    book = ledger.communication_us
+    table = figures_table("  communication that the phases wait for", ("", "phase"), ("time", "of step"))
+    for (heading, phase), time_us in book.items():
+        table.add_row(heading, phase, duration(time_us), percent(time_us / ledger.step.time.median_us))
+    weights = f"  weights     {ledger.weights_bytes / GB:,.1f} GB in {ledger.weight_tensors:,} tensors, {ledger.step.rl.section.weight_sync.method}"
+    return [table, weights] if book else [weights]
+
+
+def _schedule(ledger: RlLedger) -> list[RenderableType]:
+    step, section, run = ledger.step, ledger.step.rl.section, ledger.step.actor.run
+    queue = step.queue
+    lines: list[RenderableType] = [
+        "[bold]  schedule[/]",
+        f"  samples     {section.prompts:,} prompts × {section.n}; {section.optimizer_steps:,} optimizer steps in {section.epochs} epoch(s)",
+        f"  update      {run.microbatches:,} microbatches of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding {section.padding}",
+        f"  engines     {step.rollout.replicas:,}, last tenth of the responses {step.rollout.tail_share:.0%} of their time",
+    ]
+    waiting = {lane: account[WAITING] for lane, account in ledger.accounts_us.items() if WAITING in account}
+    lines += [f"  waiting     {lane}: {duration(time_us)}" for lane, time_us in waiting.items()]
+    if len(ledger.accounts_us) > 1:
+        lines.append(
+            f"  queue       {queue.generating:.1f} steps of samples in the engines, {queue.waiting:.1f} waiting, trained on {queue.staleness:.1f} updates late"
+        )
+    return lines
+
+
+def _calibration(ledger: RlLedger) -> list[RenderableType]:
+    lines: list[RenderableType] = ["[bold]  calibration[/]", f"  rests on    {rests_on(ledger.step)}"]
+    if factors := ledger.factors:
+        lines.append(
+            f"  factors     {factors.rollout:g} on generation, {factors.update:g} on updates, {factors.passes:g} on passes without a backward"
+        )
+    if ledger.terms:
+        table = figures_table("  priors", ("",), ("value", "bounds"))
+        table.add_column("what it is")
+        for name, term in ledger.terms.items():
+            table.add_row(name, f"{term.value:g}", f"{term.low:g} to {term.high:g}", escape(term.meaning))
+        lines.append(table)
+    if unknown := ledger.step.rl.section.unknown:
+        lines.append(f"  unknown     {escape(', '.join(unknown))}: a guess here")
+    return [*lines, "  one optimizer step of the actor has five books of its own: --json"]

@@ -146,7 +146,9 @@ def test_calls_of_a_search_are_those_of_all_its_plans(capsys: pytest.CaptureFixt
         return {json.dumps(call) for call in found["calls"]}
 
     of_search = calls("batch.micro=[1, 2]", "plan.pp=1..2", "plan.dp=auto")
-    assert of_search == calls("batch.micro=1") | calls("batch.micro=2") | calls("batch.micro=1", "plan.pp=1", "plan.dp=2") | calls("plan.pp=1", "plan.dp=2")
+    assert of_search == calls("batch.micro=1") | calls("batch.micro=2") | calls(
+        "batch.micro=1", "plan.pp=1", "plan.dp=2"
+    ) | calls("plan.pp=1", "plan.dp=2")
 
 
 @pytest.fixture

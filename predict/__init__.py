@@ -164,7 +164,8 @@ def search(
     address: str | None = None,
     listener: Listener | None = None,
 ) -> Answer:
-    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out.
+    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out; of an RL config see
+    `rl_search`.
 
     `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
     The parameters are those of the command, as `plan_search.wishes` describes them; `listener` is told of progress. ConfigError

@@ -69,7 +69,7 @@ def _of_key(key: Key, path: str, value: Any, meaning: str) -> Control:
     choices = tuple(key.choices()) if key.choices else ()
     kind = "yaml"
     if key.kind == "boolean":
-        kind = "boolean"
+        kind = "boolean" if value is not None else "yaml"  # a box has no third state for what is open
     elif key.kind in ("integer", "number"):
         kind = key.kind
     elif key.kind == "string":

@@ -19,6 +19,7 @@ from predict.report.pictures.waterfall_plot import (
     heading,
     plain_axis,
 )
+from predict.report.rl.memory import FITS, MISFIT
 from predict.report.rl.step import headline
 from predict.report.schedules.palette import ink
 from predict.report.units import duration
@@ -74,17 +75,18 @@ def rl_timeline_figure(step: RlStep) -> Figure:
 def rl_memory_figure(step: RlStep) -> Figure:
     """A bar for each moment in which a GPU holds the most, its terms stacked, and the device's capacity as a line."""
     memory = step.memory
-    about = f"{headline(step)}; {'FITS' if memory.fits else 'OOM'}: {memory.worst.peak / GIB:,.1f} of {memory.capacity / GIB:,.1f} GiB"
-    figure, axes = _empty(len(memory.moments), title=f"memory per GPU of {step.rl.name}", about=about)
+    capacity, peak = memory.capacity / GIB, memory.worst.peak / GIB
+    title = f"memory per GPU of {step.rl.name}: {FITS if memory.fits else MISFIT}, {peak:,.1f} of {capacity:,.1f} GiB"
+    figure, axes = _empty(len(memory.moments), title=title, about=headline(step))
     for row, moment in enumerate(memory.moments):
         start = 0.0
         for term, size in moment.terms.items():
-            axes.barh(row, size, left=start, height=FILLED, color=COLOURS[term], gid=f"{moment.phase} {term}")
-            start += size
-        axes.annotate(f" {start / GIB:,.1f}", (start, row), size=9, va="center", color=INK)
-    axes.axvline(memory.capacity, color=LIMIT, linewidth=1.2, linestyle=(0, (4, 2)))
-    axes.set_xlim(0, max(memory.capacity, memory.worst.peak) * 1.08)
-    _rows(axes, [moment.phase for moment in memory.moments], lambda size: f"{size / GIB:.0f} GiB")
+            axes.barh(row, size / GIB, left=start, height=FILLED, color=COLOURS[term], gid=f"{moment.phase} {term}")
+            start += size / GIB
+        axes.annotate(f" {start:,.1f}", (start, row), size=9, va="center", color=INK)
+    axes.axvline(capacity, color=LIMIT, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.set_xlim(0, max(capacity, peak) * 1.08)
+    _rows(axes, [moment.phase for moment in memory.moments], lambda size: f"{size:g} GiB")
     _legend(axes, {term: COLOURS[term] for term in TERMS if any(term in moment.terms for moment in memory.moments)})
     return figure
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from predict.memory.estimate import GIB
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
-from predict.report.rl.memory import rl_memory_json
+from predict.report.rl.memory import FITS, MISFIT, rl_memory_json, rl_misfit
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
 from predict.rl.ledger.books import RlLedger
@@ -116,10 +116,12 @@ def _draws(draws: RlDraws) -> list[str]:
 
 
 def _memory(step: RlStep) -> list[str]:
-    memory, verdict = step.memory, step.actor.memory.verdict
+    """The fullest moments and whether they fit."""
+    memory = step.memory
+    moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
+    verdict = FITS if memory.fits else f"{MISFIT}: {rl_misfit(memory)}"
     return [
-        f"memory per GPU: generation {memory.generating.peak / GIB:.1f} GiB, engine {step.engine_bytes / GIB:.1f} GiB among it; "
-        f"update {memory.updating.peak / GIB:.1f} GiB (the trainer alone {verdict}); of {memory.capacity / GIB:g} GiB"
+        f"memory per GPU: {moments} of {memory.capacity / GIB:.1f} GiB; the engine takes {step.engine_bytes / GIB:.1f}; {verdict}"
     ]
 
 

@@ -38,6 +38,8 @@ def test_controls_are_the_keys_and_faults_stand_beside_them(explorer: RlExplorer
     values = {control.path: control.value for control in explorer.controls}
     assert (values["rl.n"], values["rl.rollout.tp"], values["plan.dp"]) == (4, 1, 16)
     assert "batch.micro" not in values
+    kinds = {control.path: control.kind for control in explorer.controls}
+    assert (kinds["rl.reference"], kinds["rl.old_log_prob"], kinds["rl.offload"]) == ("yaml", "boolean", "yaml")
     assert {"rl.mini_batch", "plan.tp"} <= set(explorer.answer({"rl.mini_batch": 5, "plan.tp": 3})["faults"])
     foreign = explorer.answer({"rl.response": "file:/etc/hostname"})["faults"]["rl.response"]
     assert "'/etc/hostname' lies outside the project" in foreign

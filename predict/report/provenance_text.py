@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.run.execution import Execution
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
+from sampling.hardware.cluster import Cluster
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,21 +25,19 @@ def first_lines_of(*predictions: Prediction) -> list[str]:
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
     """The first notes as lines that catch the eye."""
-    return noted(first_notes(run, provenance, analytic=analytic))
+    return noted(first_notes(run.cluster, run.execution, provenance, analytic=analytic))
 
 
-def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
+def first_notes(cluster: Cluster, execution: Execution, provenance: Provenance, *, analytic: bool) -> list[str]:
     """Notes that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
     notes = list(provenance.get("better_rows", []))
     notes += provenance["notes"] if provenance["samples"] is None or not analytic else []
     if analytic:
-        none = (
-            "" if provenance["samples"] is None else f"No samples for profile {run.cluster.profile!r} cover this run: "
-        )
+        none = "" if provenance["samples"] is None else f"No samples for profile {cluster.profile!r} cover this run: "
         notes.append(
-            f"{none}kernels and links of {run.cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(run)})"
+            f"{none}kernels and links of {cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(cluster, execution)})"
         )
-    if provenance["calibration"]:
+    if provenance.get("calibration"):
         notes.append(_calibrated(provenance))
     return [_sentence(note) for note in notes]
 
@@ -118,9 +118,9 @@ def _sources_with_rows(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from dict.fromkeys(session["source"] for session in sessions if session.get("rows", 1))
 
 
-def _efficiencies(run: TrainingRun) -> str:
-    shares = dict(run.cluster.gpu.efficiency)
-    shares["gemm"] = run.execution.gemm_efficiency or shares["gemm"]
+def _efficiencies(cluster: Cluster, execution: Execution) -> str:
+    shares = dict(cluster.gpu.efficiency)
+    shares["gemm"] = execution.gemm_efficiency or shares["gemm"]
     return ", ".join(f"{name} {value:g}" for name, value in shares.items())
 
 

@@ -35,18 +35,27 @@ class StepBatch:
 
     chunks: tuple[Chunk, ...] = ()
     decodes: tuple[int, ...] = ()
+    shared_tokens: int = 0
+    """Tokens of these contexts that the cache holds once where several requests have them: so many fewer than the contexts add up to."""
 
     def __post_init__(self) -> None:
         wrong = [
             f"chunks[{place}]: {one}" for place, one in enumerate(self.chunks) if one.tokens < 1 or one.context < 0
         ]
         wrong += [f"decodes[{place}]: {context}" for place, context in enumerate(self.decodes) if context < 0]
+        if self.shared_tokens < 0:
+            wrong.append(f"shared_tokens: {self.shared_tokens}")
         if not self.chunks and not self.decodes:
             wrong.append("it is empty: a step needs a prefill chunk or a decode")
         if wrong:
             raise UserError(
                 "\n".join(f"step batch: {one}; a chunk has 1 token or more, a context 0 or more" for one in wrong)
             )
+
+    @property
+    def held_tokens(self) -> list[int]:
+        """Tokens of each request whose keys and values the cache holds after the step."""
+        return [context + 1 for context in self.decodes] + [chunk.context + chunk.tokens for chunk in self.chunks]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ from predict.prices.whose_rows import require_known
 from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.mixers.served import is_served
 from predict.serving.scheduler.request_file import read_requests
-from predict.serving.scheduler.traffic import SECOND_US, Load, Traffic
+from predict.serving.scheduler.traffic import Load, Traffic, load_of
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
@@ -110,19 +110,7 @@ def _cluster(hardware: str, ranks: int, profile: str) -> Cluster:
 
 def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
     """The run with requests of a file, and their means for its load."""
-    span_s = max(float(traffic.arrival_us[-1]) / SECOND_US, 1e-3)
-    load = replace(
-        run.load,
-        rate=len(traffic) / span_s,
-        concurrency=0,
-        duration_s=span_s,
-        spread=0.0,
-        distinct_prompts=0,
-        shared_tokens=0,
-        prompt=round(float(traffic.prompt.mean())),
-        output=round(float(traffic.output.mean())),
-    )
-    return replace(run, load=load, traffic=traffic)
+    return replace(run, load=load_of(traffic, run.load), traffic=traffic)
 
 
 def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,15 +88,17 @@ def cache_room(server: Server) -> CacheRoom:
     return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
 
 
-def require_batch_room(server: Server, batch: StepBatch) -> None:
-    """InfeasibleError for a batch whose keys and values the cache cannot hold, each request's for itself."""
-    size, pool = server.engine.block_size, cache_room(server).pool
-    tokens = [context + 1 for context in batch.decodes] + [chunk.context + chunk.tokens for chunk in batch.chunks]
-    needed = int(pool.needed(np.array(tokens), size).sum())
-    if needed > pool.blocks:
+def require_batch_room(pool: BlockPool, block_size: int, batches: Sequence[StepBatch]) -> None:
+    """InfeasibleError for a batch whose keys and values the cache cannot hold."""
+    held = [one.held_tokens for one in batches]
+    owner = np.repeat(np.arange(len(batches)), np.array([len(each) for each in held], dtype=np.int64))
+    blocks = pool.needed(np.array([tokens for each in held for tokens in each], dtype=np.int64), block_size)
+    shared = np.array([one.shared_tokens // block_size for one in batches])
+    needed = np.bincount(owner, weights=blocks, minlength=len(batches)).astype(np.int64) - shared
+    if (needed > pool.blocks).any():
         raise InfeasibleError(
-            f"key-value cache: the batch needs {needed:,} blocks of {size} tokens, where the cache has {pool.blocks:,}; give fewer or "
-            f"shorter requests, or spread the model over more GPUs (placement.tp)"
+            f"key-value cache: the batch needs {needed.max():,} blocks of {block_size} tokens, where the cache has {pool.blocks:,}; give "
+            f"fewer or shorter requests, or spread the model over more GPUs (placement.tp)"
         )
 
 

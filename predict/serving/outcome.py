@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
-from predict.serving.kv_cache import CacheRoom, cache_room
+from predict.serving.kv_cache import CacheRoom
 from predict.serving.scheduler.capacity import capacity_per_s
 from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import Served, serve
@@ -37,6 +38,12 @@ class Outcome:
     room: CacheRoom
     replicas: int
     """Replicas among which the load is divided."""
+
+    @property
+    def mean_batch(self) -> StepBatch:
+        """A step with as many decodes as there are requests in a step on average, each halfway through its answer."""
+        load = self.load
+        return StepBatch(decodes=(load.prompt + load.output // 2,) * max(1, round(self.served.mean_requests)))
 
     @property
     def kv_share(self) -> float:
@@ -71,7 +78,7 @@ class LoadedServer:
 
     def __init__(self, run: ServingRun, stepper: Stepper) -> None:
         self.run, self.stepper = run, stepper
-        self.room = cache_room(run.server)
+        self.room = stepper.room
 
     @property
     def engine(self) -> EngineSettings:

@@ -38,6 +38,11 @@ class StepModel:
     finds_prompts: bool = True
     """Its weights belong to prompts that the prefix cache may hold; those of the published formula to prompts computed in full."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether measurements can move its weights."""
+        return any(term.low < term.high for term in self.terms.values())
+
     def table(self, server: Server, weights: Mapping[str, float]) -> StepTable:
         """The times of a server's steps under these weights."""
         return self.table_from(server, self.features_of(server), weights)

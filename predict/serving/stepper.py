@@ -15,6 +15,7 @@ from predict.serving.kernels.calls import step_kernels
 from predict.serving.kernels.eager import with_launches
 from predict.serving.kernels.features import prices_of
 from predict.serving.kernels.grouped import Group
+from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable
@@ -38,6 +39,11 @@ class Stepper:
         return step_model(self.coefficients.model).features_of(self.server)
 
     @cached_property
+    def room(self) -> CacheRoom:
+        """The cache that the server has room for. InfeasibleError where no block fits."""
+        return cache_room(self.server)
+
+    @cached_property
     def table(self) -> StepTable:
         return with_launches(self._kernels, self.server)
 
@@ -47,9 +53,11 @@ class Stepper:
         return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
 
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
-        """The time of each batch's step. UserError for a batch that the engine does not take."""
+        """The time of each batch's step. UserError for a batch that the engine does not take, InfeasibleError for one that the cache
+        cannot hold."""
         low, _, high = self.coefficients.interval_factors
         times = self.table.times_us(sums_of(batches)).tolist()
+        require_batch_room(self.room.pool, self.server.engine.block_size, batches)
         return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:

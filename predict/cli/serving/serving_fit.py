@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_command, add_json, log, print_json, require_writable, write_json
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    given,
+    log,
+    print_json,
+    require_writable,
+    write_json,
+)
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.serving.coefficients import Coefficients
 
 EXAMPLES = """\
 examples:
   predict serving-fit docs/examples/serving --model formula --source made-up
+  predict serving-fit docs/examples/answered/*.csv --config configs/serving/llama3-8b-h100.yml
 """
 DESCRIPTION = """\
-Fit the coefficients of a step model to measured serving runs: DIR holds serving_experiments.csv, a row for each stage.
+Fit the coefficients of a step model to measured serving runs.
+
+TRACES is a folder with serving_experiments.csv, a row for each stage of runs of any servers. Or, with --config, it is files of requests
+that one server answered, a file for each of three loads or more: CSV tables of arrival_s, prompt, output, ttft_ms, e2e_ms and, where
+prompts repeat, prompt_id; or per-request lifecycle metrics of inference-perf (.json).
 
 Weights are least squares within physical bounds about stated priors, on the time per output token at the measured load, each stage
 weighed by how much a simulation amplifies its error; the client's part of TTFT follows from simulations. Intervals are those of
-leaving out one experiment at a time. --source says what the runs are.
+leaving out one experiment, or file, at a time. --source says what the runs are.
 """
 
 
@@ -25,12 +44,21 @@ def add(subcommands: Any) -> None:
     command = add_command(
         subcommands, "serving-fit", "fit a step model to measured serving runs", EXAMPLES, description=DESCRIPTION
     )
-    command.add_argument("traces", type=Path, metavar="DIR", help="folder of serving_experiments.csv")
+    command.add_argument(
+        "traces",
+        type=Path,
+        nargs="+",
+        metavar="TRACES",
+        help="folder of serving_experiments.csv; with --config, files of requests",
+    )
+    command.add_argument("--config", metavar="CONFIG", help="serving config (YAML) of the server that answered")
     command.add_argument("--model", default="kernels", metavar="NAME", help="kernels (the default) or formula")
     command.add_argument(
         "--source", default="", metavar="TEXT", help="provenance of the runs, kept with the coefficients"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the coefficients there (.json)")
+    add_overrides(command)
+    add_data(command)
     add_json(command)
     command.set_defaults(run=run)
 
@@ -40,13 +68,8 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.serving.coefficients import coefficients_text
     from predict.serving.coefficients import coefficients_json
-    from predict.serving.step_model import step_model
-    from predict.validate.serving.fitted import fitted_coefficients
-    from predict.validate.serving.rows import read_stages
 
-    found = fitted_coefficients(
-        read_stages(options.traces, "DIR"), step_model(options.model), options.source or str(options.traces)
-    )
+    found = _fitted_to_requests(options) if options.config else _fitted_to_stages(options)
     if options.output:
         write_json("--output", options.output, coefficients_json(found))
         log(f"wrote {options.output}")
@@ -54,3 +77,28 @@ def run(options: argparse.Namespace) -> None:
         print_json(coefficients_json(found))
     else:
         show(coefficients_text(found))
+
+
+def _fitted_to_requests(options: argparse.Namespace) -> Coefficients:
+    from predict.serving.config import load_serving
+    from predict.serving.fitting.own_requests import fitted_to_requests
+    from predict.serving.step_model import step_model
+
+    if folders := [str(path) for path in options.traces if path.is_dir()]:
+        raise UserError(f"--config: goes with files of requests, and {folders[0]} is a folder; give one of the two")
+    run = load_serving(options.config, options.overrides)
+    source = options.source or f"the requests of {', '.join(map(str, options.traces))}"
+    return fitted_to_requests(run, options.traces, step_model(options.model), source)
+
+
+def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:
+    from predict.serving.step_model import step_model
+    from predict.validate.serving.fitted import fitted_coefficients
+    from predict.validate.serving.rows import read_stages
+
+    folder, *more = options.traces
+    if more or folder.is_file():
+        raise UserError(f"--config: missing; {more[0] if more else folder} is taken for requests of one server")
+    if extra := given(options, "overrides"):
+        raise UserError(f"{', '.join(extra)}: goes with --config; omit it")
+    return fitted_coefficients(read_stages(folder, "TRACES"), step_model(options.model), options.source or str(folder))

@@ -61,12 +61,10 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.serving.step import step_json, step_text
     from predict.serving.config import load_serving
-    from predict.serving.kv_cache import require_batch_room
     from predict.serving.step_model import MODELS
     from predict.serving.stepper import stepper
 
     run = load_serving(options.config, options.overrides)
-    require_batch_room(run.server, batch)
     names = tuple(MODELS) if options.model == ALL else (options.model,)
     steppers = [stepper(run.server, name) for name in names]
     if options.json:

@@ -54,6 +54,8 @@ def _groups(content: Mapping[str, Any]) -> Table:
     named |= {name: group for name, group in content["by_source"].items() if name}
     if content["replay"]["stages"]:
         named["with their real requests"] = {"rows": content["replay"]["stages"], **content["replay"]}
+    transfer = content["transfer"]
+    named |= {f"{gpu}, fitted on {transfer['fitted_on']} alone": group for gpu, group in transfer["by_gpu"].items()}
     for name, group in named.items():
         table.add_row(escape(name), str(group["rows"]), *(_percent(group[figure]) for figure in TITLES))
     table.add_row("bias of all", "", *(_percent(content["bias"][figure], signed=True) for figure in TITLES))
@@ -79,11 +81,13 @@ def _capacities(content: Mapping[str, Any]) -> Table:
 
 
 def _closed_loop(content: Mapping[str, Any]) -> Table:
-    table = figures_table("closed loops: so many requests in flight", ("measured",), ("rows", "TPOT", "bias", "TTFT"))
+    table = figures_table(
+        "closed loops: so many requests in flight", ("measured",), ("rows", "TPOT", "bias", "covered", "TTFT")
+    )
     named = {**content["by_group"], "all judged": content["summary"]}
     for name, group in named.items():
-        figures = _percent(group["tpot"]), _percent(group["tpot_bias"], signed=True), _percent(group["ttft"])
-        table.add_row(escape(name), str(group["rows"]), *figures)
+        figures = _percent(group["tpot"]), _percent(group["tpot_bias"], signed=True), _percent(group["coverage"])
+        table.add_row(escape(name), str(group["rows"]), *figures, _percent(group["ttft"]))
     return table
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.provenance_text import noted
+from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
+from predict.serving.step_model import KERNELS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,10 +33,11 @@ def outcome_text(
     """One load in full, or a line for each of several; then the capacity where it was sought."""
     from rich.console import Group
 
-    run, room = server.run, server.room
-    size = server.engine.block_size
+    run, room, stepper = server.run, server.room, server.stepper
+    size, batch = server.engine.block_size, outcomes[0].mean_batch
     sequences = room.sequences(run.load.prompt + run.load.output, size)
     lines: list[RenderableType] = [
+        *noted(notes_on_rows(stepper, batch)),
         f"{escape(run.name)}  {escape(server_line(run))}",
         f"cache  {room.blocks:,} blocks of {size} tokens per GPU: {sequences:,} requests at once; weights {room.weights / GIB:.1f} GiB "
         f"of {room.memory / GIB:.1f}",
@@ -48,10 +52,9 @@ def outcome_text(
         lines += [f"mean TTFT passes three times that of a low rate at {_rate(slow or 0.0)}"]
         if run.traffic:
             lines += ["both for requests of the file's mean lengths, each with a prompt of its own"]
-    lines += [
-        "",
-        escape(f"step by {server.stepper.coefficients.model}; coefficients: {server.stepper.coefficients.source}"),
-    ]
+    lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
+    if stepper.coefficients.model == KERNELS.name:
+        lines.append(sources_line(stepper, batch))
     return Group(*lines)
 
 
@@ -133,6 +136,7 @@ def outcome_json(
         "config": server.run.name,
         "model": server.stepper.coefficients.model,
         "source": server.stepper.coefficients.source,
+        "notes": notes_on_rows(server.stepper, outcomes[0].mean_batch),
         "cache": {"blocks": room.blocks, "block_bytes": room.block, "weight_bytes": room.weights},
         "loads": [_load_json(one) for one in outcomes],
     }

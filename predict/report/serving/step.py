@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.provenance_text import noted
+from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.tables import figures_table
 from predict.report.units import duration
 from sampling.files.faults import counted
@@ -27,12 +29,13 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
 
     tokens = sum(chunk.tokens for chunk in batch.chunks)
     chunks = f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens" if batch.chunks else "no chunk"
+    notes = dict.fromkeys(note for one in steppers for note in notes_on_rows(one, batch))
     lines: list[RenderableType] = [
+        *noted(list(notes)),
         f"{escape(run.name)}  {escape(server_line(run))}",
         f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {chunks}",
     ]
-    sources = ", ".join(f"{share:.0%} {source}" for source, share in steppers[0].sources(batch).items())
-    lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", f"prices of kernels  {sources}"]
+    lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", sources_line(steppers[0], batch)]
     for one in steppers:
         (time,) = one.step_times([batch])
         table = figures_table("", ("term",), ("time", "share"))
@@ -82,4 +85,5 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
         "step_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
         "terms_us": dict(one.ledger_us(batch)),
         "source": one.coefficients.source,
+        "notes": notes_on_rows(one, batch),
     }

@@ -137,8 +137,9 @@ def expert_width(server: Server, experts: Experts) -> int:
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:
-    """The engine's own kernel inside a node, and the communication library's between nodes."""
-    kind = CustomAllReduce if server.tp == _per_node(server) else AllReduce
+    """The engine's own kernel among the GPUs of a node; the communication library's between nodes, and on CPUs."""
+    own = server.tp == _per_node(server) and server.cluster.gpu.kind != "cpu"
+    kind = CustomAllReduce if own else AllReduce
     return kind(
         size_bytes=DTYPE_BYTES[server.activations] * tokens * server.model.hidden,
         ranks=server.tp,

@@ -29,8 +29,8 @@ KEYS = (1, 128, 512, 2048, 8192, 32768)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
 """Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where keys are bounded."""
-CLOCKS = "burst"
-"""Decoding draws little power, so that clocks stay high."""
+EXECUTION = Execution(clocks="burst")
+"""Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -106,7 +106,7 @@ def kernel_features(server: Server) -> KernelFeatures:
 
 def prices_of(server: Server) -> Prices:
     """The price list of a server's cluster."""
-    return open_prices(server.cluster, Execution(clocks=CLOCKS))
+    return open_prices(server.cluster, EXECUTION)
 
 
 def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:

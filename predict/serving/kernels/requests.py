@@ -8,14 +8,11 @@ from predict.serving.kernels.calls import decode_attention, head_kernels, prefil
 from predict.serving.kernels.features import KEYS, PROMPT, priced_batches, priced_tokens
 from predict.serving.server import Server
 from sampling.call import Counted, Request
-from sampling.catalogue import registry
 
 
 def requests_of_server(server: Server) -> list[Request]:
-    """Each call once that a session can time: not the engine's own all-reduce. Keys beyond the model's positions are left to what is
-    learnt from the others."""
-    known = registry()
-    calls = dict.fromkeys(one.call for one in _kernels(server) if one.call.NAME in known)
+    """Each call once. Keys beyond the model's positions are left to what is learnt from the others."""
+    calls = dict.fromkeys(one.call for one in _kernels(server))
     return [Request(call=call, phases=("forward",)) for call in calls]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from predict.schedules.engine.compiled import pays
 from predict.serving.batch import Floats
 from predict.serving.kv_cache import BlockPool
+from predict.serving.scheduler import blocks, loop, turn
 from predict.serving.scheduler import state as at
-from predict.serving.scheduler.loop import HELPERS, play
 from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
@@ -68,18 +69,19 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
         trace=as_form(np.zeros((traced, at.TRACE_COLUMNS))),
         totals=as_form(np.zeros(at.TOTALS)),
     )
-    run = _compiled_play() if machine_code else play
+    run = _compiled_play() if machine_code else loop.play
     if not run(requests, rules, _table(table, as_form), state, record):
         raise RuntimeError("the engine's loop came to a halt before all requests were served")
     return _served(traffic, requests, state, record)
 
 
+@cache
 def _compiled_play() -> Any:
     from numba.extending import register_jitable
 
-    for helper in HELPERS:
+    for helper in (*blocks.HELPERS, *turn.HELPERS, *loop.HELPERS):
         register_jitable(helper)
-    return compiled(play)
+    return compiled(loop.play, blocks, turn, at)
 
 
 def _as_list(values: Any) -> Any:

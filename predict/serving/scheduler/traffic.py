@@ -131,6 +131,46 @@ def _apart(output: Ints, in_flight: int) -> Ints:
     return np.concatenate((np.ceil(output[:in_flight] * (1 - done)).astype(np.int64), output[in_flight:]))
 
 
+def load_of(traffic: Traffic, load: Load) -> Load:
+    """The load with the rate and the mean lengths of requests in place of its own, each with a prompt of its own."""
+    span_s = max(float(traffic.arrival_us[-1]) / SECOND_US, 1e-3)
+    return replace(
+        load,
+        rate=len(traffic) / span_s,
+        concurrency=0,
+        duration_s=span_s,
+        spread=0.0,
+        distinct_prompts=0,
+        shared_tokens=0,
+        prompt=round(float(traffic.prompt.mean())),
+        output=round(float(traffic.output.mean())),
+    )
+
+
+def with_known_prompts(traffic: Traffic, load: Load) -> Traffic:
+    """Requests with the prompts that a load has in common, where they do not tell which prompts are the same: different ones in turn, or
+    leading tokens of all."""
+    count = len(traffic)
+    if (traffic.group >= 0).any():
+        return traffic
+    if load.distinct_prompts:
+        group = np.arange(count) % load.distinct_prompts
+        return replace(traffic, group=group, shared=shortest_of_each(traffic.prompt, group))
+    if load.shared_tokens:
+        _require_within(load.shared_tokens, traffic.prompt)
+        shared = np.full(count, load.shared_tokens)
+        return replace(traffic, group=np.zeros(count, dtype=np.int64), shared=shared)
+    return traffic
+
+
+def shortest_of_each(prompt: Ints, group: Ints) -> Ints:
+    """The tokens of the shortest prompt of each request's group."""
+    shortest = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, group, prompt)
+    found: Ints = shortest[group]
+    return found
+
+
 def at_rate(load: Load, rate: float) -> Load:
     """The same load in an open loop at another rate."""
     return replace(load, rate=rate, concurrency=0)

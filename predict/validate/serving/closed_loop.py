@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from predict.config.unknown import UNKNOWN
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
-from predict.serving.kv_cache import cache_room
+from predict.serving.kernels.eager import with_launches
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import traffic_of
+from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.validate.serving.closed_loop_rows import ClosedLoop
 from sampling.errors import UserError
@@ -25,6 +27,9 @@ class ComparedLoop:
 
     row: ClosedLoop
     tpot_us: float
+    tpot_low_us: float
+    tpot_high_us: float
+    """90 % bounds. Where the row does not tell whether its engine had CUDA graphs, the upper one is that of an engine without."""
     ttft_us: float
     bound_us: float
     """The speed of light of its mean step, if every prompt is computed in full."""
@@ -34,6 +39,11 @@ class ComparedLoop:
     @property
     def tpot_error(self) -> float:
         return self.tpot_us / (1e3 * self.row.tpot_ms) - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the measured TPOT lies in the interval."""
+        return self.tpot_low_us <= 1e3 * self.row.tpot_ms <= self.tpot_high_us
 
     @property
     def ttft_error(self) -> float | None:
@@ -73,12 +83,29 @@ def compared_loops(
 
 
 def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
-    server = stepper.server
-    served = serve(server.engine, cache_room(server).pool, stepper.table, traffic_of(row.load))
-    found = latency_of(served, stepper.coefficients.client)
-    return ComparedLoop(
-        row=row, tpot_us=found.tpot.mean_us, ttft_us=found.ttft.mean_us, bound_us=_bound_us(row, stepper)
+    traffic = traffic_of(row.load)
+    low, middle, high = (
+        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.coefficients.client)
+        for table in _tables(row, stepper)
     )
+    return ComparedLoop(
+        row=row,
+        tpot_us=middle.tpot.mean_us,
+        tpot_low_us=low.tpot.mean_us,
+        tpot_high_us=high.tpot.mean_us,
+        ttft_us=middle.ttft.mean_us,
+        bound_us=_bound_us(row, stepper),
+    )
+
+
+def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, StepTable]:
+    """The steps at the lower bound of their interval, in the middle, and at the upper bound."""
+    low, _, high = stepper.coefficients.interval_factors
+    slowest = stepper.table
+    if row.cuda_graphs == UNKNOWN:
+        eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))
+        slowest = with_launches(slowest, eager)
+    return stepper.table.scaled(low), stepper.table, slowest.scaled(high)
 
 
 def _bound_us(row: ClosedLoop, stepper: Stepper) -> float:

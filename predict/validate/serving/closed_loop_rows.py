@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from predict.config.unknown import UNKNOWN
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.serving.engines import engine_settings
@@ -15,7 +16,7 @@ from predict.validate.serving.rows import ANALYTIC, Milliseconds, hardware_of
 from predict.validate.serving.tables import read_rows
 from sampling.errors import SamplesError
 from sampling.files.faults import shown
-from sampling.files.keys import Key
+from sampling.files.keys import Key, one_of
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
@@ -49,6 +50,8 @@ class ClosedLoop:
     """Replicas of attention; as many as the experts' GPUs leave where it is blank."""
     moe_tp: int = 1
     moe_ep: int = 1
+    cuda_graphs: Annotated[str, one_of("on", "off", UNKNOWN)] = UNKNOWN
+    """Whether the engine replays its steps as CUDA graphs, as it does unless it is told otherwise."""
     ttft_ms: Milliseconds = None
     tpot_ms: Annotated[float, Key(maximum=1e9)]
 
@@ -96,6 +99,7 @@ class ClosedLoop:
             max_num_batched_tokens=max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP),
             prefix_caching=False,
             chunked_prefill=True,
+            enforce_eager=self.cuda_graphs == "off",
         )
         model = ModelSpec.from_hf_config(file)
         placement = Placement(

@@ -29,7 +29,13 @@ def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[Refused
 
 def _errors(rows: Sequence[ComparedLoop]) -> dict[str, Any]:
     tpot, ttft = [one.tpot_error for one in rows], [one.ttft_error for one in rows if one.ttft_error is not None]
-    return {"rows": len(rows), "tpot": _mean(map(abs, tpot)), "tpot_bias": _mean(tpot), "ttft": _mean(map(abs, ttft))}
+    return {
+        "rows": len(rows),
+        "tpot": _mean(map(abs, tpot)),
+        "tpot_bias": _mean(tpot),
+        "coverage": _mean(one.covered for one in rows),
+        "ttft": _mean(map(abs, ttft)),
+    }
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -46,9 +52,15 @@ def _row(one: ComparedLoop) -> dict[str, Any]:
         "isl": row.isl,
         "osl": row.osl,
         "concurrency": row.concurrency,
-        "predicted_ms": {"tpot": one.tpot_us / 1e3, "ttft": one.ttft_us / 1e3},
+        "predicted_ms": {
+            "tpot": one.tpot_us / 1e3,
+            "tpot_low": one.tpot_low_us / 1e3,
+            "tpot_high": one.tpot_high_us / 1e3,
+            "ttft": one.ttft_us / 1e3,
+        },
         "measured_ms": {"tpot": row.tpot_ms, "ttft": row.ttft_ms},
         "speed_of_light_ms": one.bound_us / 1e3,
         "tpot_error": one.tpot_error,
+        "covered": one.covered,
         "judged": not one.left_out,
     }

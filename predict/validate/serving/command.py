@@ -13,14 +13,16 @@ from predict.validate.serving.closed_loop_summary import closed_loop_json
 from predict.validate.serving.comparison import Comparison
 from predict.validate.serving.replay import replayed
 from predict.validate.serving.rows import read_stages
-from predict.validate.serving.summary import as_json, mean_errors
+from predict.validate.serving.summary import as_json, mean_errors, transfer_json
+from predict.validate.serving.transfer import transferred
 from sampling.progress import progress_display
 
 
 def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict[str, Any]:
     """The errors of every stage in the folder, as `--json` prints them; by the shipped coefficients of a model where none are given."""
     used = chosen_coefficients(model, coefficients)
-    comparison = Comparison(read_stages(truth), used)
+    stages = read_stages(truth)
+    comparison = Comparison(stages, used)
     rows = []
     with progress_display("simulating") as progress:
         for case in comparison.cases:
@@ -29,4 +31,9 @@ def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict
         replays = list(replayed(truth, comparison))
         loops = closed_loop_json(*compared_loops(read_closed_loops(truth), used, progress))
     content = as_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)
-    return {**content, "replay": {"stages": len(replays), **mean_errors(replays)}, "closed_loop": loops}
+    return {
+        **content,
+        "transfer": transfer_json(transferred(stages, comparison.model)),
+        "replay": {"stages": len(replays), **mean_errors(replays)},
+        "closed_loop": loops,
+    }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean
 
 from predict.serving.coefficients import Client, Coefficients
 from predict.serving.features import Features
 from predict.serving.fitting.fit import Fit
 from predict.serving.fitting.observed import Observed
+from predict.serving.fitting.result import first_token_us
 from predict.serving.kv_cache import BlockPool, cache_room
 from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import require_room, serve
@@ -174,11 +174,3 @@ def first_token_waits(comparison: Comparison, experiments: set[str]) -> list[tup
             simulated = latency_of(served, Client()).ttft.mean_us
             found.append((case.stage.experiment, (simulated, 1e3 * case.stage.ttft_mean_ms)))
     return found
-
-
-def first_token_us(waits: Sequence[tuple[float, float]]) -> float:
-    """The client's time that brings simulated waits closest to measured ones, by the squares of relative misses; 0 at least."""
-    if not waits:
-        return 0.0
-    needed = fmean((measured - simulated) / measured**2 for simulated, measured in waits)
-    return max(0.0, needed / fmean(1 / measured**2 for _, measured in waits))

@@ -9,6 +9,7 @@ from typing import Any
 
 from predict.validate.serving.capacity import Capacity
 from predict.validate.serving.comparison import SUB, Compared, Refused
+from predict.validate.serving.transfer import Transfer
 
 VERSION = 1
 FIGURES = ("e2e", "ttft", "tpot", "e2e_p90")
@@ -19,13 +20,12 @@ def as_json(
 ) -> dict[str, Any]:
     """The stable content of `predict validate serving --json`; errors and shares are fractions."""
     judged = [one for one in compared if one.stage.regime == SUB]
-    coverage = [one.covered for one in judged if one.covered is not None]
     return {
         "version": VERSION,
         "model": model,
         "summary": {
             **mean_errors(judged),
-            "coverage": fmean(coverage) if coverage else None,
+            "coverage": _coverage(judged),
             "capacity": fmean(abs(one.error) for one in found) if found else None,
         },
         "bias": {name: _mean(_known(judged, name)) for name in FIGURES},
@@ -38,6 +38,16 @@ def as_json(
     }
 
 
+def transfer_json(transfer: Transfer) -> dict[str, Any]:
+    """The part `transfer`: the GPU that coefficients were fitted on, and their errors on each other one."""
+    return {
+        "fitted_on": transfer.fitted_on,
+        **mean_errors(transfer.compared),
+        "coverage": _coverage(transfer.compared),
+        "by_gpu": _by(transfer.compared, lambda one: one.stage.gpu),
+    }
+
+
 def mean_errors(compared: Sequence[Compared]) -> dict[str, float | None]:
     """The mean size of the errors of each figure."""
     return {name: mean_error(compared, name) for name in FIGURES}
@@ -46,6 +56,11 @@ def mean_errors(compared: Sequence[Compared]) -> dict[str, float | None]:
 def mean_error(compared: Iterable[Compared], name: str) -> float | None:
     """Mean size of the errors of one figure; None where no stage has it."""
     return _mean(map(abs, _known(compared, name)))
+
+
+def _coverage(compared: Iterable[Compared]) -> float | None:
+    """Share of the stages whose mean E2E lies in its interval."""
+    return _mean(one.covered for one in compared if one.covered is not None)
 
 
 def _known(compared: Iterable[Compared], name: str) -> list[float]:

@@ -147,7 +147,7 @@ def _ungated_models(files: Sequence[File]) -> pd.DataFrame | None:
 def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungated: pd.DataFrame | None) -> Table:
     content = collection.content
     shape = [column for column in kind.shape if column in content.columns]
-    numbers = [column for column in shape if column not in ("distribution", "collective", "dtype")]
+    numbers = [column for column in shape if column not in ("distribution", "collective", "dtype", "launch")]
     require_numbers(content, numbers, collection.shown)
     kept, remarks = _leave_out(content, kind)
     kept = kept.assign(kernel=_named_kernel(kept, shape))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sampling.call import Call
+from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
 from sampling.operators.attention import Attention
 from sampling.operators.decode_attention import DecodeAttention
@@ -158,6 +159,20 @@ def _collectives(content: pd.DataFrame) -> list[Call]:
     ]
 
 
+def _launched_one_by_one(content: pd.DataFrame) -> LeftOut:
+    return {
+        "of another dtype": ~content["dtype"].isin(ELEMENT_BYTES),
+        "launched by the host, whose time they are": content["launch"] != "graph",
+    }
+
+
+def _custom_all_reduces(content: pd.DataFrame) -> list[Call]:
+    return [
+        CustomAllReduce(size_bytes=elements * ELEMENT_BYTES[dtype], ranks=ranks, ranks_per_node=ranks)
+        for dtype, ranks, elements in _lists(content, "dtype", "ngpus", "elements")
+    ]
+
+
 _ATTENTION = {
     "attn_dtype": "dtype",
     "batch_size": "b",
@@ -234,6 +249,14 @@ KINDS: Mapping[str, Kind] = {
         shape=("tokens", *MOE_MODEL, "ep", "tp", "distribution"),
         left_out=_other_dtypes,
         calls=_experts,
+    ),
+    # of this table too
+    "custom_all_reduce": Kind(
+        export="custom_allreduce",
+        columns={},
+        shape=("ngpus", "elements", "launch"),
+        left_out=_launched_one_by_one,
+        calls=_custom_all_reduces,
     ),
     "nccl_perf": Kind(
         export="nccl",

@@ -30,7 +30,9 @@ INSTALL = f"install it with `pip install --no-deps {PINNED}`, or give the path o
 IN_PACKAGE = re.compile(
     r"(?:.*/)?systems/data/(?P<system>[^/]+)/[^/]+/(?P<framework>[^/]+)/(?P<version>[^/]+)/(?P<table>[^/]+)\.parquet"
 )
-EXPORTED = re.compile(r"(?:.*/)?(?P<system>\w+)_(?P<kind>gemm|attention_decode|attention|moe|nccl)\.parquet")
+EXPORTED = re.compile(
+    r"(?:.*/)?(?P<system>\w+)_(?P<kind>gemm|attention_decode|attention|moe|custom_allreduce|nccl)\.parquet"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

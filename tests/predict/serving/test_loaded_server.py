@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,10 @@ def test_one_step_by_the_front_door() -> None:
     time = step_time(batch, CONFIG, model="formula")
     assert step_times([batch] * 3, CONFIG, model="formula") == (time,) * 3
     assert time.low_us < time.median_us < time.high_us
+    long = StepBatch(decodes=(60_000,) * 100)
+    with pytest.raises(InfeasibleError, match="the cache has"):
+        step_times([batch, long], CONFIG, model="formula")
+    assert step_time(replace(long, shared_tokens=59_000 * 99), CONFIG, model="formula").median_us > time.median_us
 
 
 def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,6 +161,17 @@ def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
     )
     content = json.loads(capsys.readouterr().out)
     assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
+    assert [bool(each["notes"]) for each in content["models"]] == [True, False, False]
+
+
+def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the first figure, as of a training step: no rows of an H100, and those of a CPU that stand in for this one."""
+    told = {CONFIG: "by stated priors", CONFIGS / "serving" / "this-machine" / "quiet.yml": "the rows of epyc-2-cores"}
+    for config, words in told.items():
+        assert main(["serving-step", str(config), "--decodes", "2x20"]) == 0
+        before, figures, _ = capsys.readouterr().out.partition("batch  2 decodes")
+        assert words in " ".join(before.split()), config
+        assert figures
 
 
 def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,15 +13,17 @@ import pytest
 
 from predict.cli import main
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
+from predict.serving.fitting.result import first_token_us
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import traffic_of
-from predict.serving.step_model import FORMULA
+from predict.serving.step_model import FORMULA, PUBLISHED
 from predict.validate.serving.capacity import capacities
-from predict.validate.serving.comparison import Comparison, first_token_us
+from predict.validate.serving.comparison import Comparison
 from predict.validate.serving.fitted import fitted_coefficients
 from predict.validate.serving.replay import replayed
 from predict.validate.serving.rows import Stage, hardware_of, read_stages
+from predict.validate.serving.transfer import transferred
 from sampling.errors import ConfigError, SamplesError
 
 MIXTURE = {"model": "Mixtral", "experts": 8, "top_k": 2, "tp": 2}
@@ -110,6 +112,18 @@ def test_each_experiment_is_judged_by_the_others(stages: list[Stage], fitted: Co
     assert tuple(without["a100"]) != tuple(without["dense"])
 
 
+def test_another_gpu_is_judged_by_the_coefficients_of_the_first(stages: list[Stage]) -> None:
+    slow = replace(stages[-1], e2e_mean_ms=2 * (stages[-1].e2e_mean_ms or 0.0))
+    found = transferred([*stages[:-1], slow], FORMULA)
+    assert found.fitted_on == "H100-SXM-80GB"
+    assert [one.stage.experiment for one in found.compared] == ["a100", "a100"]
+    # the coefficients are the GPU's own here, but for one of the two that was not made by them
+    right, wrong = (one.errors["e2e"] for one in found.compared)
+    assert (right, wrong) == (pytest.approx(0, abs=0.06), pytest.approx(-0.5, abs=0.05))
+    assert not transferred(stages[:-2], FORMULA).compared
+    assert not transferred(stages, PUBLISHED).compared
+
+
 def test_the_contract_of_the_command(
     stages: list[Stage], fitted: Coefficients, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,7 +189,7 @@ def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path)
     assert [line.split(": ")[1] for line in str(error.value).splitlines()] == ["row 2.dtype", "row 2.output_len"]
     with pytest.raises(ConfigError, match="give the folder of"):
         read_stages(tmp_path / "none")
-    with pytest.raises(SamplesError, match="1 experiments below saturation"):
+    with pytest.raises(SamplesError, match="1 experiment below saturation"):
         fitted_coefficients(stages[:2], FORMULA, "few")
 
 

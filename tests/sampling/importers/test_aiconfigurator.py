@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather
 from sampling.errors import ConfigError, SamplesError
 from sampling.importers.aiconfigurator import files as aiconfigurator_files
@@ -198,3 +199,14 @@ def test_an_exported_table_of_decode_attention_becomes_calls(tmp_path: Path) -> 
     call = DecodeAttention(dtype="bf16", batch=32, keys=1024, heads=16, kv_heads=4, head_dim=128)
     assert [(one.call, one.time_us) for one in table.rows] == [(call, 30.0)]
     assert table.remarks == ("1 rows left out: with a quantised key-value cache",)
+
+
+def test_an_exported_table_of_an_engines_all_reduce_becomes_calls(tmp_path: Path) -> None:
+    row = {"framework": "vllm", "version": "0.14.0", "kernel": "vLLM_custom_graph", "dtype": "half", "ngpus": 4}
+    row |= {"launch": "graph", "elements": 65_536, "bytes": 131_072, "time_us": 5.8}
+    eager = {**row, "launch": "eager", "kernel": "vLLM_custom_eager", "time_us": 30.0}
+    pd.DataFrame([row, eager]).to_parquet(tmp_path / "h100_sxm_custom_allreduce.parquet")
+    (table,) = tables_of(tmp_path).values()
+    call = CustomAllReduce(size_bytes=131_072, ranks=4, ranks_per_node=4)
+    assert [(one.call, one.time_us) for one in table.rows] == [(call, 5.8)]
+    assert table.remarks == ("1 rows left out: launched by the host, whose time they are",)

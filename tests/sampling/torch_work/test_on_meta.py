@@ -18,6 +18,7 @@ from sampling.choosing.collective_sweep import collective_sweep
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.choosing.tasks import phases_worth_timing
+from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.errors import SkippedError
 from sampling.hardware.machine import Machine
 from sampling.torch_work.build import build
@@ -54,6 +55,7 @@ REASONS = {
     "gated_delta": "needs flash-linear-attention",
     "gradient_cell": "Tensor.item() cannot be called on meta tensors",  # DistributedDataParallel compares shapes between ranks
     "pipeline_action": "Tensor.item() cannot be called on meta tensors",  # the pipeline sends shapes between its stages
+    "custom_all_reduce": "and this is a meta device",
     "overlap": "Not implemented",  # ranks agree over gloo, for which the fake store is no store
 }
 """Words of the error by the name of the call."""
@@ -79,6 +81,7 @@ def one_of_each() -> list[Call]:
     models = draw_models(RANGES, 4)
     calls = [call for model in models for ranks in (1, 2) for call in calls_of(model, ranks, with_operators=True)]
     calls += collective_sweep(PAIR, RANGES.message_bytes, 1)
+    calls.append(CustomAllReduce(size_bytes=4096, ranks=2, ranks_per_node=2))
     forms = ("dtype", "kernel", "compiled", "tp", "sp", "gated", "fused_softmax", "norm")
     by_form = {(call.NAME, *(call.fields().get(form) for form in forms), reason(call)): call for call in calls}
     return [replace(call) for call in by_form.values()]

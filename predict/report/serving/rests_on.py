@@ -1,0 +1,24 @@
+"""Rows that the kernels of a server's steps rest on: notes before the first figure, and their shares."""
+
+from __future__ import annotations
+
+from predict.report.provenance_text import first_notes
+from predict.serving.batch import StepBatch
+from predict.serving.kernels.features import EXECUTION, prices_of
+from predict.serving.step_model import KERNELS
+from predict.serving.stepper import Stepper
+from predict.step.prediction import ALL
+
+
+def notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes as the training commands print them, by the kernels of a batch's step; none for a model that prices no kernels."""
+    if stepper.coefficients.model != KERNELS.name:
+        return []
+    server, analytic = stepper.server, stepper.sources(batch).get("analytic", 0.0) > ALL
+    return first_notes(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
+
+
+def sources_line(stepper: Stepper, batch: StepBatch) -> str:
+    """The sources of the times of a batch's kernels."""
+    shares = ", ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
+    return f"prices of kernels  {shares}"

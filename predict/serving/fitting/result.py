@@ -1,0 +1,63 @@
+"""A fit as coefficients: its weights with their intervals, the client's time, and how far steps are off that it was made without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from predict.serving.coefficients import Client, Coefficients, Weight
+from predict.serving.fitting.fit import Fit
+from predict.serving.step_model import StepModel
+from sampling.errors import SamplesError, UserError
+from sampling.files.faults import counted
+
+LEAST_EXPERIMENTS = 3
+"""Fewer leave nothing to judge a fit by."""
+
+
+def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], asynchronous: bool) -> Coefficients:
+    """The priors of a model as coefficients that rest on these experiments.
+
+    SamplesError where there are too few experiments; UserError for a model whose weights are given.
+    """
+    if not model.is_fitted:
+        raise UserError(f"--model: {model.name} has weights of its own; fit kernels or formula")
+    if len(experiments) < LEAST_EXPERIMENTS:
+        raise SamplesError(
+            f"{source}: {counted(len(experiments), 'experiment')} below saturation with a measured TPOT and TTFT; give at least "
+            f"{LEAST_EXPERIMENTS}, so that each can be left out once"
+        )
+    prior = {name: Weight(value=term.prior, low=term.low, high=term.high) for name, term in model.terms.items()}
+    return Coefficients(
+        model=model.name,
+        weights=prior,
+        client=Client(),
+        asynchronous=asynchronous,
+        half_width=0.0,
+        source=source,
+        experiments=tuple(experiments),
+    )
+
+
+def with_fit(draft: Coefficients, fit: Fit, waits: Sequence[tuple[float, float]]) -> Coefficients:
+    """The draft with the weights of a fit; `waits` are simulated and measured mean µs to the first token."""
+    low, high = fit.intervals()
+    weights = {
+        name: Weight(value=round(float(value), 4), low=round(float(least), 4), high=round(float(most), 4))
+        for name, value, least, most in zip(fit.model.terms, fit.weights, low, high, strict=True)
+    }
+    return replace(
+        draft,
+        weights=weights,
+        client=Client(first_token_us=round(first_token_us(waits), 1)),
+        half_width=round(fit.half_width(), 4),
+    )
+
+
+def first_token_us(waits: Sequence[tuple[float, float]]) -> float:
+    """The client's time that brings simulated waits closest to measured ones, by the squares of relative misses; 0 at least."""
+    if not waits:
+        return 0.0
+    needed = fmean((measured - simulated) / measured**2 for simulated, measured in waits)
+    return max(0.0, needed / fmean(1 / measured**2 for _, measured in waits))

@@ -1,0 +1,126 @@
+"""Coefficients fitted to the requests that one server answered: read, fitted, and told apart from tables of many servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predict.cli import main
+from predict.serving.coefficients import read_coefficients, shipped_coefficients
+from predict.serving.config import load_serving
+from predict.serving.scheduler.request_file import read_measured_requests
+from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.traffic import Load, traffic_of, with_known_prompts
+from predict.serving.step_model import FORMULA
+from predict.serving.stepper import Stepper
+from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
+
+CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
+TRUE = {"beta1": 1.4, "beta2": 0.5, "beta3": 1.05, "beta4": 80.0, "beta5": 15.0}
+FIRST_MS = 9.0
+HEADER = "arrival_s,prompt,output,ttft_ms,e2e_ms"
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Files of requests at three rates, answered by the true coefficients."""
+    folder = tmp_path_factory.mktemp("answered")
+    return [written(folder / f"{rate}.csv", rate) for rate in (2, 8, 16)]
+
+
+def written(path: Path, rate: float) -> Path:
+    server = load_serving(CONFIG).server
+    one = Stepper(server, shipped_coefficients("formula"))
+    table = FORMULA.table_from(server, one.features, TRUE)
+    found = serve(
+        server.engine, one.room.pool, table, traffic_of(Load(rate=rate, duration_s=20, prompt=600, output=80))
+    )
+    arrival, first, last = found.traffic.arrival_us, found.first_us, found.last_us
+    times = zip(arrival, (first - arrival) / 1e3 + FIRST_MS, (last - arrival) / 1e3 + FIRST_MS, strict=True)
+    rows = [f"{start / 1e6:.6f},600,80,{ttft:.4f},{e2e:.4f}" for start, ttft, e2e in times]
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    return path
+
+
+def fitted(*arguments: str, files: Sequence[Path]) -> int:
+    return main(["serving-fit", *map(str, files), "--config", str(CONFIG), "--model", "formula", *arguments])
+
+
+def test_the_servers_own_coefficients_are_found_and_used(
+    answered: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.json"
+    assert fitted("--output", str(mine), files=answered) == 0
+    found = read_coefficients(mine)
+    assert found.asynchronous and len(found.experiments) == 3
+    assert found.client.first_token_us == pytest.approx(1e3 * FIRST_MS, rel=0.1)
+    # layers and weights take as long whatever the load, so that one server tells their sum alone
+    server = load_serving(CONFIG).server
+    true = FORMULA.table_from(server, Stepper(server, found).features, TRUE)
+    own = Stepper(server, found).table
+    assert own.decode_us[[4, 16, 64]] == pytest.approx(true.decode_us[[4, 16, 64]], rel=0.03)
+    capsys.readouterr()
+    assert main(["serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["source"].startswith("the requests of")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (lambda files: [files[0]], "--config: missing"),
+        (lambda files: [*files[:2], "--config", CONFIG], "2 experiments below saturation"),
+        (lambda files: [files[0].parent, "--config", CONFIG], "is a folder; give one of the two"),
+        (lambda files: [files[0].parent, "--set", "placement.tp=2"], "--set: goes with --config"),
+        (lambda files: [*files, "--config", CONFIG, "--set", "engine.enforce_eager=true"], "launches hide"),
+    ],
+)
+def test_a_faulty_command_is_told(
+    arguments: Any, fault: str, answered: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serving-fit", *map(str, arguments(answered)), "--model", "formula"]) in (2, 3)
+    assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("a.csv", "arrival_s,prompt,output\n1,2,3\n", "lacks the columns ttft_ms, e2e_ms"),
+        (
+            "a.csv",
+            f"{HEADER}\n1,2,3,40,30\n2,2,3,-1,30\n",
+            r"request 1\.e2e_ms: 30 is less than(.|\n)*request 2\.ttft_ms",
+        ),
+        ("a.csv", f"{HEADER}\n1,2,1,40,40\n", "no request has 2 tokens or more"),
+        ("a.json", '[{"start_time": 1, "info": {"input_tokens": 2, "output_tokens": 3}}]', "request 1 lacks its times"),
+    ],
+)
+def test_a_faulty_file_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=fault):
+        read_measured_requests(tmp_path / name)
+
+
+def test_lifecycle_metrics_tell_the_times(tmp_path: Path) -> None:
+    info = {"input_tokens": 5, "output_tokens": 3, "output_token_times": [10.02, 10.03, 10.06]}
+    file = tmp_path / "lifecycle.json"
+    file.write_text(json.dumps([{"start_time": 10.0, "end_time": 10.06, "info": info}]))
+    found = read_measured_requests(file)
+    assert found.ttft_us == pytest.approx([20_000])
+    assert found.tpot_us == pytest.approx(20_000)
+
+
+def test_prompts_that_a_load_has_in_common_are_known() -> None:
+    plain = traffic_of(Load(rate=5, duration_s=10, prompt=100, spread=0.5))
+    again = with_known_prompts(plain, Load(rate=5, distinct_prompts=4))
+    assert again.group[:5].tolist() == [0, 1, 2, 3, 0]
+    assert again.shared[0] == plain.prompt[::4].min()
+    led = with_known_prompts(plain, Load(rate=5, shared_tokens=40))
+    assert (set(led.group.tolist()), set(led.shared.tolist())) == ({0}, {40})
+    assert with_known_prompts(again, Load(rate=5, shared_tokens=40)) is again
+    assert np.array_equal(with_known_prompts(plain, Load(rate=5)).group, plain.group)

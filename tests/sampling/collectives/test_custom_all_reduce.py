@@ -1,0 +1,49 @@
+"""A serving engine's all-reduce: which kernel it takes, and what its sizes cost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sampling.collectives.custom_all_reduce import CustomAllReduce
+from sampling.collectives.kinds import AllReduce
+from sampling.errors import SkippedError
+from sampling.hardware.cluster import load_cluster
+from sampling.torch_work.build import build
+from sampling.torch_work.collectives.custom_all_reduce import OPERATORS, kernel_for
+
+KIB = 2**10
+
+
+@pytest.mark.parametrize(
+    ("kib", "ranks", "kernel"),
+    [(4096, 2, "one_shot"), (511, 4, "one_shot"), (512, 4, "two_shot"), (256, 8, "two_shot"), (255, 6, "one_shot")],
+)
+def test_the_kernel_is_vllms(kib: int, ranks: int, kernel: str) -> None:
+    assert kernel_for(kib * KIB, ranks) == kernel
+
+
+def test_torch_has_both_kernels() -> None:
+    assert all(hasattr(torch.ops.symm_mem, name) for name in OPERATORS)
+
+
+def test_a_cpu_leaves_it_out_and_says_why() -> None:
+    with pytest.raises(SkippedError, match="a cpu device"):
+        build(CustomAllReduce(size_bytes=8192, ranks=2, ranks_per_node=2), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("size_bytes", "ranks"), [(2**24, 2), (8192, 16)])
+def test_what_an_engine_leaves_to_the_library_is_left_out(size_bytes: int, ranks: int) -> None:
+    with pytest.raises(SkippedError, match="to the communication library"):
+        kernel_for(size_bytes, ranks)
+
+
+def test_it_starts_once_however_many_ranks_there_are() -> None:
+    cluster = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="test")
+    two, eight = (
+        CustomAllReduce(size_bytes=8192, ranks=ranks, ranks_per_node=ranks).terms("forward", cluster)
+        for ranks in (2, 8)
+    )
+    ring = AllReduce(size_bytes=8192, ranks=8, ranks_per_node=8).terms("forward", cluster)
+    assert two["latency"] == eight["latency"] < ring["latency"]
+    assert eight["wire"] == ring["wire"] > two["wire"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   predict serving-fit docs/examples/serving --model formula --source made-up
-  predict serving-fit docs/examples/answered/*.csv --config configs/serving/llama3-8b-h100.yml
+  predict serving-fit docs/examples/answered/*.csv --config configs/serving/llama3-8b-h100.yml --output mine.json
 """
 DESCRIPTION = """\
 Fit the coefficients of a step model to measured serving runs.

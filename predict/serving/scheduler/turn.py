@@ -28,11 +28,13 @@ def continue_running(requests: Requests, rules: Rules, state: State) -> bool:
     """Give the running requests their tokens; whether none was preempted, so that others may join."""
     numbers, sums, block, prompt, output = state.numbers, state.sums, rules.block, requests.prompt, requests.output
     running, made, computed, room, chunk = state.running, state.made, state.computed, state.room, state.chunk
+    # sums of what nearly every turn is, a decode, are kept out of the arrays, whose cells each turn would wait for
+    budget, decodes, context = numbers[BUDGET], 0, 0
     undisturbed = True
     place = 0
     while place < numbers[RUNNING]:
         i = running[place]
-        todo = min(prompt[i] + made[i] - computed[i], numbers[BUDGET])
+        todo = min(prompt[i] + made[i] - computed[i], budget)
         if made[i] >= output[i]:
             todo = 0
         if todo > 0:
@@ -46,14 +48,16 @@ def continue_running(requests: Requests, rules: Rules, state: State) -> bool:
                     break
                 take(rules, state, i, need)
             if todo == 1 and computed[i] >= prompt[i]:
-                # what nearly every turn is, without the cost of a call
-                sums[DECODES] += 1
-                sums[CONTEXT] += computed[i]
-                numbers[BUDGET] -= 1
+                decodes += 1
+                context += computed[i]
             else:
                 count_chunk(requests, rules, state, i, todo)
+            budget -= todo
         chunk[place] = todo
         place += 1
+    numbers[BUDGET] = budget
+    sums[DECODES] += decodes
+    sums[CONTEXT] += context
     return undisturbed
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from predict.serving.coefficients import chosen_coefficients
 from predict.validate.serving.capacity import capacities
-from predict.validate.serving.closed_loop import compared_loops
-from predict.validate.serving.closed_loop_rows import read_closed_loops
-from predict.validate.serving.closed_loop_summary import closed_loop_json
+from predict.validate.serving.closed_loop.compared import compared_loops
+from predict.validate.serving.closed_loop.rows import read_closed_loops
+from predict.validate.serving.closed_loop.summary import closed_loop_json
 from predict.validate.serving.comparison import Comparison
 from predict.validate.serving.replay import replayed
 from predict.validate.serving.rows import read_stages

@@ -13,9 +13,9 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Load, traffic_of
-from predict.validate.serving.closed_loop import compared_loops
-from predict.validate.serving.closed_loop_rows import ClosedLoop, read_closed_loops
-from predict.validate.serving.closed_loop_summary import closed_loop_json
+from predict.validate.serving.closed_loop.compared import compared_loops
+from predict.validate.serving.closed_loop.rows import ClosedLoop, read_closed_loops
+from predict.validate.serving.closed_loop.summary import closed_loop_json
 from sampling.errors import SamplesError
 from tests.predict.serving.servers import engine, unit_table
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from predict.validate.serving.closed_loop import ComparedLoop, RefusedLoop
+from predict.validate.serving.closed_loop.compared import ComparedLoop, RefusedLoop
 
 
 def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[RefusedLoop]) -> dict[str, Any]:

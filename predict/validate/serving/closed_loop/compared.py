@@ -14,7 +14,7 @@ from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import traffic_of
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
-from predict.validate.serving.closed_loop_rows import ClosedLoop
+from predict.validate.serving.closed_loop.rows import ClosedLoop
 from sampling.errors import UserError
 
 FEWEST_BYTES = "fp8"

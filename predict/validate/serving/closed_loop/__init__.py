@@ -1,0 +1,1 @@
+"""Closed loops that others measured, beside their predictions."""

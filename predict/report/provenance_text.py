@@ -25,11 +25,16 @@ def first_lines_of(*predictions: Prediction) -> list[str]:
 
 def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
     """The first notes as lines that catch the eye."""
-    return noted(first_notes(run.cluster, run.execution, provenance, analytic=analytic))
+    return noted(first_notes(run, provenance, analytic=analytic))
 
 
-def first_notes(cluster: Cluster, execution: Execution, provenance: Provenance, *, analytic: bool) -> list[str]:
+def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
     """Notes that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
+    return notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
+
+
+def notes_on_prices(cluster: Cluster, execution: Execution, provenance: Provenance, *, analytic: bool) -> list[str]:
+    """The same for the prices of a cluster, whoever asked for them."""
     notes = list(provenance.get("better_rows", []))
     notes += provenance["notes"] if provenance["samples"] is None or not analytic else []
     if analytic:

@@ -58,9 +58,7 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
 def _headline(prediction: Prediction) -> dict[str, Any]:
     """The figures of `predict one-batch --json` that a page's headline has, under the same keys, and what they rest on."""
     return {
-        "notes": first_notes(
-            prediction.run.cluster, prediction.run.execution, prediction.provenance, analytic=prediction.is_analytic
-        ),
+        "notes": first_notes(prediction.run, prediction.provenance, analytic=prediction.is_analytic),
         "step_time_us": interval_json(prediction.step_time),
         "tokens_per_second": prediction.tokens_per_second,
         "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,

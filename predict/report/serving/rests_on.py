@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.report.provenance_text import first_notes
+from predict.report.provenance_text import notes_on_prices
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.features import EXECUTION, prices_of
 from predict.serving.step_model import KERNELS
@@ -15,7 +15,7 @@ def notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
     if stepper.coefficients.model != KERNELS.name:
         return []
     server, analytic = stepper.server, stepper.sources(batch).get("analytic", 0.0) > ALL
-    return first_notes(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
+    return notes_on_prices(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
 
 
 def sources_line(stepper: Stepper, batch: StepBatch) -> str:

@@ -234,4 +234,4 @@ def _fetches(row: PublishedRow) -> int:
     if row.text("framework") != VERL:
         return 1
     at_once = REQUIRED_BATCHES.search(row.text("notes"))
-    return max(1, mini_batches // int(at_once[1])) if at_once else gcd(USUAL_FETCHES, mini_batches)
+    return gcd(max(1, mini_batches // int(at_once[1])) if at_once else USUAL_FETCHES, mini_batches)

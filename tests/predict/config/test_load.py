@@ -175,9 +175,7 @@ ODD = st.one_of(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from([*LEAVES, *((name, None) for name in SOUND)]),
     value=ODD,
@@ -200,9 +198,7 @@ def test_a_changed_value_or_key_loads_or_is_a_config_error(
         assert "run.yml: " in str(error) or "--set: " in str(error)
 
 
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), drop=st.integers(0, 5), text=st.text(max_size=5))
 def test_changed_characters_load_or_are_a_config_error(tmp_path: Path, where: float, drop: int, text: str) -> None:
     sound = yaml.safe_dump(SOUND)

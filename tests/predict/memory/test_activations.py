@@ -226,7 +226,7 @@ def sized(size: Mapping[str, Any], recompute: str = "none", **changes: Any) -> f
     ).kept_bytes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SIZES)
 def test_kept_bytes_grow_with_every_size(size: dict[str, Any]) -> None:
     base = sized(size)
@@ -235,7 +235,7 @@ def test_kept_bytes_grow_with_every_size(size: dict[str, Any]) -> None:
     assert sized(size, wider=2) > base
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SIZES, st.sets(st.sampled_from(["core_attn", "layernorm", "moe", "moe_act"]), min_size=1))
 def test_kept_bytes_never_rise_with_tp_or_recompute(size: dict[str, Any], modules: set[str]) -> None:
     base = sized(size)

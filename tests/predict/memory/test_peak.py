@@ -156,7 +156,7 @@ def chunk_bytes(draw: st.DrawFn) -> ChunkMemory:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     chunk=chunk_bytes(),
     schedule=st.sampled_from(IN_CLOSED_FORM),

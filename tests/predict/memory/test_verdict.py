@@ -105,7 +105,7 @@ DEGREES = st.sampled_from([1, 2, 4, 8])
 FRAMEWORKS = st.sampled_from(["megatron-core", "torchtitan", "fsdp", "megatron-deepspeed", "nemo"])
 RECOMPUTE = st.sampled_from(["none", "selective", "full"])
 MODELS = st.sampled_from(["llama3-8b", "llama3-70b", "qwen3-30b-a3b", "deepseek-v2", "gemma3-27b", "gpt-neox-20b"])
-CASES = settings(deadline=None, max_examples=40)
+CASES = settings(max_examples=40)
 
 
 def legal(*arguments: Any, **keywords: Any) -> TrainingRun:

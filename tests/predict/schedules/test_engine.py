@@ -17,7 +17,7 @@ from predict.schedules.engine.positions import locate
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 
 SEEDS = st.integers(0, 10**9)
-QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+QUICK = settings(max_examples=60)
 Op = tuple[int, Action]
 
 

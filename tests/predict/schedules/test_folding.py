@@ -16,7 +16,7 @@ from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import ChunkTimes, makespan, rank_ends, simulate
 from predict.step.priced_rank import action_counts, windows_of
 
-QUICK = settings(max_examples=150, deadline=None, derandomize=True)
+QUICK = settings(max_examples=150)
 EXACT = 1e-9
 REPEATING = [name for name in registry.names() if registry.get(name).period]
 

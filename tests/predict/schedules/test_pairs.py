@@ -14,7 +14,7 @@ from predict.schedules.engine.order import PAIRED, Order, loop, rows
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 from sampling.errors import ConfigError
 
-QUICK = settings(max_examples=40, deadline=None, derandomize=True)
+QUICK = settings(max_examples=40)
 TIME = st.floats(0.1, 4)
 
 

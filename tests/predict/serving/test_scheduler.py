@@ -109,7 +109,7 @@ def test_lengths_below_1_are_refused() -> None:
 LOADS = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     each=LOADS,
     blocks=st.integers(8, 20),

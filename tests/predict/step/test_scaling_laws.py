@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.step.itemised.breakdown import OPTIMIZER
@@ -13,7 +13,7 @@ from tests.predict.step.ledger_sums import assert_ledger_holds
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 
 DENSE, MOE, MLA = "llama3-8b", "qwen3-30b-a3b", "deepseek-v3"
-FEW = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25)
 
 PLANS: list[dict[str, Any]] = [
     {},

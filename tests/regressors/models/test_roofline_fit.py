@@ -46,7 +46,7 @@ def test_calls_without_work_cost_the_overhead() -> None:
     assert fit.time_us(np.zeros((1, 2))) == pytest.approx([7.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(*[st.floats(1, 1e6)] * 3), min_size=1, max_size=8), st.floats(1, 1e3))
 def test_never_negative_and_scales_with_the_unit_of_time(rows: list[tuple[float, float, float]], unit: float) -> None:
     table = np.array(rows)

@@ -117,7 +117,7 @@ def in_order(
 LOADS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(each=LOADS, blocks=st.integers(8, 20), in_flight=st.sampled_from([0, 3]), chunked=st.booleans())
 def test_any_load_is_admitted_alike_with_preemption(
     each: list[tuple[int, int, int]], blocks: int, in_flight: int, chunked: bool
@@ -132,7 +132,7 @@ def test_any_load_is_admitted_alike_with_preemption(
     assert sum(len(step.decodes) for step in real.steps) >= (traffic.output - 1).sum() - real.preemptions
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(each=LOADS, shared=st.sampled_from([16, 33, 70]))
 def test_shared_prompts_are_found_alike(each: list[tuple[int, int, int]], shared: int) -> None:
     assert_alike(requests(*in_order(each, least=shared), shared=shared), 1000)

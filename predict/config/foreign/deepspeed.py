@@ -25,6 +25,8 @@ RENAMED: Mapping[str, str] = {
     "expert_model_parallel_size": "moe_expert_parallel_size",
     "moe_router_topk": "topk",
     "context_parallel_size": "ds_sequence_parallel_size",
+    "rotary_base": "rotary_position_embeddings_theta",
+    "norm_epsilon": "layernorm_epsilon",
 }
 """Megatron-LM's argument → Megatron-DeepSpeed's."""
 SAME = """

@@ -13,6 +13,7 @@ from predict.config.foreign import deepspeed, primus, torchtitan_read
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.megatron.execution import LOCAL_LAYERS, read_execution, read_precision
 from predict.config.foreign.megatron.model import read_model_arguments
+from predict.config.foreign.megatron.numerics import BASE, EPSILON, with_numerics
 from predict.config.foreign.megatron.plan import read_batch, read_plan
 from predict.config.foreign.megatron.text import read_mapping, read_script
 from predict.config.foreign.model_keys import model_section, shipped_models_of_shape
@@ -121,7 +122,7 @@ def _model_of(
     if chosen_model is not None or known:
         silent = Arguments(values=given.values)  # what is wrong with a model that is replaced does not matter
         read_model_arguments(silent, name=name)
-        given.passed_over(*silent.used)
+        given.passed_over(*silent.used, BASE, EPSILON)
         path = shipped_model(chosen_model) if isinstance(chosen_model, str) else None
         return known if chosen_model is None else {}, ModelSpec.from_hf_config(path) if path else None
     spec = read_model_arguments(given, name=name)
@@ -132,7 +133,7 @@ def _model_of(
     section = model_section(spec)
     if section is None:
         given.fault("num_layers", "no family of models has this shape; give --set model=FILE, a config.json of it")
-    return {} if section is None else {"model": section}, spec
+    return {} if section is None else {"model": with_numerics(section, given)}, spec
 
 
 def _model_by_other_sizes(given: Arguments, spec: ModelSpec) -> Mapping[str, Any]:
@@ -143,7 +144,7 @@ def _model_by_other_sizes(given: Arguments, spec: ModelSpec) -> Mapping[str, Any
         given.fault("vocab_size", f"missing, and {who}; give it, or --set model=NAME")
         return {}
     given.notes.append(f"vocab_size: not given; that of {of_shape[0]}, the shipped model of the other sizes")
-    return {"model": of_shape[0]}
+    return {"model": with_numerics(of_shape[0], given)}
 
 
 def _read_primus(document: Mapping[Any, Any], chosen_model: Any) -> ForeignFile:

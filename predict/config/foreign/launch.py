@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from predict.config.foreign import deepspeed, torchtitan
 from predict.config.foreign.megatron import bridge, text
 from predict.config.foreign.megatron.execution import LOCAL_LAYERS, write_execution
-from predict.config.foreign.megatron.model import write_model, write_numerics
+from predict.config.foreign.megatron.model import write_model
+from predict.config.foreign.megatron.numerics import write_numerics
 from predict.config.foreign.megatron.plan import write_plan
 from predict.config.foreign.statement import LaunchArguments, Statement
 from predict.run.frameworks import ON_GPUS
@@ -36,7 +37,6 @@ def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
 
 def _megatron_lm(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-LM")
-    write_numerics(run.model_keys, statement)
     is_local = run.execution.framework == LOCAL_LAYERS
     if is_local:
         statement.say(transformer_impl="local")
@@ -47,7 +47,6 @@ def _megatron_lm(run: TrainingRun) -> LaunchArguments:
 
 def _nemo(run: TrainingRun) -> LaunchArguments:
     statement = _megatron_statement(run, "Megatron-Bridge")
-    write_numerics(run.model_keys, statement)
     bridge.refuse_lacking(run, statement)
     notes = statement.not_expressed(run, "nemo")
     script = bridge.script(run, statement.arguments, _as_notes(notes))
@@ -74,6 +73,7 @@ def _deepspeed(run: TrainingRun) -> LaunchArguments:
 def _megatron_statement(run: TrainingRun, tool: str) -> Statement:
     statement = Statement(tool=tool)
     write_model(run.model, statement)
+    write_numerics(run.model_keys, statement)
     write_plan(run, statement)
     write_execution(run, statement)
     return statement

@@ -65,7 +65,7 @@ def _values(spec: ModelSpec) -> dict[str, Any]:
     """Values by the names of families' fields."""
     values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(spec)}
     values["activation"] = ACTIVATIONS[spec.gated]
-    values["ffn"] = spec.ffn or None
+    values |= {"ffn": spec.ffn or None, "max_positions": spec.max_positions or None}
     for part in (spec.latent, spec.experts, spec.linear):
         if part is not None:
             values |= {f"{PARTS[type(part).__name__]}.{each.name}": getattr(part, each.name) for each in fields(part)}

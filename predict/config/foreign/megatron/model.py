@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
@@ -29,8 +28,6 @@ LATENT: Mapping[str, str] = {
 }
 EXPERTS: Mapping[str, str] = {"num_experts": "count", "moe_router_topk": "topk", "moe_ffn_hidden_size": "ffn"}
 GROUPS: Mapping[str, str] = {"moe_router_num_groups": "groups", "moe_router_group_topk": "topk_groups"}
-EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon")
-"""The keys of a `config.json` for the norms' epsilon."""
 PATTERN = re.compile(r"\[\s*([01])\s*\]\s*(?:\*\s*(\d{1,5}))?")
 """A term of `--moe-layer-freq "([0]*3+[1]*58)"`."""
 
@@ -58,16 +55,6 @@ def write_model(spec: ModelSpec, statement: Statement) -> None:
         _write_experts(spec, spec.experts, statement)
     if spec.mtp_layers:
         say("model.mtp_layers", mtp_num_layers=spec.mtp_layers)
-
-
-def write_numerics(keys: Mapping[str, Any], statement: Statement) -> None:
-    """Add what changes a model's results and no cost: the base of the rotary angles and the norms' epsilon, of the keys of its
-    `config.json`; Megatron-LM's own defaults are 10,000 and 1e-5."""
-    angles = {**(keys.get("rope_parameters") or {}), **keys}
-    if (base := angles.get("rope_theta")) and statement.arguments["position_embedding_type"] == "rope":
-        statement.say(rotary_base=int(base))
-    if epsilon := next((keys[name] for name in EPSILONS if keys.get(name)), None):
-        statement.say(norm_epsilon=epsilon)
 
 
 def _write_heads(spec: ModelSpec, statement: Statement) -> None:

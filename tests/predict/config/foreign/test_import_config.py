@@ -101,6 +101,30 @@ def test_older_arguments_of_megatron_deepspeed(tmp_path: Path) -> None:
     assert "experts" not in str(content["model"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "model", "notes", "not_read"),
+    [
+        ("--rotary-base 500000 --norm-epsilon 1e-5", "llama3-8b", (), {}),
+        (
+            "--rotary-base 1000000",
+            "llama3-8b",
+            ("rotary_base: 1000000, and 500000 in llama3-8b; it changes no cost",),
+            {},
+        ),
+        ("--rotary-base $BASE", "llama3-8b", (), {"rotary_base": "'$BASE'"}),
+        ("--num-layers 30 --rotary-base 1000000 --norm-epsilon 1e-6", (1_000_000, 1e-6), (), {}),
+    ],
+)
+def test_the_angles_and_the_epsilon_are_kept(
+    arguments: str, model: Any, notes: tuple[str, ...], not_read: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text(f"{SIZES} --micro-batch-size 1 --seq-length 4096 {arguments}")
+    read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
+    found = read.document.content["model"]
+    assert (found if isinstance(found, str) else (found["rope_theta"], found["rms_norm_eps"])) == model
+    assert (read.notes, read.not_read) == (notes, not_read)
+
+
 FAULTS = {
     "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
     "--micro-batch-size nan": "micro_batch_size: 'nan' is not a number",

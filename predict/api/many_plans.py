@@ -1,0 +1,112 @@
+"""Questions on many plans: the best of them, and what a change makes of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predict.api.one_step import one_batch
+from predict.api.path import estimate, load
+
+if TYPE_CHECKING:
+    from predict.config.document import Document
+    from predict.plan_search.answer.ranking import Answer
+    from predict.plan_search.whole_search import Listener
+    from predict.plan_search.wishes import Backend, ObjectiveName
+    from predict.what_if.compare import Difference
+    from predict.what_if.sensitivity import Sensitivities
+    from predict.what_if.sweep import Sweep
+
+
+def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
+    """The config of the plan that a framework's user tries first, for a model on GPUs such as `64xh100`; `as_yaml()` writes it.
+
+    `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around: give them to `one_batch` too.
+    UserError for what cannot be; InfeasibleError, with a number of GPUs that would do, where no plan fits.
+    """
+    from predict.plan_search.default_plan import default_config as choose
+
+    return choose(model, gpus, batch=batch, overrides=overrides)
+
+
+def search(
+    config: Path | str | Document,
+    overrides: Sequence[str] = (),
+    *,
+    clusters: Sequence[str] = (),
+    objective: ObjectiveName = "time",
+    top: int = 20,
+    max_memory: float = 1.0,
+    max_gpus: int | None = None,
+    min_interval_overlap: float | None = None,
+    tokens: str | None = None,
+    price: str | None = None,
+    front: bool = False,
+    save: Path | str | None = None,
+    jobs: int | None = None,
+    backend: Backend = "processes",
+    address: str | None = None,
+    listener: Listener | None = None,
+) -> Answer:
+    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out; of an RL config see
+    `rl_search`.
+
+    `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
+    The parameters are those of the command, as `plan_search.wishes` describes them; `listener` is told of progress. ConfigError
+    and UserError for bad input; InfeasibleError, with the smallest change that helps, where nothing fits.
+    """
+    from predict.plan_search.whole_search import whole_search
+    from predict.plan_search.wishes import Wishes
+
+    wishes = Wishes(
+        clusters=tuple(clusters),
+        objective=objective,
+        top=top,
+        max_memory=max_memory,
+        max_gpus=max_gpus,
+        min_interval_overlap=min_interval_overlap,
+        tokens=tokens,
+        price=price,
+        front=front,
+        save=None if save is None else Path(save),
+        jobs=jobs,
+        backend=backend,
+        address=address,
+    )
+    return whole_search(config, overrides, wishes, estimate, listener)
+
+
+def sweep(
+    config: Path | str | Document,
+    vary: Sequence[str],
+    overrides: Sequence[str] = (),
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Predict a config under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
+
+    A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
+    not. `progress` is told how many are done, and of how many. UserError for an unknown key, an empty range, and where no
+    combination can run.
+    """
+    from predict.what_if.sweep import sweep as run_all
+
+    return run_all(config, vary, overrides, estimate, progress)
+
+
+def compare(
+    first: Path | str | Document, *others: Path | str | Document, overrides: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
+    from predict.what_if.compare import compare as differences
+
+    return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
+
+
+def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
+    """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
+    setting of `execution`, ranked; each is predicted by itself."""
+    from predict.what_if.sensitivity import sensitivity as ranked
+
+    return ranked(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))

@@ -1,0 +1,57 @@
+"""Questions on steps of reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predict.api.path import estimate
+
+if TYPE_CHECKING:
+    from predict.rl.draws import RlDraws
+    from predict.rl.ledger.books import RlLedger
+    from predict.rl.search.search import RlAnswer
+    from predict.rl.step import RlStep
+
+
+def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
+    """One step of reinforcement learning of an RL config, as in configs/rl: `.time`, `.phases` under verl's names, `.rollout`.
+
+    `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
+    not fit an engine's cache.
+    """
+    from predict.rl.run.config import load_rl
+    from predict.rl.step import rl_step as step_of
+
+    return step_of(load_rl(config, overrides), estimate)
+
+
+def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
+    """The step of an RL config over draws of its lengths: `.percentiles_us("step")`, or of a phase. ConfigError and InfeasibleError as
+    from `rl_step`."""
+    from predict.rl.draws import draw_steps
+
+    return draw_steps(config, overrides, estimate, draws)
+
+
+def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
+    """The books of an RL step: `.accounts_us` of trainer and engines, `.step.phases` with their parts, and what the times rest on.
+    ConfigError and InfeasibleError as from `rl_step`."""
+    from predict.rl.ledger.books import RlLedger
+
+    return RlLedger(step=rl_step(config, overrides))
+
+
+def rl_search(
+    config: Path | str, overrides: Sequence[str] = (), *, progress: Callable[[int], None] | None = None
+) -> RlAnswer:
+    """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
+    the GPUs `auto`.
+
+    `.best` are those that can run, best first, each with its settings and step, `.left_out` the others with the reason; `progress` is
+    told how many are done. ConfigError and UserError for bad input; InfeasibleError where none can run.
+    """
+    from predict.rl.search.search import search_rl
+
+    return search_rl(config, overrides, estimate, progress or (lambda done: None))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from predict.model.layer_kinds import LayerKind
+from predict.model.spec import ModelSpec
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 
+KEPT = 128
+"""Pipelines of which the stages are kept."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """The layers of one chunk of a pipeline rank."""
 
@@ -25,6 +32,11 @@ class Stage:
     """The rank holds both embedding and head, and they share one table."""
     further_embedding: bool = False
     """Further predicted tokens need a copy of the embedding here, which no other stage of the rank holds."""
+
+    @cached_property
+    def counts(self) -> Mapping[LayerKind, int]:
+        """The number of its layers of each kind, in the order of the first of each."""
+        return Counter(self.kinds)
 
 
 def placement_of(run: TrainingRun) -> Placement:
@@ -41,9 +53,15 @@ def layers_of_ranks(run: TrainingRun) -> list[int]:
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
     """The stages by pipeline rank and chunk; equal ones are one object. Raises ConfigError where the plan's split of the layers does not fit."""
-    placement, kinds = placement_of(run), run.model.kinds()
-    shares = slices(split_layers(run.model.layers, placement.depth, run.plan))
-    last, tied, further = placement.depth - 1, run.model.tied, bool(run.model.mtp_layers)
+    placement = placement_of(run)
+    return _stages(run.model, placement, split_layers(run.model.layers, placement.depth, run.plan))
+
+
+@lru_cache(maxsize=KEPT)
+def _stages(model: ModelSpec, placement: Placement, layers: tuple[int, ...]) -> tuple[tuple[Stage, ...], ...]:
+    """The stages of a model of which each holds so many layers."""
+    kinds, shares = model.kinds(), slices(layers)
+    last, tied, further = placement.depth - 1, model.tied, bool(model.mtp_layers)
     codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
     coded = [codes[kind] for kind in kinds]
     made: dict[tuple[Any, ...], Stage] = {}

@@ -14,7 +14,7 @@ from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
 from predict.run.training_run import TrainingRun
 from predict.step.overlap import Contention, contention_of, exposed_us
-from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication, plain
+from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication
 from regressors.bank.times import Times
 from regressors.dataset.launching import LAUNCH_NORM
 
@@ -115,32 +115,42 @@ class Bucket:
     median_us: float = 0.0
 
     def __add__(self, other: Bucket) -> Bucket:
+        if not other.blocks:
+            return self
         return Bucket(blocks=self.blocks + other.blocks, median_us=self.median_us + other.median_us)
+
+
+EMPTY = Bucket()
 
 
 @dataclass(slots=True)
 class BlockPrices:
-    """Prices blocks, each once."""
+    """Prices blocks, and calls beside which nothing runs, each once."""
 
     prices: Prices
     contention: Contention
     _known: dict[int, PricedBlock] = field(default_factory=dict)
 
     def bucket(self, blocks: Blocks) -> Bucket:
-        repeated = tuple(RepeatedBlock(self._priced(each.block), each.count) for each in blocks)
-        return Bucket(blocks=repeated, median_us=sum(each.count * each.priced.median_us for each in repeated))
+        repeated = tuple([RepeatedBlock(self._priced(each.block), each.count) for each in blocks])
+        return Bucket(blocks=repeated, median_us=sum([each.count * each.priced.median_us for each in repeated]))
 
     def of_calls(self, calls: Calls) -> Bucket:
-        repeated = tuple(RepeatedBlock(self._price(each.block), each.count) for each in plain(calls))
-        return Bucket(blocks=repeated, median_us=sum(each.count * each.priced.median_us for each in repeated))
+        """The bucket of calls beside which nothing runs."""
+        if not calls:
+            return EMPTY
+        priced = self._priced(calls)
+        return Bucket(blocks=(RepeatedBlock(priced, 1.0),), median_us=priced.median_us)
 
-    def knows(self, block: Block) -> bool:
-        return id(block) in self._known
+    def knows(self, piece: Block | Calls) -> bool:
+        return id(piece) in self._known
 
-    def _priced(self, block: Block) -> PricedBlock:
-        # the block itself is kept with its price, so that its id stays its own
-        found = self._known.pop(id(block), None) or self._price(block)
-        self._known[id(block)] = found  # now the latest
+    def _priced(self, piece: Block | Calls) -> PricedBlock:
+        # the block or its calls are kept with the price, so that their id stays their own
+        found = self._known.pop(id(piece), None)
+        if found is None:
+            found = self._price(piece if isinstance(piece, Block) else Block(calls=piece))
+        self._known[id(piece)] = found  # now the latest
         if len(self._known) > MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
         return found

@@ -19,7 +19,7 @@ from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Rows
 from predict.schedules.engine.program import KEPT
 from predict.schedules.engine.timeline import Timeline
 from predict.step.overlap import exposed_us, least
-from predict.step.priced_block import BlockPrices, Bucket, block_prices
+from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
 
@@ -231,4 +231,4 @@ def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:
 
 def _not_negative(bucket: Bucket) -> Bucket:
     """The bucket, or an empty one: a difference of measurements must not become a gain by noise."""
-    return bucket if bucket.median_us >= 0 else Bucket()
+    return bucket if bucket.median_us >= 0 else EMPTY

@@ -6,13 +6,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from predict.model.layer_kinds import LayerKind
-from predict.run.plan import Batch, Plan
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
+from predict.workload.kept_by_run import KeptByRun
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.layers.layer import LayerBlocks, accumulation_block, layer_blocks
 from predict.workload.rank.share import RankShare
+from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights
 
 DEFAULT = Plan()
+SHARDED_LAYERS = 2
+"""ZeRO stage from which on gradients, or weights too, go over the replicas layer by layer."""
 MOST_KEPT = 256
 """Runs whose blocks are kept, some 50 kB each: a search has hundreds of plans of one shape of layers."""
 
@@ -24,6 +28,7 @@ class AlikeBlocks:
     rank: RankShare
     _layers: dict[LayerKind, LayerBlocks] = field(default_factory=dict)
     _heads: dict[bool, LayerBlocks] = field(default_factory=dict)
+    _added_up: dict[tuple[int, int], BlockCache] = field(default_factory=dict)
 
     def layer(self, kind: LayerKind) -> LayerBlocks:
         if kind not in self._layers:
@@ -39,23 +44,57 @@ class AlikeBlocks:
             self._heads[shares_embedding] = head_blocks(self.rank, shares_embedding=shares_embedding)
         return self._heads[shares_embedding]
 
+    def adding_up(self, microbatches: int, dp: int) -> BlockCache:
+        """The blocks with the accumulation of so many microbatches' gradients, with dp replicas."""
+        key = microbatches, dp
+        if key not in self._added_up:
+            run = self.rank.run
+            batch = replace(run.batch, global_=microbatches * run.batch.micro * dp)
+            seen = replace(run, plan=replace(run.plan, dp=dp), batch=batch)
+            self._added_up[key] = BlockCache(self, RankShare(run=seen))
+        return self._added_up[key]
 
-_Key = tuple[Plan, Batch, str]
-_kept: dict[_Key, list[AlikeBlocks]] = {}
+
+class BlockCache:
+    """The blocks that the chunks of a run are made of: layers of a kind share theirs, as do all ranks, and all runs whose layers do
+    the same and whose gradients add up alike."""
+
+    def __init__(self, alike: AlikeBlocks, rank: RankShare) -> None:
+        self._alike, self._rank = alike, rank
+        self._layers: dict[LayerKind, LayerBlocks] = {}
+        self._heads: dict[bool, LayerBlocks] = {}
+        self._embedding: LayerBlocks | None = None
+
+    def layer(self, kind: LayerKind) -> LayerBlocks:
+        if kind not in self._layers:
+            weights = layer_weights(self._rank.model, self._rank.plan, kind)
+            self._layers[kind] = self._own(self._alike.layer(kind), weights)
+        return self._layers[kind]
+
+    def embedding(self) -> LayerBlocks:
+        if self._embedding is None:
+            self._embedding = self._own(self._alike.embedding, embedding_weights(self._rank.model, self._rank.plan))
+        return self._embedding
+
+    def head(self, *, shares_embedding: bool) -> LayerBlocks:
+        if shares_embedding not in self._heads:
+            weights = head_weights(self._rank.model, self._rank.plan, shares_embedding=shares_embedding)
+            self._heads[shares_embedding] = self._own(self._alike.head(shares_embedding=shares_embedding), weights)
+        return self._heads[shares_embedding]
+
+    def _own(self, blocks: LayerBlocks, weights: Weights) -> LayerBlocks:
+        return replace(blocks, accumulation=accumulation_block(self._rank, weights))
 
 
-def blocks_of_alike_runs(run: TrainingRun) -> AlikeBlocks:
-    """The blocks that a run shares with others. Where many are kept, they are dropped and made anew."""
-    alike = as_layers_see(run)
-    kept = _kept.setdefault((alike.plan, alike.batch, alike.precision), [])
-    for known in kept:
-        if known.rank.run == alike:
-            return known
-    if sum(map(len, _kept.values())) >= MOST_KEPT:
-        _kept.clear()
-        kept = _kept.setdefault((alike.plan, alike.batch, alike.precision), [])
-    kept.append(AlikeBlocks(rank=RankShare(run=alike)))
-    return kept[-1]
+_kept = KeptByRun(lambda run: AlikeBlocks(rank=RankShare(run=run)), MOST_KEPT)
+
+
+def block_cache(run: TrainingRun) -> BlockCache:
+    """The blocks of a run, which it shares with others."""
+    plan = run.plan
+    # gradients that stay whole are added up in one way if they are reduced at the end of the step, in another if not
+    replicas = plan.dp if plan.zero >= SHARDED_LAYERS else 1 + bool(plan.zero or plan.dp > 1)
+    return _kept.of(as_layers_see(run)).adding_up(run.microbatches, replicas)
 
 
 def as_layers_see(run: TrainingRun) -> TrainingRun:
@@ -75,7 +114,7 @@ def as_layers_see(run: TrainingRun) -> TrainingRun:
         count_embedding=0,
         count_loss=0,
     )
-    if run.plan.zero < 2:  # from 2 on, gradients or weights too go over the replicas layer by layer
+    if run.plan.zero < SHARDED_LAYERS:
         seen = replace(seen, dp=1, zero=0, shard=0)
     batch = replace(run.batch, global_=run.batch.micro * seen.dp)
     return replace(run, name="", plan=seen, batch=batch, order=None)

@@ -13,11 +13,12 @@ from predict.run.plan import BEST
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.workload.alike_runs import block_cache
 from predict.workload.as_sampled import as_sampled
-from predict.workload.chunks import BlockCache, ChunkCalls, chunk_of_operators
+from predict.workload.chunks import ChunkCalls, chunk_of_operators
 from predict.workload.rank.blocks import Block, Calls
 from predict.workload.sends import sends_of_ranks
-from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_end
+from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.token_exchange import TokenExchange
@@ -44,7 +45,7 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
     Ranks with the same calls share one object, as do chunks, so that what follows does its work once for all of them.
     """
     placement, halves = placement_of(run), run.schedule.splits_backward
-    cache = BlockCache(run)
+    cache, make_end = block_cache(run), step_ends(run)
 
     def chunk_calls(stage: Stage, send: Calls) -> ChunkCalls:
         if not run.execution.whole_layers:
@@ -63,7 +64,7 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
                 chunks[key] = chunk_calls(stage, send)
         held = tuple(map(id, stages)), shared
         if held not in ends:
-            ends[held] = step_end(run, stages, shared)
+            ends[held] = make_end(stages, shared)
         return RankCalls(chunks=tuple(chunks[key] for key in keys), end=ends[held])
 
     found, all_sends = [], sends_of_ranks(run, placement)
@@ -79,19 +80,19 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
 
 
 def distinct_calls(
-    ranks: Iterable[RankCalls], known: Callable[[Block], bool] = lambda block: False
+    ranks: Iterable[RankCalls], known: Callable[[Block | Calls], bool] = lambda piece: False
 ) -> Iterator[Counted]:
-    """Every call of the ranks, except in blocks that are `known`; those of a block that several ranks share, once."""
+    """Every call of the ranks, except in pieces that are `known`; those of a piece that several ranks share, once."""
     distinct = {id(rank): rank for rank in ranks}.values()
     chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks}.values()
     blocks = {id(block): block for chunk in chunks for block in chunk.blocks()}.values()
     for block in blocks:
         if not known(block):
             yield from block.all_calls()
-    for chunk in chunks:
-        yield from chunk.send
-    for rank in distinct:
-        yield from rank.end.all_calls()
+    plain = (*(chunk.send for chunk in chunks), *(calls for rank in distinct for calls in rank.end.by_purpose()))
+    for calls in {id(calls): calls for calls in plain}.values():
+        if not known(calls):
+            yield from calls
 
 
 def concrete(run: TrainingRun) -> list[TrainingRun]:

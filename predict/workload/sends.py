@@ -12,7 +12,7 @@ from predict.workload.rank.share import RankShare
 from sampling.collectives.kinds import SendRecv
 
 KEPT = 128
-"""Placements of which it is kept who sends to whom."""
+"""Placements of which it is kept who sends to whom, and messages that are."""
 PIPELINE = "pp"
 """Name of the group of pipeline ranks, two of which exchange a message."""
 
@@ -47,14 +47,16 @@ def _pairs(placement: Placement, block: int, per_node: int) -> tuple[tuple[int, 
 
 def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
     """The send of an activation to a rank with which `on_a_node` of the pair are on one node."""
-    size = activation_bytes(run)
-    if run.plan.tp == 1 or run.plan.sp or run.execution.whole_layers or not run.execution.split_p2p:
-        call = SendRecv(size_bytes=size, ranks=2, ranks_per_node=on_a_node)
-        return (Message(call=call, phase="forward", group=PIPELINE),)
-    # each tensor-parallel rank sends a share, and those of the next stage gather it
-    share = SendRecv(size_bytes=size // run.plan.tp, ranks=2, ranks_per_node=on_a_node)
-    group = group_of("tp", run.plan.tp, 1, run.cluster.gpus_per_node)
-    return (Message(call=share, phase="forward", group=PIPELINE), *group.all_gather(size))
+    whole = run.plan.tp == 1 or run.plan.sp or run.execution.whole_layers or not run.execution.split_p2p
+    return _send(activation_bytes(run), 1 if whole else run.plan.tp, on_a_node, run.cluster.gpus_per_node)
+
+
+@lru_cache(maxsize=KEPT)
+def _send(size_bytes: int, parts: int, on_a_node: int, per_node: int) -> Calls:
+    """The send by `parts` tensor-parallel ranks, each of which sends its part, and those of the next stage gather them."""
+    part = SendRecv(size_bytes=size_bytes // parts, ranks=2, ranks_per_node=on_a_node)
+    gathered = group_of("tp", parts, 1, per_node).all_gather(size_bytes)
+    return (Message(call=part, phase="forward", group=PIPELINE), *gathered)
 
 
 def pair_on_a_node(run: TrainingRun, rank: int, other: int) -> int:

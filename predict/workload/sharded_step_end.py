@@ -3,7 +3,6 @@ the shards are gathered."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from predict.run.stages import Stage
@@ -25,8 +24,8 @@ NEWTON_SCHULZ_STEPS = 5
 
 def weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """All that a rank holds."""
-    counts = Counter(kind for stage in stages for kind in stage.kinds)
-    weights = summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts.items())
+    counts = [each for stage in stages for each in stage.counts.items()]
+    weights = summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
     for stage in stages:
         if stage.first:
             weights += embedding_weights(run.model, run.plan)

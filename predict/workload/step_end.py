@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
+from predict.run.plan import Batch, Plan
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload import plain_step_end, sharded_step_end
+from predict.workload.kept_by_run import KeptByRun
 from predict.workload.rank.blocks import Calls, Message
-from predict.workload.rank.weights import padded_vocabulary
+from predict.workload.rank.weights import Weights, padded_vocabulary
 from predict.workload.sends import PIPELINE, pair_on_a_node
 from sampling.call import Counted
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
+
+MOST_KEPT = 256
+"""Runs of which the ends are kept, some 10 kB each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,34 +38,75 @@ class StepEnd:
     """Sharded weights back to every replica, which the first forward may hide."""
     optimizer: Calls
 
-    def all_calls(self) -> Iterator[Counted]:
-        yield from self.blocking_reduction
-        yield from self.shared_weights_reduction
-        yield from self.gradient_reduction
-        yield from self.parameter_all_gather
-        yield from self.optimizer
-
-
-def step_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> StepEnd:
-    """The end of the step of plain torch where layers are priced whole, of mixed precision where operators are; `shared` adds up
-    gradients that several pipeline ranks hold."""
-    if run.execution.whole_layers:
-        plain = plain_step_end.weights_of(run, stages)
-        return StepEnd(
-            blocking_reduction=plain_step_end.gradient_reduction(run, plain),
-            shared_weights_reduction=shared,
-            gradient_reduction=(),
-            parameter_all_gather=(),
-            optimizer=plain_step_end.optimizer(run, plain),
+    def by_purpose(self) -> tuple[Calls, ...]:
+        return (
+            self.blocking_reduction,
+            self.shared_weights_reduction,
+            self.gradient_reduction,
+            self.parameter_all_gather,
+            self.optimizer,
         )
-    weights = sharded_step_end.weights_of(run, stages)
+
+    def all_calls(self) -> Iterator[Counted]:
+        return chain.from_iterable(self.by_purpose())
+
+
+MakeEnd = Callable[[Sequence[Stage], Calls], StepEnd]
+"""The end of a step on a rank with these stages; the calls add up gradients that several pipeline ranks hold."""
+
+
+def step_ends(run: TrainingRun) -> MakeEnd:
+    """The ends of a run's step: those of plain torch where layers are priced whole, of mixed precision where operators are."""
+    if run.execution.whole_layers:
+        return partial(_plain_end, run)
+    kept = _sharded.of(_as_ends_see(run))
+
+    def end(stages: Sequence[Stage], shared: Calls) -> StepEnd:
+        found = kept.of(sharded_step_end.weights_of(run, stages))
+        return replace(found, shared_weights_reduction=shared) if shared else found
+
+    return end
+
+
+def _plain_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> StepEnd:
+    plain = plain_step_end.weights_of(run, stages)
     return StepEnd(
-        blocking_reduction=(),
+        blocking_reduction=plain_step_end.gradient_reduction(run, plain),
         shared_weights_reduction=shared,
-        gradient_reduction=sharded_step_end.gradient_reduction(run, weights),
-        parameter_all_gather=sharded_step_end.parameter_all_gather(run, weights),
-        optimizer=sharded_step_end.optimizer(run, weights),
+        gradient_reduction=(),
+        parameter_all_gather=(),
+        optimizer=plain_step_end.optimizer(run, plain),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _ShardedEnds:
+    """The ends of a run's step in mixed precision by the weights of the rank, each made once."""
+
+    run: TrainingRun
+    _made: dict[Weights, StepEnd] = field(default_factory=dict)
+
+    def of(self, weights: Weights) -> StepEnd:
+        if weights not in self._made:
+            self._made[weights] = StepEnd(
+                blocking_reduction=(),
+                shared_weights_reduction=(),
+                gradient_reduction=sharded_step_end.gradient_reduction(self.run, weights),
+                parameter_all_gather=sharded_step_end.parameter_all_gather(self.run, weights),
+                optimizer=sharded_step_end.optimizer(self.run, weights),
+            )
+        return self._made[weights]
+
+
+_sharded = KeptByRun(_ShardedEnds, MOST_KEPT)
+
+
+def _as_ends_see(run: TrainingRun) -> TrainingRun:
+    """The run without what the end of its step in mixed precision does not depend on, from which ends are made."""
+    plan = run.plan
+    seen = Plan(tp=plan.tp, cp=plan.cp, dp=plan.dp, ep=plan.ep, etp=plan.etp, zero=plan.zero, shard=plan.shard)
+    batch = Batch(global_=plan.dp * min(2, run.microbatches), micro=1, seq_len=1)
+    return replace(run, name="", plan=seen, batch=batch, order=None, real=None)
 
 
 def shares_weights(run: TrainingRun, placement: Placement) -> bool:

@@ -18,7 +18,7 @@ from predict.plan_search.space.legal import Space
 from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, block_prices
-from predict.workload.chunks import BlockCache
+from predict.workload.alike_runs import block_cache
 from predict.workload.layers.layer import LayerBlocks
 from predict.workload.rank.blocks import Repeated
 
@@ -68,7 +68,7 @@ def block_times(runs: Sequence[TrainingRun], kinds: Sequence[LayerKind], *, halv
 
 def _times(run: TrainingRun, kinds: Sequence[LayerKind], phases: Sequence[str]) -> Floats:
     prices = block_prices(run, open_prices(run.cluster, run.execution))
-    cache = BlockCache(run)
+    cache = block_cache(run)
     ends = (cache.embedding(), cache.head(shares_embedding=run.model.tied))
     of_blocks = [_of_block(blocks, prices, phases) for blocks in (*(cache.layer(kind) for kind in kinds), *ends)]
     times = np.array(of_blocks)

@@ -9,7 +9,7 @@ import pytest
 from predict import estimate
 from predict.run.training_run import TrainingRun
 from predict.workload import alike_runs
-from predict.workload.chunks import BlockCache
+from predict.workload.kept_by_run import KeptByRun
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.blocks import Block
@@ -24,6 +24,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     (DENSE, {"plan__dp": 8, "plan__zero": 3, "plan__shard": 4}),
     (DENSE, {"plan__cp": 2, "plan__tp": 4, "plan__sp": True, "plan__recompute": "selective"}),
     (DENSE, {"plan__pp": 4, "execution__fuse_gradients": False}),
+    (DENSE, {"plan__dp": 4, "plan__zero": 1, "execution__fuse_gradients": False}),
     (MOE, {"plan__dp": 8, "plan__ep": 8}),
     (MOE, {"plan__dp": 8, "plan__ep": 4, "plan__zero": 3}),
     (
@@ -46,7 +47,7 @@ def assert_alike(one: LayerBlocks, other: LayerBlocks) -> None:
 @pytest.mark.parametrize(("model", "settings"), RUNS, ids=str)
 def test_shared_blocks_are_those_of_the_run_alone(model: str, settings: dict[str, Any]) -> None:
     run = made(model, 8, **settings)
-    shared, rank = BlockCache(run), RankShare(run=run)
+    shared, rank = alike_runs.block_cache(run), RankShare(run=run)
     for kind in dict.fromkeys(run.model.kinds()):
         assert_alike(shared.layer(kind), layer_blocks(rank, kind))
     assert_alike(shared.embedding(), embedding_blocks(rank))
@@ -54,7 +55,7 @@ def test_shared_blocks_are_those_of_the_run_alone(model: str, settings: dict[str
 
 
 def forward(run: TrainingRun) -> Block:
-    return BlockCache(run).layer(run.model.kinds()[0]).forward
+    return alike_runs.block_cache(run).layer(run.model.kinds()[0]).forward
 
 
 def test_pipelines_and_replicas_share_their_layers() -> None:
@@ -70,9 +71,8 @@ def test_what_changes_a_layer_is_not_shared(setting: dict[str, Any]) -> None:
     assert forward(made(DENSE, 8, plan__tp=2)) is not forward(made(DENSE, 8, **{"plan__tp": 2, **setting}))
 
 
-def test_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alike_runs, "MOST_KEPT", 2)
-    monkeypatch.setattr(alike_runs, "_kept", {})
-    for micro in (1, 2, 4, 8):
-        alike_runs.blocks_of_alike_runs(made(DENSE, 8, batch__micro=micro, batch__global=16))
-        assert sum(map(len, alike_runs._kept.values())) <= 2
+def test_few_runs_are_kept() -> None:
+    kept = KeptByRun(lambda run: run.name, most=2)
+    runs = [made(DENSE, 8, batch__micro=micro, batch__global=16) for micro in (1, 2, 4, 8)]
+    assert [kept.of(run) for run in (*runs, runs[-1])] == [run.name for run in (*runs, runs[-1])]
+    assert len(kept) == 2

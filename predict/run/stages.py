@@ -33,6 +33,10 @@ class Stage:
     further_embedding: bool = False
     """Further predicted tokens need a copy of the embedding here, which no other stage of the rank holds."""
 
+    def __hash__(self) -> int:
+        """A hash of what is short: stages are looked up for every plan, and most are found as the object itself."""
+        return hash((len(self.kinds), self.first, self.last, self.shared_table))
+
     @cached_property
     def counts(self) -> Mapping[LayerKind, int]:
         """The number of its layers of each kind, in the order of the first of each."""

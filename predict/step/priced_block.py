@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,10 @@ Units = tuple[Priced, ...]
 MOST_GLUE = 0.5
 """Bound of the glue, as a share of the layer's parts; what a sampled layer takes beyond is noise, or another kernel."""
 MOST_KNOWN = 4096
-"""Blocks whose prices are kept, the latest used, some 10 MB; a plan has some twenty."""
+"""Pieces whose prices are kept, the latest used, some 10 MB; a plan has some thirty."""
 KEPT_LISTS = 16
+Piece = TypeVar("Piece")
+Made = TypeVar("Made")
 Value = Callable[[Units], Floats]
 """Time of a sequence of calls in each of many cases, shape (cases,)."""
 
@@ -125,35 +128,37 @@ EMPTY = Bucket()
 
 @dataclass(slots=True)
 class BlockPrices:
-    """Prices blocks, and calls beside which nothing runs, each once."""
+    """Prices pieces of work, each once: blocks, calls beside which nothing runs, and what is made of them."""
 
     prices: Prices
     contention: Contention
-    _known: dict[int, PricedBlock] = field(default_factory=dict)
+    _known: dict[int, tuple[object, Any]] = field(default_factory=dict)
+    """By the id of a piece: itself, and what was made of it."""
 
     def bucket(self, blocks: Blocks) -> Bucket:
-        repeated = tuple([RepeatedBlock(self._priced(each.block), each.count) for each in blocks])
+        repeated = tuple([RepeatedBlock(self.once(each.block, self._price), each.count) for each in blocks])
         return Bucket(blocks=repeated, median_us=sum([each.count * each.priced.median_us for each in repeated]))
 
     def of_calls(self, calls: Calls) -> Bucket:
         """The bucket of calls beside which nothing runs."""
-        if not calls:
-            return EMPTY
-        priced = self._priced(calls)
+        return self.once(calls, self._price_calls) if calls else EMPTY
+
+    def _price_calls(self, calls: Calls) -> Bucket:
+        priced = self._price(Block(calls=calls))
         return Bucket(blocks=(RepeatedBlock(priced, 1.0),), median_us=priced.median_us)
 
-    def knows(self, piece: Block | Calls) -> bool:
+    def knows(self, piece: object) -> bool:
         return id(piece) in self._known
 
-    def _priced(self, piece: Block | Calls) -> PricedBlock:
-        # the block or its calls are kept with the price, so that their id stays their own
-        found = self._known.pop(id(piece), None)
-        if found is None:
-            found = self._price(piece if isinstance(piece, Block) else Block(calls=piece))
-        self._known[id(piece)] = found  # now the latest
+    def once(self, piece: Piece, price: Callable[[Piece], Made]) -> Made:
+        """What `price` makes of a piece of work, once for the same object."""
+        # the piece is kept with it, so that its id stays its own
+        kept = self._known.pop(id(piece), None) or (piece, price(piece))
+        self._known[id(piece)] = kept  # now the latest
         if len(self._known) > MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
-        return found
+        made: Made = kept[1]
+        return made
 
     def _glue_us(self, block: Block) -> float:
         """Time of a sampled layer of the same widths beyond its parts; 0 where none was sampled, the prior that published runs of

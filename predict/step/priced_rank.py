@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -150,10 +150,11 @@ def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple
     """Price every rank, asking for all calls at once."""
     ranks = tuple(calls)
     blocks = block_prices(run, prices)
+    of_chunk = partial(_chunk, blocks)
     prices.learn(distinct_calls(ranks, blocks.knows))
     distinct = {id(rank): rank for rank in ranks}
     of_chunks = {id(chunk): chunk for rank in distinct.values() for chunk in rank.chunks}
-    chunks = {key: _chunk(chunk, blocks) for key, chunk in of_chunks.items()}
+    chunks = {key: blocks.once(chunk, of_chunk) for key, chunk in of_chunks.items()}
     priced = {key: _rank(run, rank, blocks, chunks) for key, rank in distinct.items()}
     return tuple(priced[id(rank)] for rank in ranks)
 
@@ -219,7 +220,7 @@ def step_time_us(timeline: Timeline, ranks: tuple[PricedRank, ...]) -> float:
     return max(end_us + after_us[id(rank)] for end_us, rank in zip(ends_us, ranks, strict=True))
 
 
-def _chunk(chunk: ChunkCalls, blocks: BlockPrices) -> PricedChunk:
+def _chunk(blocks: BlockPrices, chunk: ChunkCalls) -> PricedChunk:
     return PricedChunk(
         forward=blocks.bucket(chunk.forward),
         backward=blocks.bucket(chunk.backward),

@@ -60,30 +60,30 @@ class BlockCache:
     the same and whose gradients add up alike."""
 
     def __init__(self, alike: AlikeBlocks, rank: RankShare) -> None:
-        self._alike, self._rank = alike, rank
+        self._alike, self.rank = alike, rank
         self._layers: dict[LayerKind, LayerBlocks] = {}
         self._heads: dict[bool, LayerBlocks] = {}
         self._embedding: LayerBlocks | None = None
 
     def layer(self, kind: LayerKind) -> LayerBlocks:
         if kind not in self._layers:
-            weights = layer_weights(self._rank.model, self._rank.plan, kind)
+            weights = layer_weights(self.rank.model, self.rank.plan, kind)
             self._layers[kind] = self._own(self._alike.layer(kind), weights)
         return self._layers[kind]
 
     def embedding(self) -> LayerBlocks:
         if self._embedding is None:
-            self._embedding = self._own(self._alike.embedding, embedding_weights(self._rank.model, self._rank.plan))
+            self._embedding = self._own(self._alike.embedding, embedding_weights(self.rank.model, self.rank.plan))
         return self._embedding
 
     def head(self, *, shares_embedding: bool) -> LayerBlocks:
         if shares_embedding not in self._heads:
-            weights = head_weights(self._rank.model, self._rank.plan, shares_embedding=shares_embedding)
+            weights = head_weights(self.rank.model, self.rank.plan, shares_embedding=shares_embedding)
             self._heads[shares_embedding] = self._own(self._alike.head(shares_embedding=shares_embedding), weights)
         return self._heads[shares_embedding]
 
     def _own(self, blocks: LayerBlocks, weights: Weights) -> LayerBlocks:
-        return replace(blocks, accumulation=accumulation_block(self._rank, weights))
+        return replace(blocks, accumulation=accumulation_block(self.rank, weights))
 
 
 _kept = KeptByRun(lambda run: AlikeBlocks(rank=RankShare(run=run)), MOST_KEPT)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from predict.model.layer_kinds import LayerKind
 from predict.run.stages import Stage
-from predict.run.training_run import TrainingRun
 from predict.workload.alike_runs import BlockCache
 from predict.workload.layers.layer import LayerBlocks
 from predict.workload.rank.blocks import Block, Blocks, Calls, Repeated
+
+KEPT = 1024
+"""Chunks that are kept, some 2 kB each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +41,9 @@ class ChunkCalls:
         return (*(call for block in self.blocks() for call in block.all_calls()), *self.send)
 
 
-def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: Calls, *, halves: bool) -> ChunkCalls:
-    """A chunk of layers whose operators are priced one by one."""
+@lru_cache(maxsize=KEPT)
+def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int, *, halves: bool) -> ChunkCalls:
+    """A chunk of layers whose operators are priced one by one; full recomputation runs the first `again` of them once more."""
     layers = [(cache.layer(kind), many) for kind, many in stage.counts.items()]
     outer = [cache.embedding()] if stage.first else []
     if stage.last:
@@ -53,8 +58,8 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
         layers=len(stage.kinds),
         forward=blocks("forward"),
         backward=(
-            *_repeated_forward(run, cache, stage),
-            *_repeated_ends(run, outer),
+            *_repeated_forward(cache, stage.kinds[:again]),
+            *_repeated_ends(cache, outer),
             *blocks("backward"),
             *added,
         ),
@@ -64,15 +69,14 @@ def chunk_of_operators(run: TrainingRun, cache: BlockCache, stage: Stage, send: 
     )
 
 
-def _repeated_forward(run: TrainingRun, cache: BlockCache, stage: Stage) -> Blocks:
-    """The forwards that full recomputation repeats: of all layers, or of the first ones of the chunk."""
-    many = run.plan.fully_recomputed(len(stage.kinds))
-    chosen = stage.counts if many == len(stage.kinds) else Counter(stage.kinds[:many])
-    return tuple(Repeated(block=cache.layer(kind).again, count=count) for kind, count in chosen.items())
+def _repeated_forward(cache: BlockCache, kinds: tuple[LayerKind, ...]) -> Blocks:
+    """The forwards of layers that full recomputation repeats."""
+    return tuple(Repeated(block=cache.layer(kind).again, count=many) for kind, many in Counter(kinds).items())
 
 
-def _repeated_ends(run: TrainingRun, ends: Iterable[LayerBlocks]) -> Blocks:
+def _repeated_ends(cache: BlockCache, ends: Iterable[LayerBlocks]) -> Blocks:
     """The forwards of embedding and head where full recomputation repeats them too."""
+    run = cache.rank.run
     if run.plan.recompute != "full" or not run.execution.recompute_ends:
         return ()
     return tuple(Repeated(block=of_end.again, count=1) for of_end in ends)

@@ -16,7 +16,7 @@ from predict.schedules import registry
 from predict.workload.alike_runs import block_cache
 from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import ChunkCalls, chunk_of_operators
-from predict.workload.rank.blocks import Block, Calls
+from predict.workload.rank.blocks import Calls
 from predict.workload.sends import sends_of_ranks
 from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
@@ -49,7 +49,8 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
 
     def chunk_calls(stage: Stage, send: Calls) -> ChunkCalls:
         if not run.execution.whole_layers:
-            return chunk_of_operators(run, cache, stage, send, halves=halves)
+            again = run.plan.fully_recomputed(len(stage.kinds))
+            return chunk_of_operators(cache, stage, send, again, halves=halves)
         microbatches = run.microbatches // placement.chain_count
         return chunk_of_whole_layers(run, stage, send, microbatches=microbatches, halves=halves)
 
@@ -80,19 +81,18 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
 
 
 def distinct_calls(
-    ranks: Iterable[RankCalls], known: Callable[[Block | Calls], bool] = lambda piece: False
+    ranks: Iterable[RankCalls], known: Callable[[object], bool] = lambda piece: False
 ) -> Iterator[Counted]:
-    """Every call of the ranks, except in pieces that are `known`; those of a piece that several ranks share, once."""
+    """Every call of the ranks, except in chunks, blocks and sequences of calls that are `known`; those of one that several ranks share,
+    once."""
     distinct = {id(rank): rank for rank in ranks}.values()
-    chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks}.values()
-    blocks = {id(block): block for chunk in chunks for block in chunk.blocks()}.values()
-    for block in blocks:
-        if not known(block):
-            yield from block.all_calls()
+    chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks if not known(chunk)}.values()
+    blocks = {id(block): block for chunk in chunks for block in chunk.blocks() if not known(block)}.values()
     plain = (*(chunk.send for chunk in chunks), *(calls for rank in distinct for calls in rank.end.by_purpose()))
-    for calls in {id(calls): calls for calls in plain}.values():
-        if not known(calls):
-            yield from calls
+    for block in blocks:
+        yield from block.all_calls()
+    for calls in {id(calls): calls for calls in plain if not known(calls)}.values():
+        yield from calls
 
 
 def concrete(run: TrainingRun) -> list[TrainingRun]:

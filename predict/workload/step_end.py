@@ -51,7 +51,7 @@ class StepEnd:
         return chain.from_iterable(self.by_purpose())
 
 
-MakeEnd = Callable[[Sequence[Stage], Calls], StepEnd]
+MakeEnd = Callable[[tuple[Stage, ...], Calls], StepEnd]
 """The end of a step on a rank with these stages; the calls add up gradients that several pipeline ranks hold."""
 
 
@@ -61,14 +61,14 @@ def step_ends(run: TrainingRun) -> MakeEnd:
         return partial(_plain_end, run)
     kept = _sharded.of(_as_ends_see(run))
 
-    def end(stages: Sequence[Stage], shared: Calls) -> StepEnd:
-        found = kept.of(sharded_step_end.weights_of(run, stages))
+    def end(stages: tuple[Stage, ...], shared: Calls) -> StepEnd:
+        found = kept.of(stages)
         return replace(found, shared_weights_reduction=shared) if shared else found
 
     return end
 
 
-def _plain_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> StepEnd:
+def _plain_end(run: TrainingRun, stages: tuple[Stage, ...], shared: Calls) -> StepEnd:
     plain = plain_step_end.weights_of(run, stages)
     return StepEnd(
         blocking_reduction=plain_step_end.gradient_reduction(run, plain),
@@ -81,21 +81,28 @@ def _plain_end(run: TrainingRun, stages: Sequence[Stage], shared: Calls) -> Step
 
 @dataclass(frozen=True, eq=False)
 class _ShardedEnds:
-    """The ends of a run's step in mixed precision by the weights of the rank, each made once."""
+    """The ends of a run's step in mixed precision by the rank's stages, and by its weights, which follow from them; each is made
+    once."""
 
     run: TrainingRun
-    _made: dict[Weights, StepEnd] = field(default_factory=dict)
+    _of_stages: dict[tuple[Stage, ...], StepEnd] = field(default_factory=dict)
+    _of_weights: dict[Weights, StepEnd] = field(default_factory=dict)
 
-    def of(self, weights: Weights) -> StepEnd:
-        if weights not in self._made:
-            self._made[weights] = StepEnd(
+    def of(self, stages: tuple[Stage, ...]) -> StepEnd:
+        if stages not in self._of_stages:
+            self._of_stages[stages] = self._with(sharded_step_end.weights_of(self.run, stages))
+        return self._of_stages[stages]
+
+    def _with(self, weights: Weights) -> StepEnd:
+        if weights not in self._of_weights:
+            self._of_weights[weights] = StepEnd(
                 blocking_reduction=(),
                 shared_weights_reduction=(),
                 gradient_reduction=sharded_step_end.gradient_reduction(self.run, weights),
                 parameter_all_gather=sharded_step_end.parameter_all_gather(self.run, weights),
                 optimizer=sharded_step_end.optimizer(self.run, weights),
             )
-        return self._made[weights]
+        return self._of_weights[weights]
 
 
 _sharded = KeptByRun(_ShardedEnds, MOST_KEPT)

@@ -25,15 +25,15 @@ KEPT = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class BlockSpread:
-    """A block's time in µs at its median, then by `kinds` at their upper bounds, then at their lower ones."""
+class OwnCases:
+    """A time in µs at its median, then by `kinds` at their upper bounds, then at their lower ones."""
 
     kinds: tuple[Kind, ...]
     values: Floats
 
 
 @lru_cache(maxsize=KEPT)
-def spread_of(block: PricedBlock) -> BlockSpread:
+def cases_of_block(block: PricedBlock) -> OwnCases:
     kinds = tuple(dict.fromkeys(_kind(unit) for unit in block.all_units())) + ((FLOOR,) if block.floor else ())
     above = {kind: index for index, kind in enumerate(kinds, start=1)}
     cases = 1 + 2 * len(kinds)
@@ -52,7 +52,32 @@ def spread_of(block: PricedBlock) -> BlockSpread:
     if block.floor:
         floors[above[FLOOR]] = block.floor.high_us / block.floor.median_us
         floors[above[FLOOR] + len(kinds)] = block.floor.low_us / block.floor.median_us
-    return BlockSpread(kinds=kinds, values=block.value(pushed, floors))
+    return OwnCases(kinds=kinds, values=block.value(pushed, floors))
+
+
+@lru_cache(maxsize=KEPT)
+def cases_of_bucket(bucket: Bucket) -> OwnCases:
+    """The sum of the bucket's blocks, at least 0: a kind that a block has none of leaves it as it is."""
+    blocks = [(cases_of_block(each.priced), each.count) for each in bucket.blocks]
+    kinds = tuple(sorted(set().union(*(block.kinds for block, _ in blocks))))
+    values = np.zeros(1 + 2 * len(kinds))
+    for block, count in blocks:
+        values += count * _in_cases_of(kinds, block)
+    return OwnCases(kinds=kinds, values=np.maximum(values, 0.0))
+
+
+def _in_cases_of(kinds: tuple[Kind, ...], own: OwnCases) -> Floats:
+    """The time in the cases of more kinds, shape (cases,)."""
+    values = np.full(1 + 2 * len(kinds), own.values[0])
+    values[_places(kinds, own.kinds)] = own.values[1:]
+    return values
+
+
+@lru_cache(maxsize=KEPT)
+def _places(kinds: tuple[Kind, ...], some: tuple[Kind, ...]) -> NDArray[np.intp]:
+    """The places of some kinds' cases among those of all: the upper bounds, then the lower ones."""
+    upper = np.array([1 + kinds.index(kind) for kind in some], dtype=np.intp)
+    return np.concatenate([upper, upper + len(kinds)])
 
 
 def _kind(unit: Priced) -> Kind:
@@ -63,27 +88,10 @@ class Spread:
     """The times of many buckets in all cases: the median, then each kind of call at its upper bound, then each at its lower."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
-        blocks = {id(each.priced): each.priced for bucket in buckets for each in bucket.blocks}
-        spreads = [spread_of(block) for block in blocks.values()]
-        self.kinds = sorted(set().union(*(spread.kinds for spread in spreads)))
-        of_blocks = self._of_blocks(spreads)
-        place = {key: index for index, key in enumerate(blocks)}
-        counts = np.zeros((len(buckets), len(blocks)))
-        for row, bucket in enumerate(buckets):
-            for each in bucket.blocks:
-                counts[row, place[id(each.priced)]] += each.count
-        self._values = np.maximum(counts @ of_blocks, 0.0)
+        own = [cases_of_bucket(bucket) for bucket in buckets]
+        self.kinds = tuple(sorted(set().union(*(each.kinds for each in own))))
+        self._values = np.array([_in_cases_of(self.kinds, each) for each in own])
         self._rows = {id(bucket): row for row, bucket in enumerate(buckets)}
-
-    def _of_blocks(self, spreads: Sequence[BlockSpread]) -> Floats:
-        """Times by block, shape (blocks, cases); a kind that a block has none of leaves it as it is."""
-        column = {kind: index for index, kind in enumerate(self.kinds, start=1)}
-        times = np.empty((len(spreads), 1 + 2 * len(self.kinds)))
-        for row, spread in zip(times, spreads, strict=True):
-            row[:] = spread.values[0]
-            above = [column[kind] for kind in spread.kinds]
-            row[[*above, *(index + len(self.kinds) for index in above)]] = spread.values[1:]
-        return times
 
     def of(self, buckets: Sequence[Bucket]) -> Floats:
         """Times in µs, shape (buckets, cases)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -158,19 +158,20 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     """
     shape = (program.ranks, program.chunks)
     _check_gain(times.overlap_gain)
+    p2p = _columns("p2p", times.p2p, (program.depth - 1,))
     forward = _columns("forward", times.forward, shape)
     backward_input = _columns("backward_input", times.backward_input, shape)
     backward_weight = _columns("backward_weight", times.backward_weight, shape)
+    given = {"p2p": p2p, "forward": forward, "backward_input": backward_input, "backward_weight": backward_weight}
     if times.backward is None:
         backward = backward_input + backward_weight
     else:
-        backward = _columns("backward", times.backward, shape)
-    none = np.zeros((1, 1))
-    parts = [none, _columns("p2p", times.p2p, (program.depth - 1,)), forward, backward_input, backward_weight, backward]
+        backward = given["backward"] = _columns("backward", times.backward, shape)
+    parts = [np.zeros((1, 1)), p2p, forward, backward_input, backward_weight, backward]
     sets = max(part.shape[1] for part in parts)
     if any(part.shape[1] not in (1, sets) for part in parts):
-        given = sorted({part.shape[1] for part in parts})
-        raise ConfigError(f"times: leading axes of lengths {given}; give each of the times {sets} sets, or one")
+        lengths = sorted({part.shape[1] for part in parts})
+        raise ConfigError(f"times: leading axes of lengths {lengths}; give each of the times {sets} sets, or one")
     if program.paired:
         parts += _pairs(forward, backward, program, times.overlap_gain)
     table = np.empty((sum(map(len, parts)), sets))
@@ -178,6 +179,8 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
     for part in parts:
         table[first : first + len(part)] = part
         first += len(part)
+    if not (table.min() >= 0 and table.max() <= LONGEST):  # a comparison with NaN is False
+        _refuse_bad_times(given)
     if blocking:
         delays, durations = table[: program.depth], table[program.depth :]
         durations += sending(program, delays)
@@ -206,21 +209,22 @@ def _pairs(forward: Floats, backward: Floats, program: Program, gain: float) -> 
 
 def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> list[float]:
     # One number for all is the common case, and ten times as fast without an array.
-    if not isinstance(value, (int, float)):
-        array = np.asarray(value, dtype=float)
-        if array.shape not in ((), shape):
-            raise ConfigError(f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}")
-        _checked(name, array)
-        flat: list[float] = (array if array.shape else np.broadcast_to(array, shape)).ravel().tolist()
-        return flat
-    if not 0 <= value <= LONGEST:
-        raise _bad_time(name, value)
-    return [value] * math.prod(shape)
+    if isinstance(value, (int, float)):
+        if not 0 <= value <= LONGEST:
+            _refuse_bad_times({name: np.array([value])})
+        return [value] * math.prod(shape)
+    array = np.asarray(value, dtype=float)
+    if array.shape not in ((), shape):
+        raise ConfigError(f"{name}: times of shape {array.shape}; give one number or an array of shape {shape}")
+    flat: list[float] = (array if array.shape else np.broadcast_to(array, shape)).ravel().tolist()
+    if not all(0 <= time <= LONGEST for time in flat):
+        _refuse_bad_times({name: array})
+    return flat
 
 
 def _columns(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """The value as (cells or edges, sets); 1 set where it has no axis of them."""
-    array = _checked(name, np.asarray(value, dtype=float))
+    """The value as (cells or edges, sets), not checked; 1 set where it has no axis of them."""
+    array = np.asarray(value, dtype=float)
     sets = len(array) if array.ndim > len(shape) else 1
     try:
         full = array if array.shape == (sets, *shape) else np.broadcast_to(array, (sets, *shape))
@@ -231,12 +235,9 @@ def _columns(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
     return full.reshape(sets, math.prod(shape)).T
 
 
-def _checked(name: str, times: Floats) -> Floats:
-    sound = (times >= 0) & (times <= LONGEST)
-    if not sound.all():
-        raise _bad_time(name, float(times[~sound][0]))
-    return times
-
-
-def _bad_time(name: str, value: float) -> ConfigError:
-    return ConfigError(f"{name}: {value} is not a time; give a number from 0 to {LONGEST:g}")
+def _refuse_bad_times(named: Mapping[str, Floats]) -> None:
+    """ConfigError for the first time that is below 0, too long or not a number."""
+    for name, times in named.items():
+        bad = times[~((times >= 0) & (times <= LONGEST))]
+        if bad.size:
+            raise ConfigError(f"{name}: {float(bad[0])} is not a time; give a number from 0 to {LONGEST:g}")

@@ -11,7 +11,7 @@ from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import PricedBlock, block_prices
-from predict.step.spread import FLOOR, spread_of
+from predict.step.spread import FLOOR, cases_of_block
 from predict.workload.layers.layer import layer_blocks
 from predict.workload.rank.blocks import single
 from predict.workload.rank.share import RankShare
@@ -78,7 +78,7 @@ def test_a_floor_is_as_uncertain_as_its_parts() -> None:
     stated, sampled, mixture = (0.85, 1.15), (0.9, 1.2), (0.875, 1.175)
     assert bounds == [pytest.approx(each) for each in (stated, sampled, stated, mixture)]
     alone = priced(run, "forward", sparse=False, sampled={"forward": floor_of(1e5)})
-    spread = spread_of(alone)
+    spread = cases_of_block(alone)
     at = 1 + spread.kinds.index(FLOOR)
     assert spread.values[at] / spread.values[0] == pytest.approx(1.2, rel=0.01)
     assert spread.values[at + len(spread.kinds)] / spread.values[0] == pytest.approx(0.9, rel=0.01)

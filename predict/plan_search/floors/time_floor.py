@@ -19,7 +19,7 @@ from predict.plan_search.floors.block_times import ACCUMULATION, AGAIN, BACKWARD
 from predict.plan_search.floors.structures import Structure, structures
 from predict.plan_search.space.distinct import Indices
 from predict.plan_search.space.legal import Space
-from predict.step.stragglers import stragglers_factor
+from predict.step.stragglers import waiting_factor
 
 Floats = NDArray[np.float64]
 ROUNDING = 1e-9
@@ -32,9 +32,9 @@ def time_floors(space: Space, blocks: BlockTimes) -> Floats:
     microbatches = microbatches_of(space)
     for structure, rows in structures(space):
         floors[rows] = _floor(structure, blocks.times[blocks.of_row[rows]], microbatches[rows])
-    base = space.question.base
-    overhead = space.column("execution.step_overhead_us")
-    whole: Floats = (floors * stragglers_factor(base) + overhead) * (1 - ROUNDING)
+    waiting = space.column("execution.waiting_time") * space.column("execution.stragglers")
+    factors = waiting_factor(waiting, space.question.base.cluster.world_size)
+    whole: Floats = (floors * factors + space.column("execution.step_overhead_us")) * (1 - ROUNDING)
     return whole
 
 

@@ -202,8 +202,10 @@ def _wishes(options: argparse.Namespace) -> Wishes:
 
 def _config(options: argparse.Namespace) -> Path | Document:
     if options.config is not None:
-        if options.model or options.gpus:
-            raise UserError("--model, --gpus: they go without CONFIG; omit them, or change the config with --set")
+        if options.model or options.gpus or options.batch:
+            raise UserError(
+                "--model, --gpus, --batch: they go without CONFIG; omit them, or change the config with --set"
+            )
         return Path(options.config)
     if not (options.model and options.gpus):
         raise UserError(

@@ -87,7 +87,7 @@ def _fitted_to_requests(options: argparse.Namespace) -> Coefficients:
     if folders := [str(path) for path in options.traces if path.is_dir()]:
         raise UserError(f"--config: goes with files of requests, and {folders[0]} is a folder; give one of the two")
     run = load_serving(options.config, options.overrides)
-    source = options.source or f"the requests of {', '.join(map(str, options.traces))}"
+    source = options.source or f"requests of {', '.join(map(str, options.traces))}"
     return fitted_to_requests(run, options.traces, step_model(options.model), source)
 
 

@@ -27,7 +27,7 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         interval = f"{plain(weight.low)} to {plain(weight.high)}" if term.low < term.high else "not fitted"
         table.add_row(name, escape(term.meaning), plain(weight.value), interval, plain(term.prior))
     return Group(
-        f"{coefficients.model}, fitted to {counted(len(coefficients.experiments), 'experiment')} of {escape(coefficients.source)}",
+        f"{coefficients.model}, fitted to {counted(len(coefficients.experiments), 'experiment')}: {escape(coefficients.source)}",
         "",
         table,
         "",

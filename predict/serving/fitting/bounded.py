@@ -21,13 +21,33 @@ def bounded_weights(
 
     `error` is the relative error that the model keeps at best, in whose units the prior counts. A term of width 0 keeps its prior.
     """
-    rows = features * (importance / target / error)[:, None]
+    rows, precision = _in_units(features, target, importance, error), _precision(terms)
     prior = np.array([term.prior for term in terms])
     low, high = np.array([term.low for term in terms]), np.array([term.high for term in terms])
-    precision = np.array([1 / term.width**2 if term.width else 0.0 for term in terms])
     square = rows.T @ rows + np.diag(precision)
     wanted = rows.T @ (importance / error) + precision * prior
     return _within(square, wanted, low, high)
+
+
+def deviations(features: Floats, target: Floats, importance: Floats, terms: Sequence[Term], error: float) -> Floats:
+    """Standard deviation of each weight by the same rows and priors, without the bounds: the prior's where no row tells of the weight;
+    0 for a term that keeps its prior."""
+    free = np.array([term.width > 0 for term in terms])
+    rows = _in_units(features, target, importance, error)[:, free]
+    square = rows.T @ rows + np.diag(_precision(terms)[free])
+    found = np.zeros(len(terms))
+    found[free] = np.sqrt(np.diag(np.linalg.inv(square)))
+    return found
+
+
+def _in_units(features: Floats, target: Floats, importance: Floats, error: float) -> Floats:
+    """Features over the target, in units of the error that a row of that importance has."""
+    scaled: Floats = features * (importance / target / error)[:, None]
+    return scaled
+
+
+def _precision(terms: Sequence[Term]) -> Floats:
+    return np.array([1 / term.width**2 if term.width else 0.0 for term in terms])
 
 
 def _within(square: Floats, wanted: Floats, low: Floats, high: Floats) -> Floats:

@@ -10,9 +10,10 @@ import numpy as np
 
 from predict.serving.batch import Floats
 from predict.serving.features import Features
-from predict.serving.fitting.bounded import bounded_weights
+from predict.serving.fitting.bounded import bounded_weights, deviations
 from predict.serving.fitting.observed import Observed, growth, mean_features
 from predict.serving.step_model import StepModel
+from predict.step.composition_error import NINETY
 
 ERROR = 0.05
 """Relative error that a model of a step keeps at best, in whose units the priors count."""
@@ -71,10 +72,15 @@ class Fit:
         return float(np.quantile(misses, NINETY_PERCENT))
 
     def intervals(self) -> tuple[Floats, Floats]:
-        """The 90 % interval of each weight, from the weights without one experiment each (the jackknife)."""
+        """The 90 % interval of each weight: from the weights without one experiment each (the jackknife), or from the rows' own errors and
+        the priors where that is wider, as it is where few experiments are alike."""
         each = np.array(list(self.left_out.values()))
         count = len(each)
-        spread = 1.645 * np.sqrt((count - 1) / count * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
+        jackknife = np.sqrt((count - 1) / count * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
+        terms = list(self.model.terms.values())
+        spread = NINETY * np.maximum(
+            jackknife, deviations(self.rows, self.measured_us, np.ones(len(self.rows)), terms, ERROR)
+        )
         low = np.array([term.low for term in self.model.terms.values()])
         high = np.array([term.high for term in self.model.terms.values()])
         return np.clip(self.weights - spread, low, high), np.clip(self.weights + spread, low, high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Load, Traffic, every, load_of, with_known_prompts
 from predict.serving.step_model import StepModel
 from predict.serving.stepper import Stepper
-from sampling.errors import UserError
+from sampling.errors import ConfigError, UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,11 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
     engine = run.server.engine
     if engine.enforce_eager:
         raise UserError(f"{run.name}: engine.enforce_eager: the host's launches hide what is fitted; switch it off")
-    draft = draft_of(model, source=source, experiments=[str(path) for path in paths], asynchronous=engine.asynchronous)
+    names = [str(path) for path in dict.fromkeys(paths)]
+    draft = draft_of(model, source=source, experiments=names, asynchronous=engine.asynchronous)
     stepper = Stepper(run.server, draft)
-    loads = [AnsweredLoad(str(path), run, read_measured_requests(path)) for path in paths]
+    requests = every_file(dict.fromkeys(paths))
+    loads = [AnsweredLoad(name, run, one) for name, one in zip(names, requests, strict=True)]
     fit = Fit(model, [one.observed for one in loads], [stepper.features] * len(loads))
     waits = []
     for one in loads:
@@ -70,3 +72,16 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
         simulated = latency_of(serve(engine, stepper.room.pool, table, one.traffic), Client()).ttft.mean_us
         waits.append((simulated, float(one.requests.ttft_us.mean())))
     return with_fit(draft, fit, waits)
+
+
+def every_file(paths: Iterable[Path]) -> list[MeasuredRequests]:
+    """The requests of each file; ConfigError with the faults of all of them."""
+    found, faults = [], []
+    for path in paths:
+        try:
+            found.append(read_measured_requests(path))
+        except ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found

@@ -13,6 +13,7 @@ from predict.serving.features import Features
 from predict.serving.fitting.bounded import bounded_weights
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
 from predict.serving.step_model import KERNELS, Term
+from predict.step.composition_error import NINETY
 from sampling.errors import UserError
 
 HOST = ("layer", "step", "request")
@@ -48,7 +49,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str
     weights = _weights(rows, times, terms)
     without = np.array([_weights(*_left_out(rows, times, place), terms) for place in range(len(times))])
     misses = np.abs(np.log((rows * without).sum(axis=1) / times))
-    spread = 1.645 * np.sqrt((len(times) - 1) * without.var(axis=0))
+    spread = NINETY * np.sqrt((len(times) - 1) * without.var(axis=0))
     return Coefficients(
         model=KERNELS.name,
         weights={

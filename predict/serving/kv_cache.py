@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.serving.batch import StepBatch
+from predict.serving.batch import BatchSums, StepBatch
 from predict.serving.mixers.served import served_mixers
 from predict.serving.server import Server
 from sampling.errors import InfeasibleError
@@ -88,18 +88,20 @@ def cache_room(server: Server) -> CacheRoom:
     return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
 
 
-def require_batch_room(pool: BlockPool, block_size: int, batches: Sequence[StepBatch]) -> None:
-    """InfeasibleError for a batch whose keys and values the cache cannot hold."""
-    held = [one.held_tokens for one in batches]
-    owner = np.repeat(np.arange(len(batches)), np.array([len(each) for each in held], dtype=np.int64))
-    blocks = pool.needed(np.array([tokens for each in held for tokens in each], dtype=np.int64), block_size)
-    shared = np.array([one.shared_tokens // block_size for one in batches])
-    needed = np.bincount(owner, weights=blocks, minlength=len(batches)).astype(np.int64) - shared
-    if (needed > pool.blocks).any():
-        raise InfeasibleError(
-            f"key-value cache: the batch needs {needed.max():,} blocks of {block_size} tokens, where the cache has {pool.blocks:,}; give "
-            f"fewer or shorter requests, or spread the model over more GPUs (placement.tp)"
-        )
+def require_batch_room(pool: BlockPool, block_size: int, batches: Sequence[StepBatch], sums: BatchSums) -> None:
+    """InfeasibleError for a batch whose keys and values the cache cannot hold; `sums` are those of the batches."""
+    tokens = sums.decode_context + sums.decodes + sums.prefill_context + sums.prefill_tokens
+    beside = pool.beside(np.array(max(pool.window, block_size)), block_size)
+    at_most = tokens / block_size + sums.requests * (1.0 + beside)
+    # blocks are counted request by request where their sum alone does not tell, which takes longer
+    for place in np.flatnonzero(at_most > pool.blocks):
+        batch = batches[place]
+        needed = int(pool.needed(np.array(batch.held_tokens), block_size).sum()) - batch.shared_tokens // block_size
+        if needed > pool.blocks:
+            raise InfeasibleError(
+                f"key-value cache: the batch needs {needed:,} blocks of {block_size} tokens, where the cache has {pool.blocks:,}; give fewer "
+                f"or shorter requests, or spread the model over more GPUs (placement.tp)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,8 +56,9 @@ class Stepper:
         """The time of each batch's step. UserError for a batch that the engine does not take, InfeasibleError for one that the cache
         cannot hold."""
         low, _, high = self.coefficients.interval_factors
-        times = self.table.times_us(sums_of(batches)).tolist()
-        require_batch_room(self.room.pool, self.server.engine.block_size, batches)
+        sums = sums_of(batches)
+        times = self.table.times_us(sums).tolist()
+        require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)
         return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:

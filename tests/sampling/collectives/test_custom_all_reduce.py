@@ -17,10 +17,19 @@ KIB = 2**10
 
 @pytest.mark.parametrize(
     ("kib", "ranks", "kernel"),
-    [(4096, 2, "one_shot"), (511, 4, "one_shot"), (512, 4, "two_shot"), (256, 8, "two_shot"), (255, 6, "one_shot")],
+    [
+        (8192, 2, "one_shot"),
+        (511, 4, "one_shot"),
+        (512, 4, "two_shot"),
+        (255, 6, "one_shot"),
+        (256, 8, "two_shot"),
+        (8193, 2, "library"),
+        (8, 16, "library"),
+    ],
 )
 def test_the_kernel_is_vllms(kib: int, ranks: int, kernel: str) -> None:
     assert kernel_for(kib * KIB, ranks) == kernel
+    assert kernel_for(kib * KIB, ranks, peers=False) == "library"
 
 
 def test_torch_has_both_kernels() -> None:
@@ -30,12 +39,6 @@ def test_torch_has_both_kernels() -> None:
 def test_a_cpu_leaves_it_out_and_says_why() -> None:
     with pytest.raises(SkippedError, match="a cpu device"):
         build(CustomAllReduce(size_bytes=8192, ranks=2, ranks_per_node=2), torch.device("cpu"))
-
-
-@pytest.mark.parametrize(("size_bytes", "ranks"), [(2**24, 2), (8192, 16)])
-def test_what_an_engine_leaves_to_the_library_is_left_out(size_bytes: int, ranks: int) -> None:
-    with pytest.raises(SkippedError, match="to the communication library"):
-        kernel_for(size_bytes, ranks)
 
 
 def test_it_starts_once_however_many_ranks_there_are() -> None:

@@ -41,21 +41,22 @@ class RlExplorer(Explorer):
     def controls(self) -> tuple[Control, ...]:
         """ConfigError where the config itself has faults."""
         run = load_rl(self.config, self.overrides)
-        document = self._document(self.overrides)
+        document, of_files = self._document(self.overrides)
         model = document.content.get("model")
-        values = read_sections(read_draft(document, [])).values
+        values = read_sections(read_draft(document, of_files)).values
         of_run = controls(model if isinstance(model, str) else "", values, ("plan", "cluster", "execution"))
         return (*of_run[:2], *section_controls(run.section, NAME), *of_run[2:])
 
-    def _document(self, options: Sequence[str]) -> Document:
-        """The trainer's part of the config under settings."""
-        return training_document(document_of(self.config, options), self.config)
+    def _document(self, options: Sequence[str]) -> tuple[Document, list[str]]:
+        """The trainer's part of the config under settings, and those for files that it names."""
+        content, of_files = document_of(self.config, options)
+        return training_document(content, self.config), of_files
 
     def _options(self, settings: Settings) -> tuple[list[str], dict[str, Any]]:
         options = [*self.overrides, *as_settings(settings)]
         if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
             return options, {}
-        left = replicas_left(self._document(options), [])
+        left = replicas_left(*self._document(options))
         return [*options, *left], dict(each.split("=") for each in left)
 
     def _answer(self, settings: Settings) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class RlExplorer(Explorer):
     def _written(self, settings: Settings) -> dict[str, Any]:
         options, _ = self._options(settings)
         load_rl(self.config, options)
-        content = document_of(self.config, options)
+        content, _ = document_of(self.config, options)
         made = Document(name=self.config.stem, content=content, sources={"": str(self.config)})
         text = f"# {self.config.name} as explored; paths count from {self.config.parent}\n{made.as_yaml()}"
         return {"yaml": text, "set": as_options(options)}

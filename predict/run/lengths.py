@@ -104,6 +104,17 @@ def _positive(text: str) -> float:
     return value
 
 
+def scaled_lengths(text: str, factor: float) -> str | None:
+    """The distribution with every length multiplied; None for a file's."""
+    kind, _, values = text.partition(":")
+    if kind == "lognormal":
+        median, sigma = values.split(",")
+        return f"lognormal:{float(median) * factor:g},{sigma}"
+    if kind in ("constant", "uniform"):
+        return f"{kind}:{'..'.join(str(max(1, round(int(value) * factor))) for value in values.split('..'))}"
+    return None
+
+
 QUANTILES: Mapping[str, Callable[[str], Quantile]] = {
     "constant": _constant,
     "uniform": _uniform,

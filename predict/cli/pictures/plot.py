@@ -33,7 +33,8 @@ One picture of a plan.
 
 waterfall: where the step goes, with intervals; memory: of each pipeline rank over the step; heatmap: throughput by sequence and
 microbatch; pareto: the plans one setting away, by throughput and memory; timeline: the pipeline. A .html file is a page of its own.
-Of an RL config: waterfall, its phases; timeline, what trainer and engines do over a step; memory, while it generates and updates.
+Of an RL config: waterfall, its phases; timeline, what trainer and engines do over a step; memory, while it generates and updates; heatmap,
+throughput by the longest response and n.
 """
 
 

@@ -10,18 +10,21 @@ from sampling.errors import UserError
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write one page of the steps of RL configs, side by side."""
+    """Write one page of the steps of RL configs, side by side, or of one with its throughput at other lengths."""
     if extra := given(options, "tokens", "price"):
         raise UserError(f"{', '.join(extra)}: does not go with an RL config; omit it")
     if others := [config for config in options.configs if not is_rl_config(config)]:
         raise UserError(
             f"CONFIG: {', '.join(others)}: not an RL config, as others here are; give each kind a page of its own"
         )
-    from predict import rl_step
+    from predict import estimate, rl_step
     from predict.report.page.document import report_page
     from predict.report.rl.page import rl_content
+    from predict.rl.search.length_map import length_map
 
     steps = [rl_step(config, options.overrides) for config in options.configs]
+    alone = options.configs if len(steps) == 1 else []
+    maps = [length_map(config, options.overrides, estimate) for config in alone]
     title = " and ".join(step.rl.name for step in steps)
-    write_file("--output", options.output, report_page(rl_content(steps), title=title))
+    write_file("--output", options.output, report_page(rl_content(steps, maps), title=title))
     log(f"wrote {options.output}")

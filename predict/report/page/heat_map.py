@@ -40,7 +40,9 @@ def heat_map_view(found: Sweep, run: TrainingRun) -> dict[str, Any]:
         "sequences": values[SEQUENCE],
         "microbatches": values[MICROBATCH],
         "own": [run.batch.seq_len, run.batch.micro],
-        "global_batch": run.batch.global_,
+        "column": "sequence length",
+        "row": "microbatch",
+        "note": f"tokens per second and GPU, {run.batch.global_:,} sequences a step",
         "cells": [_cell(row) for row in found.rows],
     }
 

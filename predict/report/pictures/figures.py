@@ -11,6 +11,7 @@ from predict import estimate, load, rl_step
 from predict.config.document import Document
 from predict.report.pictures.kinds import KINDS, RL_SECTIONS, SECTIONS
 from predict.rl.run.config import is_rl_config
+from predict.rl.search.length_map import length_map
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 Config = Path | str | Document
+HEAT_MAP = "heatmap"
 
 
 def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
     """A matplotlib figure of a config: `waterfall`, `memory`, `heatmap`, `pareto` or `timeline`, as `predict plot` writes it; of an RL
-    config the first two and the last, phase by phase.
+    config all but `pareto`.
 
     The plans of `pareto` are the neighbours of the config's. UserError for another kind, and where matplotlib is not installed;
     ConfigError lists every fault of the config.
@@ -36,7 +38,7 @@ def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
     if _is_rl(config):
         require_rl_kind(kind)
         require_library("matplotlib")
-        return _rl_figure(kind, rl_step(config, overrides))
+        return _rl_heat_map(config, overrides) if kind == HEAT_MAP else _rl_figure(kind, rl_step(config, overrides))
     require_library("matplotlib")
     return _DRAWN[kind](config, overrides, estimate(load(config, overrides), require_fit=False))
 
@@ -51,7 +53,8 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
 
         require_rl_kind(kind)
         step = rl_step(config, overrides)
-        return report_page(rl_content([step]), title=f"{step.rl.name}: {kind}", sections=RL_SECTIONS[kind])
+        maps = [length_map(config, overrides, estimate)] if kind == HEAT_MAP else []
+        return report_page(rl_content([step], maps), title=f"{step.rl.name}: {kind}", sections=RL_SECTIONS[kind])
     prediction = estimate(load(config, overrides), require_fit=False)
     content = report_content([config], overrides, [prediction], [None])
     return report_page(content, title=f"{prediction.run.name}: {kind}", sections=SECTIONS[kind])
@@ -72,6 +75,18 @@ def _rl_figure(kind: str, step: RlStep) -> Figure:
     from predict.report.pictures.rl_plots import rl_memory_figure, rl_timeline_figure, rl_waterfall_figure
 
     return {"waterfall": rl_waterfall_figure, "memory": rl_memory_figure, "timeline": rl_timeline_figure}[kind](step)
+
+
+def _rl_heat_map(config: Path | str, overrides: Sequence[str]) -> Figure:
+    from predict.report.pictures.heat_map_plot import heat_map_figure
+    from predict.report.rl.heat_map import rl_heat_map_view
+
+    found = length_map(config, overrides, estimate)
+    if found is None:
+        raise UserError(
+            f"{HEAT_MAP}: a file gives the lengths of responses, which cannot be made longer; give a distribution (rl.response)"
+        )
+    return heat_map_figure(rl_heat_map_view(found), title=f"throughput of {Path(config).stem}")
 
 
 def _waterfall(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:

@@ -38,13 +38,13 @@ def heat_map_figure(view: Mapping[str, Any], *, title: str) -> Figure:
     axes.set_ylim(-0.5, len(micros) - 0.5)
     axes.set_xticks(range(len(sequences)), [f"{length:,}" for length in sequences])
     axes.set_yticks(range(len(micros)), list(map(str, micros)))
-    axes.set_xlabel("sequence length", fontsize=9)
-    axes.set_ylabel("microbatch", fontsize=9)
+    axes.set_xlabel(view["column"], fontsize=9)
+    axes.set_ylabel(view["row"], fontsize=9)
     axes.tick_params(length=0, labelsize=9)
     for spine in axes.spines.values():
         spine.set_visible(False)
     figure.text(LEFT / width, 1 - 0.22 / height, title, size=11.5, weight="bold", va="center")
-    note = f"tokens per second and GPU, {view['global_batch']:,} sequences a step; hatched: does not fit; –: cannot run"
+    note = f"{view['note']}; hatched: does not fit; –: cannot run"
     figure.text(LEFT / width, 1 - 0.46 / height, note, size=8.5, color=SOFT, va="center")
     return figure
 

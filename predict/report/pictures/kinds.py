@@ -10,6 +10,7 @@ SECTIONS = {
 RL_SECTIONS = {
     "waterfall": ("rl_headline", "phases"),
     "memory": ("rl_headline", "moments"),
+    "heatmap": ("rl_headline", "heatmap"),
     "timeline": ("rl_headline", "placement"),
 }
 """Those of an RL step."""

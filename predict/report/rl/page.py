@@ -14,25 +14,29 @@ from predict.report.pictures.memory_plot import COLOURS
 from predict.report.pictures.palette import PHASE_COLOURS
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_notes
+from predict.report.rl.heat_map import rl_heat_map_view
 from predict.report.rl.ledger_json import rl_ledger_json
 from predict.report.rl.memory import rl_misfit
 from predict.report.rl.step import headline
 from predict.rl.ledger.books import RlLedger
 from predict.rl.ledger.lanes import spans
 from predict.rl.phase import Phase
+from predict.rl.search.length_map import LengthMap
 from predict.rl.state.memory import TERMS, RlMemory
 from predict.rl.step import RlStep
 from predict.what_if.compare import settings_of
 
-SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "ledgers", "sources")
+SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "heatmap", "ledgers", "sources")
 """Sections of the page, in their order."""
 LIVE = SECTIONS[:5]
 """Those that follow each change of a config at once."""
 
 
-def rl_content(steps: Sequence[RlStep]) -> dict[str, Any]:
-    """The page of one or more steps."""
+def rl_content(steps: Sequence[RlStep], maps: Sequence[LengthMap | None] = ()) -> dict[str, Any]:
+    """The page of one or more steps, with the throughput at other lengths where it is given."""
     views = [rl_view(step) for step in steps]
+    for view, found in zip(views, maps, strict=False):
+        view["heat_map"] = found and rl_heat_map_view(found)
     for place, view in enumerate(views):
         if earlier := [each["name"] for each in views[:place]].count(view["name"]):
             view["name"] += f" ({earlier + 1})"

@@ -82,15 +82,19 @@ def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
     return rl_run(document, path, overrides, faults=faults, sources=sources)
 
 
-def document_of(path: Path, overrides: Sequence[str]) -> Values:
-    """The content of an RL config under settings, whose values may be choices. ConfigError lists what cannot be read."""
+def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str]]:
+    """The content of an RL config under settings, whose values may be choices, and the settings that it has no place for, since a
+    model or cluster that they change is named by its file. ConfigError lists what cannot be read."""
     document, faults = read_yaml(path)
     sources = {"": str(path)}
+    of_files: list[str] = []
     if document is not None:
-        faults += [*_with_verl_names(document), *_overridden(document, overrides, sources)]
+        of_files = [text for text in overrides if _sets_in_file(document, text)]
+        own = [text for text in overrides if text not in of_files]
+        faults += [*_with_verl_names(document), *_overridden(document, own, sources)]
     if document is None or faults:
         raise config_error(faults, sources)
-    return document
+    return document, of_files
 
 
 def rl_run(

@@ -58,12 +58,13 @@ def candidates(
     """Every combination of a space, in its order; `progress` is told how many are done."""
     found = []
     for settings in space.combinations():
-        found.append(_candidate(space, settings, estimate))
+        found.append(candidate(space, settings, estimate))
         progress(len(found))
     return found
 
 
-def _candidate(space: Space, settings: Mapping[str, Any], estimate: Estimate) -> Candidate:
+def candidate(space: Space, settings: Mapping[str, Any], estimate: Estimate) -> Candidate:
+    """One combination of a space, predicted."""
     try:
         step = rl_step(space.run(settings), estimate)
     except (ConfigError, InfeasibleError) as error:

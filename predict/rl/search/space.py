@@ -35,12 +35,14 @@ class Space:
     axes: Mapping[str, tuple[Any, ...]]
     base: RlRun
     """The run of the first value of every key."""
-    splits: bool
+    of_files: Sequence[str] = ()
+    """Settings of a model or cluster that the document names."""
+    splits: bool = False
     """The engines' GPUs are a part of the cluster's, rather than more."""
 
     def run(self, settings: Mapping[str, Any]) -> RlRun:
         """The run of one combination. ConfigError where it cannot be."""
-        return rl_run(copy.deepcopy(self.document), self.path, as_settings(settings))
+        return rl_run(copy.deepcopy(self.document), self.path, [*self.of_files, *as_settings(settings)])
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """The settings of each; the last key changes fastest. dp takes the ranks that are left where other degrees or the machines
@@ -79,7 +81,7 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     number of whole nodes of `cluster`, which is then all machines. UserError for a choice that is none; ConfigError lists the faults of the config.
     """
     path = Path(config)
-    document = document_of(path, overrides)
+    document, of_files = document_of(path, overrides)
     opened = dict(_opened(document)) or {TP: AUTO}
     keys = known_keys()
     if wrong := [name for name, choice in opened.items() if choice == AUTO and name not in CAN_BE_AUTO]:
@@ -90,7 +92,7 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     first = {name: values[0] for name, values in axes.items()}
     if opened.get(GPUS) == AUTO:
         first |= {PLACEMENT: COLOCATED, GPUS: 0, STALENESS: 0}
-    base = rl_run(copy.deepcopy(document), path, as_settings(first))
+    base = rl_run(copy.deepcopy(document), path, [*of_files, *as_settings(first)])
     cluster = base.base.cluster
     auto = {
         PLACEMENT: (COLOCATED, ONE_STEP_OFF),
@@ -99,7 +101,8 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     }
     axes |= {name: values for name, values in auto.items() if opened.get(name) == AUTO}
     _require_few(axes)
-    return Space(path=path, document=document, axes=axes, base=base, splits=opened.get(GPUS) == AUTO)
+    splits = opened.get(GPUS) == AUTO
+    return Space(path=path, document=document, axes=axes, base=base, of_files=of_files, splits=splits)
 
 
 def as_settings(values: Mapping[str, Any]) -> list[str]:

@@ -99,8 +99,9 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
     of_actor, of_critic = _kept(section, actor), _kept(section, critic) if critic else {}
     others = _other_weights(rl, of_actor)
     worst = actor.memory.worst
+    lasting = worst.between_steps - worst.parameters - worst.optimizer - worst.resident_gradients
     engine = {"engine_weights": room.weights, "kv_cache": room.blocks * room.block, "engine_reserved": room.reserved}
-    trainer = of_actor | {"buffers": worst.device, "other_models": others + sum(of_critic.values())}
+    trainer = of_actor | {"buffers": worst.device + lasting, "other_models": others + sum(of_critic.values())}
     asleep = {"engine_reserved": room.reserved} if colocated else {}
 
     def update(phase: str, prediction: Prediction, beside: Mapping[str, float]) -> Moment:

@@ -117,14 +117,15 @@ def test_the_page_and_the_figures_have_the_phases(
     page = tmp_path / "rl.html"
     assert main(["report", str(small), str(small), "--set", "rl.n=2", "-o", str(page)]) == 0
     assert '"name":"small (2)"' in page.read_text(encoding="utf-8")
-    for kind, mark in (("waterfall", "update_actor"), ("timeline", "all GPUs gen"), ("memory", "gen kv_cache")):
+    marks = {"waterfall": "update_actor", "timeline": "all GPUs gen", "memory": "gen kv_cache", "heatmap": "FITS 512 4"}
+    for kind, mark in marks.items():
         drawn = tmp_path / f"{kind}.svg"
         assert main(["plot", kind, str(small), "-o", str(drawn)]) == 0
-        assert f'id="{mark}"' in drawn.read_text(encoding="utf-8")
+        assert f'id="{mark}"' in drawn.read_text(encoding="utf-8"), kind
     assert main(["plot", "timeline", str(small), "-o", str(page)]) == 0
     assert '"sections":["rl_headline","placement"]' in page.read_text(encoding="utf-8")
     capsys.readouterr()
     assert main(["report", str(small), "configs/runs/demo.yml", "-o", str(page)]) == 2
     assert "configs/runs/demo.yml: not an RL config" in capsys.readouterr().err
-    with pytest.raises(UserError, match="pareto: an RL config has waterfall, memory, timeline"):
+    with pytest.raises(UserError, match="pareto: an RL config has waterfall, memory, heatmap, timeline"):
         predict.plot("pareto", small)

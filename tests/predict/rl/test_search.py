@@ -10,6 +10,7 @@ import pytest
 
 import predict
 from predict.cli import main
+from predict.rl.search.length_map import length_map
 from predict.rl.search.space import space_of
 from sampling.errors import ConfigError, InfeasibleError, UserError
 
@@ -42,6 +43,27 @@ def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) ->
         alone = predict.rl_step(small, [f"{path}={json.dumps(value)}" for path, value in one.settings.items()])
         assert one.step and one.step.time == alone.time
     assert {step.rl.gpus for step in found} == {16}
+
+
+def test_settings_reach_into_a_model_that_is_named(small: Path) -> None:
+    settings = ("rl.rollout.tp=[2]", "model.num_hidden_layers=16")
+    (found,) = predict.rl_search(small, settings).best
+    assert found.step and found.step.rl.base.model.layers == 16
+
+
+def test_lengths_and_counts_about_the_config_are_mapped(small: Path) -> None:
+    found = length_map(small, ["rl.max_tokens=256"], predict.estimate)
+    assert found is not None and found.own == (128, 4)
+    settings = {(one.settings["rl.response_max"], one.settings["rl.n"]): one for one in found.cells}
+    assert set(settings) == {(length, n) for length in (32, 64, 128, 256) for n in (2, 4, 8)}
+    longest = settings[256, 4]
+    assert longest.settings["rl.response"] == "constant:256" and longest.settings["rl.max_tokens"] == 64 + 256
+    assert longest.step is not None
+    own = settings[128, 4].step
+    assert own is not None and own.time == predict.rl_step(small, ["rl.max_tokens=256"]).time
+    lengths = small.with_name("lengths.txt")
+    lengths.write_text("100 120")
+    assert length_map(small, [f"rl.response=file:{lengths}"], predict.estimate) is None
 
 
 def test_dp_takes_the_ranks_that_the_engines_leave(small: Path) -> None:

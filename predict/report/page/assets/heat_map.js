@@ -1,4 +1,4 @@
-// Tokens per second and GPU by sequence length and microbatch; cells that do not fit are hatched.
+// Tokens per second and GPU by sequence length and microbatch, or what else the columns and rows are; cells that do not fit are hatched.
 function mixed(share) { return `color-mix(in srgb, var(--heat-high) ${Math.round(100 * share)}%, var(--heat-low))`; }
 function heatMap(run) {
   const map = run.heat_map;
@@ -6,7 +6,7 @@ function heatMap(run) {
   const of = (cell) => cell.tokens_per_second_per_gpu;
   const best = Math.max(...map.cells.filter((cell) => cell.verdict && cell.verdict !== "OOM").map(of), 1e-9);
   const told = (cell) => cell.reason ? "cannot run: " + cell.reason : `${rate(of(cell))} tokens/s/GPU, MFU ${percent(cell.mfu)}, ${gib(cell.memory_bytes)} GiB, ${cell.verdict}`;
-  const picture = chart("heat-map", `Throughput of ${run.name} by sequence length and microbatch`, (svg, width) => {
+  const picture = chart("heat-map", `Throughput of ${run.name} by ${map.column} and ${map.row}`, (svg, width) => {
     const left = 74, row = 34, wide = (width - left) / map.sequences.length, id = "hatch-" + Math.random().toString(36).slice(2);
     svg.append(draw("defs", {}, draw("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       draw("rect", { width: 7, height: 7, style: "fill: var(--faint)" }), draw("rect", { width: 2.2, height: 7, style: "fill: var(--bad)", "fill-opacity": 0.55 }))));
@@ -19,13 +19,13 @@ function heatMap(run) {
         label(x + wide / 2, y + row / 2 + 4, text, { "text-anchor": "middle", "pointer-events": "none", style: cell.reason ? "fill: var(--soft)" : oom ? "fill: var(--ink); paint-order: stroke; stroke: var(--faint); stroke-width: 4px" : share > 0.55 ? "fill: var(--paper)" : "fill: var(--ink)" })));
       if (cell.sequence === map.own[0] && cell.microbatch === map.own[1]) svg.append(draw("rect", { class: "own", x: x + 1, y: y + 1, width: wide - 2, height: row - 2 }));
     }
-    map.microbatches.forEach((micro, place) => svg.append(label(left - 8, 2 + (map.microbatches.length - 1 - place) * row + row / 2 + 4, "micro " + micro, { "text-anchor": "end" })));
+    map.microbatches.forEach((micro, place) => svg.append(label(left - 8, 2 + (map.microbatches.length - 1 - place) * row + row / 2 + 4, map.row.replace("microbatch", "micro") + " " + micro, { "text-anchor": "end" })));
     const bottom = 2 + map.microbatches.length * row;
     map.sequences.forEach((length, place) => svg.append(label(left + (place + 0.5) * wide, bottom + 15, short(length), { "text-anchor": "middle" })));
-    svg.append(label(width, bottom + 32, "sequence length", { class: "soft", "text-anchor": "end" }));
+    svg.append(label(width, bottom + 32, map.column, { class: "soft", "text-anchor": "end" }));
     return bottom + 38;
   });
-  return el("div", {}, el("p", { class: "note" }, `Tokens per second and GPU, with ${grouped(map.global_batch)} sequences a step in every cell; outlined: this run; hatched: does not fit; –: cannot run.`), picture,
-    behind(table([["sequence", (c) => c.sequence], ["microbatch", (c) => c.microbatch], ["tokens/s/GPU", of, rate], ["MFU", (c) => c.mfu, percent], ["GiB", (c) => c.memory_bytes, gib],
+  return el("div", {}, el("p", { class: "note" }, `${map.note[0].toUpperCase() + map.note.slice(1)}; outlined: this run; hatched: does not fit; –: cannot run.`), picture,
+    behind(table([[map.column, (c) => c.sequence], [map.row, (c) => c.microbatch], ["tokens/s/GPU", of, rate], ["MFU", (c) => c.mfu, percent], ["GiB", (c) => c.memory_bytes, gib],
       ["fits", (c) => c.verdict ?? "", null, "text"], ["why it cannot run", (c) => c.reason ?? "", null, "text wide"]], map.cells)));
 }

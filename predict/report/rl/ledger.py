@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from predict.report.ledger.compute_text import quantity
 from predict.report.provenance_text import first_lines_of
 from predict.report.rl.memory import rl_memory_parts
 from predict.report.rl.step import rests_on
@@ -13,6 +14,7 @@ from predict.report.tables import figures_table
 from predict.report.units import bar, duration, durations, percent
 from predict.rl.ledger.lanes import WAITING
 from predict.rl.phase import NOTHING_US
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 LEAST = 0.005
 """Share of the step from which on a part has a line of its own."""
 OTHER = "other parts"
-GB = 1e9
 
 
 def rl_ledger_text(ledger: RlLedger) -> RenderableType:
@@ -79,7 +80,7 @@ def _parts(phase: Phase | None, least_us: float) -> dict[str, float]:
 
 def _mfu(ledger: RlLedger) -> Table:
     conventions = list(dict.fromkeys(name for phase in ledger.step.phases for name in phase.mfu))
-    columns = [text for name in conventions for text in (f"PFLOP, {name}", f"MFU, {name}")]
+    columns = [text for name in conventions for text in (f"FLOPs, {name}", f"MFU, {name}")]
     table = figures_table("  MFU by convention; a pass counts a third", ("",), columns)
     for phase in ledger.step.phases:
         if phase.mfu:
@@ -87,7 +88,7 @@ def _mfu(ledger: RlLedger) -> Table:
             for name in conventions:
                 figure = phase.mfu[name]
                 cells += [
-                    "refused" if figure.flops is None else f"{figure.flops / 1e15:,.2f}",
+                    "refused" if figure.flops is None else quantity(figure.flops),
                     "" if figure.mfu is None else f"{figure.mfu:.1%}",
                 ]
             table.add_row(phase.name, *cells)
@@ -99,7 +100,7 @@ def _communication(ledger: RlLedger) -> list[RenderableType]:
     table = figures_table("  communication that the phases wait for", ("", "phase"), ("time", "of step"))
     for (heading, phase), time_us in book.items():
         table.add_row(heading, phase, duration(time_us), percent(time_us / ledger.step.time.median_us))
-    weights = f"  weights     {ledger.weights_bytes / GB:,.1f} GB in {ledger.weight_tensors:,} tensors, {ledger.step.rl.section.weight_sync.method}"
+    weights = f"  weights     {quantity(ledger.weights_bytes)}B in {ledger.weight_tensors:,} tensors, by {ledger.step.rl.section.weight_sync.method}"
     return [table, weights] if book else [weights]
 
 
@@ -108,7 +109,7 @@ def _schedule(ledger: RlLedger) -> list[RenderableType]:
     queue = step.queue
     lines: list[RenderableType] = [
         "[bold]  schedule[/]",
-        f"  samples     {section.prompts:,} prompts × {section.n}; {section.optimizer_steps:,} optimizer steps in {section.epochs} epoch(s)",
+        f"  samples     {section.prompts:,} prompts × {section.n}; {counted(section.optimizer_steps, 'optimizer step')} in {counted(section.epochs, 'epoch')}",
         f"  update      {run.microbatches:,} microbatches of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding {section.padding}",
         f"  engines     {step.rollout.replicas:,}, last tenth of the responses {step.rollout.tail_share:.0%} of their time",
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.memory.estimate import GIB
+from predict.report.ledger.compute_text import quantity
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
 from predict.report.rl.memory import FITS, MISFIT, rl_memory_json, rl_misfit
@@ -78,7 +79,7 @@ def rests_on(step: RlStep) -> str:
 
 
 def _phases(step: RlStep) -> Table:
-    table = figures_table("", ("phase", "bound by"), ("time", "90 % interval", "GPUs", "PFLOP", "MFU", "MFU by verl"))
+    table = figures_table("", ("phase", "bound by"), ("time", "90 % interval", "GPUs", "FLOPs", "MFU", "MFU by verl"))
     for phase in step.phases:
         palm, verl = phase.mfu.get("palm"), phase.mfu.get("verl")
         table.add_row(
@@ -87,7 +88,7 @@ def _phases(step: RlStep) -> Table:
             duration(phase.time.median_us),
             f"{duration(phase.time.low_us)} to {duration(phase.time.high_us)}",
             str(phase.gpus),
-            f"{palm.flops / 1e15:,.2f}" if palm and palm.flops else "",
+            quantity(palm.flops) if palm and palm.flops else "",
             f"{palm.mfu:.1%}" if palm and palm.mfu else "",
             f"{verl.mfu:.1%}" if verl and verl.mfu else "",
         )

@@ -86,6 +86,9 @@ def _operator_rows(
     made_by: dict[tuple[int, str], Op] = {}
     for op in ops:
         owner = owners.get(op)
+        around = owners.get(op.parent) if op.parent is not None else None
+        if around is not None and around is not owner and not on_device:  # a forward that is recomputed within a node
+            times[around] = max(0.0, times[around] - op.duration_us)
         if owner is None:
             continue
         times[owner] = times.get(owner, 0.0) + (op.kernels_us if on_device else op.duration_us * (op is owner))

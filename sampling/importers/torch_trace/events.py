@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,8 @@ ARGUMENTS = frozenset(
 """Arguments of events that are kept."""
 FACTS = "steptime"
 """Key of a trace's header under which `predict measure --trace` writes facts of its run."""
+NAMES = 4096
+"""Names of operators whose short forms are kept: a trace has some hundred."""
 RECORD = "record it with torch.profiler.profile(record_shapes=True) and export_chrome_trace"
 
 
@@ -68,8 +74,13 @@ class Op:
     @property
     def node(self) -> str:
         """The autograd node that this operator runs; '' for a forward operator, and for a checkpoint, which runs several."""
-        name = self.name.removeprefix(BACKWARD) if self.name.startswith(BACKWARD) else ""
-        return "" if "Checkpoint" in name else name
+        return _node_of(self.name)
+
+
+@lru_cache(NAMES)
+def _node_of(name: str) -> str:
+    node = name.removeprefix(BACKWARD) if name.startswith(BACKWARD) else ""
+    return "" if "Checkpoint" in node else node
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,23 @@ class Trace:
 
 def load_trace(path: Path, *, with_shapes: bool = True) -> Trace:
     """Read a .json or .json.gz; SamplesError for another file, and, where shapes are asked for, for a trace without them."""
+    with _without_collections():
+        return _load(path, with_shapes=with_shapes)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage collection within it: collections visit all that is kept of a trace time and again, and none of it is garbage."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
+
+
+def _load(path: Path, *, with_shapes: bool) -> Trace:
     header: dict[str, Any] = {}
     try:
         events = [_slim(event) for event in stream_trace(path, most_bytes=MOST_BYTES, header=header) if _is_kept(event)]
@@ -143,10 +171,17 @@ def _is_kept(event: Any) -> bool:
 
 
 def _slim(event: dict[str, Any]) -> dict[str, Any]:
-    """The event with the arguments that are used."""
-    arguments = event.get("args")
+    """The event with the arguments that are used; names and types are few, and are kept once."""
+    name, arguments = event.get("name"), event.get("args")
+    if isinstance(name, str):
+        event["name"] = sys.intern(name)
     if isinstance(arguments, dict):
-        event["args"] = {key: value for key, value in arguments.items() if key in ARGUMENTS}
+        kept = {key: value for key, value in arguments.items() if key in ARGUMENTS}
+        if isinstance(types := kept.get("Input type"), list):
+            kept["Input type"] = [sys.intern(each) if isinstance(each, str) else each for each in types[:1]]
+        if "attention" not in str(name):
+            kept.pop("Concrete Inputs", None)
+        event["args"] = kept
     return event
 
 
@@ -209,6 +244,7 @@ def _nest(events: Iterable[Mapping[str, Any]]) -> tuple[list[Op], dict[Any, tupl
     return ops, launches
 
 
+@lru_cache(NAMES)
 def plain_name(name: str) -> str:
     """The name that an operator and its autograd node share, for example aten::_log_softmax and LogSoftmaxBackward0."""
     return re.sub(r"Backward\d*$", "", name.removeprefix("aten::")).replace("_", "").lower()

@@ -13,6 +13,7 @@ from sampling.collectives.kinds import AllReduce
 from sampling.errors import SamplesError
 from sampling.importers.table import ImportRequest, Table
 from sampling.importers.torch_trace import read
+from sampling.importers.torch_trace.stream import stream_trace
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm
@@ -157,6 +158,34 @@ def test_a_recomputed_forward_inside_a_checkpoints_backward_counts_as_a_forward(
     inside = [op(NODE + "CheckpointFunctionBackward", -10, 2000, 99), *EVENTS]
     (table,) = read(ImportRequest(path=put(tmp_path, {"traceEvents": inside, "deviceProperties": DEVICE})))
     assert len(table.rows) == 5
+
+
+def test_a_forward_that_a_node_recomputes_is_no_part_of_its_backward(tmp_path: Path) -> None:
+    first, second = shapes([64, 32], [32, 16]), shapes([64, 16], [16, 32])
+    events = [
+        op("aten::mm", 0, 10, 1, **{"Sequence number": 5}, **first),
+        op(NODE + "MmBackward0", 100, 90, 2, **{"Sequence number": 5}),
+        op("aten::mm", 110, 50, 3, **{"Sequence number": 9}, **first),  # with a number of its own: of a forward
+        op("aten::mm", 170, 15, 4, **second),
+    ]
+    (table,) = read(ImportRequest(path=put(tmp_path, {"traceEvents": events})))
+    assert sorted((row.phase, row.time_us) for row in table.rows) == [
+        ("backward", 40.0),
+        ("forward", 10.0),
+        ("forward", 50.0),
+    ]
+
+
+def test_events_of_any_layout_are_read_alike(tmp_path: Path) -> None:
+    many = [dict(event, ts=turn) for turn in range(400) for event in EVENTS[:3]]
+    many[5]["name"] = 'aten::},{"'
+    texts = (json.dumps(many), json.dumps(many, indent=1), json.dumps([{"args": {}, **event} for event in many]))
+    for place, text in enumerate(texts):
+        path = tmp_path / f"{place}.json"
+        path.write_text(f'{{"traceEvents": {text}, "after": {{"a": [1]}}}}')
+        header: dict[str, Any] = {}
+        assert list(stream_trace(path, most_bytes=10**9, header=header)) == many
+        assert header["after"] == {"a": [1]}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ class RestoredPrices:
         self._restored = restored
         self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
+        self.transfer_error = inner.transfer_error
         self.launch_floors = inner.launch_floors
         self.sampled_contention = inner.sampled_contention
         all_notes = [*inner.provenance.get("notes", ()), *notes]

@@ -57,6 +57,10 @@ class Fit:
     """Standard deviation of each run about what the terms explain."""
     left_out_deviations: Floats
     """Standard deviation of each `left_out`: the run's own, and that of terms which the other runs leave open."""
+    prior: Floats
+    """Covariance of the terms' logarithms before any run was measured."""
+    transfer_error: float
+    """Half-width at 90 % that rows of another CPU add to the runs' steps."""
     others_logs: Floats
     """Logarithms of the terms that the other runs give, shape (runs, terms), as far as the step is linear about the fit."""
 
@@ -67,7 +71,7 @@ class Fit:
     @property
     def surprise(self) -> float:
         """Squared distance of what was measured from what the priors expect, in standard deviations: about the number of runs."""
-        of_terms = float(self.logs @ np.linalg.solve(prior_covariance(), self.logs))
+        of_terms = float(self.logs @ np.linalg.solve(self.prior, self.logs))
         return of_terms + float(np.sum((self.after / self.deviations) ** 2))
 
 
@@ -81,9 +85,12 @@ def fit(
 ) -> Fit:
     """The terms of the greatest posterior density within their bounds, and logarithms no further from 0 than `within`, one a term; by
     Gauss-Newton steps on the estimate itself."""
-    precision = np.linalg.inv(prior_covariance())
+    transfer_error = max(_transfer_error(run) for one in measured for run in one.runs)
+    prior = prior_covariance(transfer_error)
+    precision = np.linalg.inv(prior)
     targets = np.log([one.measured_us for one in measured])
-    deviations = deviations_of(measured)
+    slopes = derivatives(measured, np.zeros(len(TERMS)))
+    deviations = deviations_of(measured, slopes)
     low, high = (np.log([bounds()[name][side] for name in TERMS]) for side in (0, 1))
     if within is not None:
         low, high = np.maximum(low, -within), np.minimum(high, within)
@@ -95,7 +102,7 @@ def fit(
     before = off
     for done in range(MOST_ROUNDS):
         tell(f"fitting, round {done + 1}: {counted(len(measured), 'run')}")
-        slopes = derivatives(measured, logs)
+        slopes = derivatives(measured, logs) if done else slopes
         weights = _weights(off / deviations) / deviations**2
         normal = (slopes.T * weights) @ slopes + precision
         wanted = np.clip(logs + np.linalg.solve(normal, slopes.T @ (weights * off) - precision @ logs), low, high)
@@ -115,6 +122,8 @@ def fit(
         left_out=off / own,
         deviations=deviations,
         left_out_deviations=deviations / np.sqrt(own),
+        prior=prior,
+        transfer_error=transfer_error,
         others_logs=_by_the_others(logs, covariance, (slopes.T * (weights * off / own)).T),
     )
 
@@ -170,14 +179,14 @@ def _predicted(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
     return np.array([fmean(math.log(_step_us(scaled(run, terms))) for run in one.runs) for one in measured])
 
 
-def deviations_of(measured: Sequence[MeasuredRun]) -> Floats:
-    """Standard deviation of each run's logarithm about what the terms explain."""
-    return np.array(
-        [
-            own_deviation(fmean(estimate(run, require_fit=False).uncalibrated_half_width for run in one.runs))
-            for one in measured
-        ]
-    )
+def _transfer_error(run: TrainingRun) -> float:
+    return estimate(run, require_fit=False).prices.transfer_error
+
+
+def deviations_of(measured: Sequence[MeasuredRun], slopes: Floats) -> Floats:
+    """Standard deviation of each run's logarithm about what the terms explain; `slopes` are the derivatives by the terms."""
+    widths = [fmean(estimate(run, require_fit=False).own_rows_half_width for run in one.runs) for one in measured]
+    return np.array([own_deviation(width, by) for width, by in zip(widths, slopes.tolist(), strict=True)])
 
 
 def derivatives(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
@@ -208,4 +217,5 @@ def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
         ),
         date=date.today().isoformat(),
         left_out_percent=100 * float(np.mean(errors)) if len(measured) > 1 else None,
+        transfer_error=found.transfer_error,
     )

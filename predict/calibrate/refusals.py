@@ -16,7 +16,6 @@ import numpy as np
 
 from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
-from predict.run.calibration.priors import prior_deviations
 from sampling.errors import UserError
 
 UNLIKELY = 3.72
@@ -48,7 +47,7 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
 
 def reach(found: Fit) -> Floats | None:
     """How far from 0 the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
-    widths = prior_deviations()
+    widths = np.sqrt(found.prior.diagonal())
     far = np.abs(found.logs) > FAR * widths
     borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)
     alone = far & ~borne

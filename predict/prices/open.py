@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -115,14 +114,14 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         "sources": dict(cluster.gpu.sources),
     }
     conditions, floors = opening.conditions, {}
-    slowdown, error, origin = None, known_error(directory.name, on_cpu=cluster.gpu.kind == "cpu"), "sampled"
+    slowdown, transfer_error, origin = None, 0.0, "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
         _require_like_hardware(bank, cluster)
         fitted: CostModel = bank
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
-            fitted, error, origin = AnotherCpu(bank), math.hypot(error or 0.0, ANOTHER_CPU), "transferred"
+            fitted, transfer_error, origin = AnotherCpu(bank), ANOTHER_CPU, "transferred"
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
         facts = sampled_facts(bank, cluster)
@@ -141,7 +140,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
     return PriceList(
         models,
         cluster,
-        profile_error=error,
+        profile_error=known_error(directory.name, on_cpu=cluster.gpu.kind == "cpu"),
+        transfer_error=transfer_error,
         conditions=conditions,
         launch_floors=floors,
         sampled_contention=slowdown,

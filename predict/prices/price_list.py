@@ -44,6 +44,10 @@ class Prices(Protocol):
         tells."""
 
     @property
+    def transfer_error(self) -> float:
+        """Half-width in log time, at 90 %, that rows of another CPU add to a step; 0 for rows of the device itself."""
+
+    @property
     def sampled_contention(self) -> float | None:
         """Share of hidden communication that compute beside it loses, by samples; None where there are none."""
 
@@ -83,6 +87,7 @@ class PriceList:
         cluster: Cluster,
         *,
         profile_error: float | None,
+        transfer_error: float = 0.0,
         conditions: Conditions | None = None,
         launch_floors: Mapping[Phase, Times] | None = None,
         sampled_contention: float | None = None,
@@ -94,6 +99,7 @@ class PriceList:
         self.sampled_contention = sampled_contention
         self._cluster = cluster
         self.profile_error = profile_error
+        self.transfer_error = transfer_error
         self.provenance: Mapping[str, Any] = provenance or {"samples": None}
         self._known: Known = {}
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
+from predict.run.calibration.priors import NINETY, prior_covariance
 from predict.run.calibration.terms import Posterior
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
@@ -29,11 +30,8 @@ SKEW_SHARE = 0.5
 UNEVEN_SHARE = 0.1
 """Share of the longest pipeline stage's excess over the mean that is added: how embedding, head and layers weigh against each
 other is less known."""
-NINETY = 1.645
-"""Standard deviations of a Gaussian on either side of its median that hold 90 % of it."""
 OWN_SHARE = 0.5
-"""Share of a step's variance that is the run's own; the rest it has in common with the other runs of its cluster and software, so that
-they tell of it. Assumed."""
+"""Least share of a step's variance that is the run's own, however much of it the terms of a calibration stand for. Assumed."""
 VALIDATED = "the profile's validation runs"
 
 
@@ -91,13 +89,16 @@ def _unevenness(run: TrainingRun) -> float:
 
 
 def calibrated_half_width(half_width: float, posterior: Posterior, elasticities: Sequence[float]) -> float:
-    """Half-width in log time at 90 % that a calibration leaves of `half_width`: what is still unknown of its terms, by how the step
-    depends on them, and the run's own. Never more."""
+    """Half-width in log time at 90 % of a step by the rows of its own device, of which `half_width` is the uncalibrated one, that a
+    calibration leaves: what is still unknown of its terms, by how the step depends on them, and the run's own."""
     by = np.array(elasticities)
     of_terms = math.sqrt(max(0.0, float(by @ np.array(posterior.covariance) @ by)))  # digits that the file drops
-    return min(half_width, math.hypot(NINETY * of_terms, NINETY * own_deviation(half_width)))
+    return NINETY * math.hypot(of_terms, own_deviation(half_width, elasticities))
 
 
-def own_deviation(half_width: float) -> float:
-    """Standard deviation of a run's logarithm about what its cluster's other runs tell of it, of its half-width at 90 %."""
-    return math.sqrt(OWN_SHARE) * half_width / NINETY
+def own_deviation(half_width: float, elasticities: Sequence[float]) -> float:
+    """Standard deviation of a run's logarithm about what the terms explain: the part of its half-width at 90 % that is not theirs before
+    any run is measured, so that an interval narrows by as much as measured runs tell of the terms, and by no more."""
+    variance, by = (half_width / NINETY) ** 2, np.array(elasticities)
+    of_terms = float(by @ prior_covariance() @ by)
+    return math.sqrt(max(variance - of_terms, OWN_SHARE * variance))

@@ -33,6 +33,7 @@ from predict.step.sources import step_sources
 from predict.step.spread import Kind
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls, decompose
+from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
@@ -83,28 +84,25 @@ class Prediction:
 
     @cached_property
     def _uncalibrated(self) -> Interval:
-        return step_interval(
-            self.median_us,
-            self.timeline.order,
-            self.ranks,
-            self.composition_error,
-            blocking=self.run.blocks_on_sends,
-        )
+        return self._interval(self.composition_error)
+
+    def _interval(self, composition_error: float) -> Interval:
+        order, blocking = self.timeline.order, self.run.blocks_on_sends
+        return step_interval(self.median_us, order, self.ranks, composition_error, blocking=blocking)
 
     @cached_property
     def share_left(self) -> float:
         """Share of the interval's width that a calibration leaves; 1 without one, and beside a benchmark's own times."""
         if self.run.calibration is None or self.benchmark is not None:
             return 1.0
-        known = calibrated_half_width(
-            self.uncalibrated_half_width, self.run.calibration, elasticities(self.run, self._step_us)
-        )
-        return known / self.uncalibrated_half_width
+        by = elasticities(self.run, self._step_us)
+        known = calibrated_half_width(self.own_rows_half_width, self.run.calibration, by)
+        return min(1.0, known / _half_width(self._uncalibrated))
 
     @property
-    def uncalibrated_half_width(self) -> float:
-        """Half-width of the interval in log time that no calibration has narrowed."""
-        return math.log(self._uncalibrated.high_us / self._uncalibrated.low_us) / 2
+    def own_rows_half_width(self) -> float:
+        """Half-width in log time of the interval that no calibration has narrowed, without what rows of another CPU add."""
+        return _half_width(self._interval(self._own_rows_error) if self.prices.transfer_error else self._uncalibrated)
 
     def _step_us(self, run: TrainingRun) -> float:
         """The step of a run that differs in times alone, in this prediction's order."""
@@ -116,13 +114,24 @@ class Prediction:
     @property
     def composition_error(self) -> float:
         """Half-width in log time that no single call's interval covers."""
+        return math.hypot(self._own_rows_error, self._transfer_error)
+
+    @property
+    def _own_rows_error(self) -> float:
         return composition_error(self.run, self.prices.profile_error, self.sources)
+
+    @property
+    def _transfer_error(self) -> float:
+        """Half-width in log time that rows of another CPU add, by their share of the work."""
+        return (1 - self.sources["analytic"]) * self.prices.transfer_error
 
     @cached_property
     def unknowns(self) -> Mapping[str, float]:
         """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
         of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
+        if self._transfer_error:
+            terms["rows of another CPU"] = self._transfer_error
         terms = {name: width * self.share_left for name, width in terms.items()}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
 
@@ -242,6 +251,22 @@ def rests_on(posterior: Posterior) -> dict[str, Any]:
     }
 
 
+def _half_width(interval: Interval) -> float:
+    """In log time."""
+    return math.log(interval.high_us / interval.low_us) / 2
+
+
+def _require_rows_as_calibrated(run: TrainingRun, prices: Prices) -> None:
+    """UserError where a calibration was fitted to times from rows of another CPU, and the step's are the device's own, or the other way round."""
+    if run.calibration is not None and bool(run.calibration.transfer_error) != bool(prices.transfer_error):
+        then, now = "another CPU", "this CPU"
+        if prices.transfer_error:
+            then, now = now, then
+        raise UserError(
+            f"calibration: of {run.name}: it was fitted to times from rows of {then}, and the step's are from rows of {now}; calibrate anew"
+        )
+
+
 def whole_step_us(run: TrainingRun, ranks: tuple[PricedRank, ...], timeline: Timeline) -> float:
     """The slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step, in µs; `ranks` have
     the timeline's windows."""
@@ -259,6 +284,7 @@ def compose(
     benchmark: Benchmark | None,
 ) -> Prediction:
     """The step: the slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step."""
+    _require_rows_as_calibrated(run, prices)
     ranks = with_windows(ranks, timeline)
     return Prediction(
         run=run,

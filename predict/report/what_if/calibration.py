@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.tables import figures_table
 from predict.report.units import duration
-from predict.run.calibration.priors import prior_deviations
+from predict.run.calibration.priors import NINETY, prior_deviations
 from predict.run.calibration.terms import TERMS, Posterior, bounds
-from predict.step.composition_error import NINETY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +31,7 @@ def calibration_report(posterior: Posterior) -> RenderableType:
     from rich.console import Group
 
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
-    before = dict(zip(TERMS, prior_deviations(), strict=True))
+    before = dict(zip(TERMS, prior_deviations(posterior.transfer_error), strict=True))
     for name, value in asdict(posterior.terms).items():
         least, most = bounds()[name]
         width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
@@ -55,7 +54,8 @@ def calibration_report(posterior: Posterior) -> RenderableType:
 def _furthest(posterior: Posterior) -> str:
     """The term that a single run moves the most for its prior, and how far, in a sentence."""
     values = asdict(posterior.terms)
-    moved = {name: abs(math.log(values[name])) / width for name, width in zip(TERMS, prior_deviations(), strict=True)}
+    widths = zip(TERMS, prior_deviations(posterior.transfer_error), strict=True)
+    moved = {name: abs(math.log(values[name])) / width for name, width in widths}
     name = max(moved, key=lambda each: moved[each])
     return (
         f"one run moves {name.replace('_', ' ')} the furthest, to {values[name]:.3g}: {moved[name]:.1f} standard deviations of what was known "

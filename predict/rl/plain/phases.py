@@ -95,7 +95,7 @@ def _time(rl: RlRun, calls: Calls) -> Interval:
     priced = prices.priced(calls)
     median = sum(one.total_us for one in priced)
     below, above = (abs(log(_bound(priced, name) / median)) for name in ("low_us", "high_us"))
-    error = prices.profile_error or 0.0
+    error = hypot(prices.profile_error or 0.0, prices.transfer_error)
     return Interval(
         median_us=median, low_us=median / exp(hypot(below, error)), high_us=median * exp(hypot(above, error))
     )

@@ -26,19 +26,29 @@ layer 1.0 to 1.3 ms in one software stack; waiting 0.3 to 1 % a doubling of the 
 not halved: they range from one card of 1.2 GB/s a node to one of 50 GB/s a GPU."""
 COMMON = 0.03
 """Standard deviation that the device's own terms share: a board or a stack that is slow is slow in all its kernels. Assumed."""
+NINETY = 1.645
+"""Standard deviations of a Gaussian on either side of its median that hold 90 % of it."""
 SHARING = ("products", "memory_bound", "launch")
+TRANSFERRED = (*SHARING, "in_node")
+"""Terms of what runs on the cores of a CPU, messages between processes too, whose times may be another CPU's."""
+TRANSFER_SHARED = 0.5
+"""Share of the variance that another CPU's rows add which these terms have in common: its clock moves all of them; vector units move
+products alone, memory channels the passes. Assumed."""
 
 
 @cache
-def prior_covariance() -> NDArray[np.float64]:
-    """Covariance of the terms' logarithms, in their order."""
+def prior_covariance(transfer_error: float = 0.0) -> NDArray[np.float64]:
+    """Covariance of the terms' logarithms, in their order; `transfer_error` is the half-width at 90 % that rows of another CPU add to
+    a step, which all runs of a machine share."""
     common = np.array([COMMON if name in SHARING else 0.0 for name in TERMS])
+    moved = np.array([transfer_error / NINETY if name in TRANSFERRED else 0.0 for name in TERMS])
     found: NDArray[np.float64] = np.diag([PRIORS[name] ** 2 for name in TERMS]) + np.outer(common, common)
+    found += TRANSFER_SHARED * np.outer(moved, moved) + (1 - TRANSFER_SHARED) * np.diag(moved**2)
     found.setflags(write=False)
     return found
 
 
-def prior_deviations() -> NDArray[np.float64]:
+def prior_deviations(transfer_error: float = 0.0) -> NDArray[np.float64]:
     """Standard deviations of the terms' logarithms, in their order."""
-    found: NDArray[np.float64] = np.sqrt(prior_covariance().diagonal())
+    found: NDArray[np.float64] = np.sqrt(prior_covariance(transfer_error).diagonal())
     return found

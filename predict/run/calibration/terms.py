@@ -11,6 +11,7 @@ from predict.run.execution import (
     BETWEEN_NODES_TIME,
     EXPOSED_TIME,
     IN_NODE_TIME,
+    LAUNCH_TIME,
     MEMORY_TIME,
     PRODUCT_TIME,
     WAITING_TIME,
@@ -36,7 +37,7 @@ class Calibration:
     """Time of communication between GPUs of a node."""
     between_nodes: Annotated[float, BETWEEN_NODES_TIME] = 1.0
     """Time of communication between nodes."""
-    launch: Annotated[float, Key(minimum=0.6, maximum=1.6)] = 1.0
+    launch: Annotated[float, LAUNCH_TIME] = 1.0
     """The host's time to launch a layer."""
     stragglers: Annotated[float, WAITING_TIME] = 1.0
     """Waiting for the slowest rank, where the framework's settings have it."""
@@ -104,6 +105,9 @@ class Posterior:
     """Day of the fit, such as 2026-11-22."""
     left_out_percent: Annotated[float, Key(minimum=0)] | None = None
     """Mean error of each run predicted by the terms that the others give; None for a single run."""
+    transfer_error: Annotated[float, Key(minimum=0, maximum=10)] = 0.0
+    """Half-width in log time at 90 % that rows of another CPU added to the runs' steps, which the terms stand for too; 0 where the rows
+    were those of the runs' own device."""
     history: tuple[EarlierFit, ...] = ()
 
     def contradictions(self) -> Iterator[Fault]:

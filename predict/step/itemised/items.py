@@ -1,8 +1,9 @@
 """Items: the time of a priced block, call by call; the ledger's headings and books are sums of them.
 
 A whole cell was measured, its parts were predicted: what the parts do not explain is the tensor-parallel group's
-communication and waiting where the cell spans one, else the glue between operators ("other"). Where the parts cost more
-than the whole (they run warm inside it), they are scaled down to it, so that items always add up to what was priced.
+communication and waiting where the cell spans one, else the parts that no sample covers, else the glue between operators ("other").
+Where the parts cost more than the whole (they run warm inside it), they are scaled down to it, so that items always add up to what was
+priced.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Item:
     """Name of the group that a collective runs in."""
     beside: bool = False
     """Whether it is communication that other work may hide, or what comes with it."""
+    guessed: bool = False
+    """Whether it is an operator that no sample covers, of a whole that was sampled: only the whole's time is known."""
 
     @property
     def hidden_us(self) -> float:
@@ -55,8 +58,11 @@ def heading(call: Call) -> str:
 def items_of_block(priced: PricedBlock, prices: Prices) -> tuple[Item, ...]:
     """The items of a block; their times add up to the block's median."""
     items = [item for one in priced.block.calls for item in items_of_call(one, prices)]
+    if priced.glue_us:
+        items = _guessed(items)
     if priced.glue_us > 0:
-        items.append(Item(heading=GLUE, time_us=priced.glue_us, source=_source_of_whole(priced, prices)))
+        glue = Item(heading=GLUE, time_us=priced.glue_us, source=_source_of_whole(priced, prices))
+        items = _with_rest(items, glue)
     elif priced.glue_us:
         items = _scaled(items, 1 + priced.glue_us / sum(item.time_us for item in items))
     for each, messages in zip(priced.overlapped, priced.block.overlapped, strict=True):
@@ -93,18 +99,39 @@ def item_of(unit: Priced, under: str, time_us: float, *, group: str = "", beside
 
 
 def _explained(whole_us: float, parts: Sequence[Priced], source: Source) -> tuple[Item, ...]:
-    """Compute as predicted; communication, or glue where there is none, as what is left of the whole, whose `source` they share."""
+    """Compute as predicted; what is left of the whole as communication, else as parts that no sample covers, else as glue. All share
+    the whole's `source`."""
     messages = [part for part in parts if heading(part.call) == TP]
     compute = [item_of(part, heading(part.call), part.total_us) for part in parts if heading(part.call) != TP]
+    compute = _guessed(compute) if source != "analytic" else compute
     compute_us, messages_us = sum(item.time_us for item in compute), total_us(messages)
     left_us = max(0.0, whole_us - compute_us)
     if compute_us > whole_us:
         compute = _scaled(compute, whole_us / compute_us)
     if not messages:
-        rest = [Item(heading=OTHER, time_us=left_us, alone_us=left_us)]
+        found = _with_rest(compute, Item(heading=OTHER, time_us=left_us, alone_us=left_us))
     else:
         rest = [item_of(part, TP, left_us * part.total_us / messages_us, group=TP) for part in messages]
-    return tuple(replace(item, source=source) for item in (*compute, *rest))
+        found = [*compute, *rest]
+    return tuple(replace(item, source=source) for item in found)
+
+
+def _with_rest(items: Sequence[Item], rest: Item) -> list[Item]:
+    """The items and what a sampled whole takes beyond them: it is the time of those that no sample covers, in proportion, since theirs was
+    only estimated; without any it is `rest` itself."""
+    guessed = [item for item in items if item.guessed]
+    guessed_us = sum(item.time_us for item in guessed)
+    if not guessed_us:
+        return [*items, rest]
+    return [*(item for item in items if not item.guessed), *_scaled(guessed, 1 + rest.time_us / guessed_us)]
+
+
+def _guessed(parts: Sequence[Item]) -> list[Item]:
+    """The parts of a sampled whole, with those marked that no sample covers."""
+    return [
+        replace(part, guessed=True) if part.source == "analytic" and not isinstance(part.call, Collective) else part
+        for part in parts
+    ]
 
 
 def _source_of_whole(priced: PricedBlock, prices: Prices) -> Source | None:

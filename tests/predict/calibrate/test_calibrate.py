@@ -11,7 +11,7 @@ import pytest
 
 from predict import estimate, load
 from predict.calibrate.chosen import medoids
-from predict.calibrate.fit import MeasuredRun, fit
+from predict.calibrate.fit import MeasuredRun, fit, posterior_of
 from predict.calibrate.refusals import FAR, at_odds, reach, require_explained
 from predict.cli import main
 from predict.run.calibration.file import calibrated, calibration_text, read_calibration, scaled
@@ -65,8 +65,30 @@ def test_one_run_moves_the_step_a_part_of_the_way_and_widens_nothing() -> None:
     prediction = estimate(calibrated(one.runs[0], posterior))
     assert prediction.median_us == pytest.approx(after)
     width = math.log(prediction.step_time.high_us / prediction.step_time.low_us) / 2
-    assert 0.5 * before.uncalibrated_half_width < width < before.uncalibrated_half_width
+    assert 0.5 * before.own_rows_half_width < width < before.own_rows_half_width
     assert math.hypot(*prediction.unknowns.values()) == pytest.approx(width, rel=0.1)
+
+
+@pytest.mark.usefixtures("on_another_cpu")
+def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its_other_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = (load("configs/runs/demo.yml", [f"batch.global={size}"]) for size in (8, 16))
+    before = estimate(other)
+    asked = [MeasuredRun(name="one", runs=(one,), measured_us=1.6 * step_us(one))]
+    found = fit(asked)
+    assert reach(found) is None
+    require_explained(asked, found)
+    told = calibrated(other, posterior_of(asked, found))
+    after = estimate(told)
+    assert after.median_us == pytest.approx(1.6 * before.median_us, rel=0.1)
+    assert after.step_time.low_us < 1.6 * before.median_us < after.step_time.high_us
+    assert after.share_left < 0.6
+    monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda: "AMD EPYC family 26 model 2")
+    with pytest.raises(
+        UserError, match="fitted to times from rows of another CPU, and the step's are from rows of this CPU"
+    ):
+        estimate(told)
 
 
 def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +248,7 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
     ("content", "fault"),
     [
         ("[]", "must be a mapping"),
-        ("{version: 2, terms: {products: 9}}", "out of range; give a number from 0.7 to 1.6"),
+        ("{version: 2, terms: {products: 9}}", "out of range; give a number from 0.3 to 3"),
         ("{version: 2, terms: {products: true}}", "true is not a number"),
         ("{version: 2, terms: {prod: 1}}", "terms.prod: unknown"),
         ("{version: 2, terms: {}, covariance: [[1]]}", "needs 7 rows of 7 numbers"),

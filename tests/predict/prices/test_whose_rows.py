@@ -174,6 +174,7 @@ def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str)
     assert whose_rows.notes_on_benchmark(gpu, "Abacus 2", samples) == []
 
 
+@pytest.mark.usefixtures("on_the_shipped_cpu")
 @pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
 def test_a_calibrated_answer_says_so(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "terms.yml"

@@ -223,6 +223,33 @@ def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
     )
 
 
+def test_what_a_measured_layer_takes_beyond_its_measured_parts_is_that_of_its_unmeasured_ones() -> None:
+    class Sampled(Flat):
+        """Layers of 100 and 200 µs, their products of 3 and 6; `rope` likewise, where `knows` says so."""
+
+        def __init__(self, knows: tuple[str, ...]) -> None:
+            self.knows = knows
+
+        def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times | None]:  # type: ignore[override]
+            return [self._time(call, phase) if call.NAME in self.knows else None for call, phase in calls]
+
+        def _time(self, call: Call, phase: Phase) -> Times:
+            whole = super()._time(replace(call), phase)
+            return whole if call.NAME == "dense_layer" else replace(whole, median_us=3.0 if phase == "forward" else 6.0)
+
+    def ledger(*knows: str) -> dict[str, float]:
+        subject = run(pp=2)
+        prices = PriceList([Sampled(knows), SpeedOfLight()], subject.cluster, profile_error=0.0)
+        return estimate(subject, prices=prices).breakdown_us
+
+    parts = ("gemm", "attention", "rms_norm", "residual_add", "swiglu", "rope")
+    known, unknown = ledger("dense_layer", *parts), ledger("dense_layer", *parts[:-1])
+    assert known["other"] > 0
+    assert unknown["other"] == pytest.approx(0.0, abs=1e-6)
+    assert unknown["rope"] == pytest.approx(known["rope"] + known["other"])
+    assert unknown["gemm"] == pytest.approx(known["gemm"])
+
+
 def test_equal_calls_are_asked_for_once() -> None:
     class Counting(SpeedOfLight):
         def __init__(self) -> None:

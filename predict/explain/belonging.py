@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from predict.explain.medians import weighted_median
+from predict.explain.predicted import FORWARD, PredictedStep
+from predict.own_runs.belonging import unit_mistake
 from predict.run.training_run import TrainingRun
 from sampling.call import Call
 from sampling.errors import UserError
@@ -14,7 +17,13 @@ from sampling.operators.gemm import Gemm
 LEAST_FOUND = 0.1
 """Share of the time of a trace's matrix products below which shapes that are predicted, too, are a coincidence: frameworks cut some
 products otherwise than the prediction has them, but never nearly all."""
-CallTimes = Mapping[tuple[Call, str], float]
+OFTEN = 1.4
+"""Ratio of the runs of products from which on a trace is of another batch, of other layers, or of more than a step: such ratios are
+whole numbers and their fractions, where a product of one shape more or less among many moves the median little."""
+MOST_SLOWED, LONGER = 0.1, 1.5
+"""Bounds of a logged step over the traced one of the same run: a profiler slows steps, and repeats differ."""
+CallTimes = Mapping[tuple[Call, str], tuple[float, float]]
+"""Call and direction → (runs, µs) a step."""
 
 
 def pipeline_rank(rank: int, run: TrainingRun) -> int:
@@ -41,9 +50,27 @@ def _misfits(trace: Trace, rank: int, run: TrainingRun) -> Iterator[str]:
         yield f"it holds no kernels of a GPU, the config is of {run.cluster.gpu.name}"
 
 
-def require_same_products(run: TrainingRun, predicted: Collection[tuple[Call, str]], measured: CallTimes) -> None:
-    """UserError where hardly any of a trace's matrix products has a shape that the prediction has; without products nothing is known."""
-    times_us = {key: time_us for key, time_us in measured.items() if isinstance(key[0], Gemm)}
+def require_same_step(
+    run: TrainingRun, predicted: PredictedStep, calls: CallTimes, step_us: float, logged_us: float | None
+) -> None:
+    """UserError where a traced step, with its calls, is not the predicted one, or the logged step not the traced one."""
+    _require_same_products(run, predicted.calls, calls)
+    if mistaken := unit_mistake(step_us / predicted.step_us):
+        raise UserError(
+            f"--trace: not of {run.name}: its step takes {step_us / 1e6:.4g} s, about {mistaken} the {predicted.step_us / 1e6:.4g} s that are "
+            "predicted; check the unit of its times, which torch's profiler writes in µs"
+        )
+    if logged_us is not None and not MOST_SLOWED < logged_us / step_us < LONGER:
+        raise UserError(
+            f"--log: a step of {logged_us / 1e6:.4g} s, where the traced one takes {step_us / 1e6:.4g} s with its profiler; give the log of the "
+            "traced run, or its time with the unit that it is in"
+        )
+
+
+def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:
+    """UserError where hardly any of a trace's matrix products has a shape that the prediction has, or where those that have run more or
+    less often in its step; without products nothing is known."""
+    times_us = {key: time_us for key, (_, time_us) in measured.items() if isinstance(key[0], Gemm)}
     whole_us = sum(times_us.values())
     found_us = sum(time_us for key, time_us in times_us.items() if key in predicted)
     if found_us < LEAST_FOUND * whole_us:
@@ -51,3 +78,17 @@ def require_same_products(run: TrainingRun, predicted: Collection[tuple[Call, st
             f"--trace: not of {run.name}: {found_us / whole_us:.0%} of the time of its matrix products is of shapes that the config has; give "
             "the config of the traced run, with its model, batch and plan"
         )
+    ratio = _as_often(predicted, measured)
+    if not 1 / OFTEN < ratio < OFTEN:
+        raise UserError(
+            f"--trace: not of {run.name}: its matrix products run {ratio:.3g} times as often in a step as the config's; give the config of the "
+            "traced run, with its layers and batch, or record whole steps (record.step() after each)"
+        )
+
+
+def _as_often(predicted: CallTimes, measured: CallTimes) -> float:
+    """Runs of forward products in the trace over those predicted, the median by time; 1 where none is in both. A backward is two
+    products or one, as a framework fuses them."""
+    both = [key for key in measured if key in predicted and isinstance(key[0], Gemm) and key[1] == FORWARD]
+    ratios = [(measured[key][0] / predicted[key][0], measured[key][1]) for key in both if predicted[key][0]]
+    return weighted_median(ratios)

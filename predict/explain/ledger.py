@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from predict.explain.belonging import require_same_products
+from predict.explain.belonging import CallTimes, require_same_step
 from predict.explain.measured import MeasuredStep, read_measured
 from predict.explain.predicted import PredictedStep, direction, predicted_step
 from predict.explain.timeline import UNNAMED
@@ -102,9 +101,10 @@ def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = No
 
 def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
     predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
-    require_same_products(prediction.run, predicted.calls, measured_calls(measured))
+    calls_us = measured_calls(measured)
+    require_same_step(prediction.run, predicted, calls_us, measured.step_us, measured.logged_us)
     terms = _terms(predicted, measured)
-    calls = _calls(predicted, measured)
+    calls = _calls(predicted, calls_us)
     return Explanation(
         prediction=prediction,
         predicted=predicted,
@@ -135,21 +135,21 @@ def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]
     return tuple(sorted(terms, key=lambda term: -abs(term.difference_us)))
 
 
-def _calls(predicted: PredictedStep, measured: MeasuredStep) -> tuple[CallTerm, ...]:
-    seen = measured_calls(measured)
+def _calls(predicted: PredictedStep, seen: CallTimes) -> tuple[CallTerm, ...]:
     found = [
-        CallTerm(call=call, direction=way, predicted_us=time_us, measured_us=seen[call, way])
+        CallTerm(call=call, direction=way, predicted_us=time_us, measured_us=seen[call, way][1])
         for (call, way), (_, time_us) in predicted.calls.items()
         if (call, way) in seen
     ]
     return tuple(sorted(found, key=lambda each: -abs(each.measured_us - each.predicted_us)))
 
 
-def measured_calls(measured: MeasuredStep) -> Mapping[tuple[Call, str], float]:
-    """Call and direction → µs a step, the mean over the ranks."""
-    found: dict[tuple[Call, str], float] = {}
+def measured_calls(measured: MeasuredStep) -> CallTimes:
+    """Call and direction → (runs, µs) a step, the mean over the ranks."""
+    found: dict[tuple[Call, str], tuple[float, float]] = {}
     for rank in measured.ranks:
-        for (call, phase), (_, time_us) in rank.calls.items():
-            key = call, direction(phase)
-            found[key] = found.get(key, 0.0) + time_us / len(measured.ranks)
+        for (call, phase), (runs, time_us) in rank.calls.items():
+            key, share = (call, direction(phase)), 1 / len(measured.ranks)
+            before_runs, before_us = found.get(key, (0.0, 0.0))
+            found[key] = before_runs + share * runs, before_us + share * time_us
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -22,13 +23,15 @@ from predict.explain.timeline import (
     device_slices,
     host_slices,
     nested_alike,
+    working_spans,
 )
 from predict.run.training_run import TrainingRun
 from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.importers.torch_trace import trace_files
-from sampling.importers.torch_trace.events import FACTS, Trace, load_trace
+from sampling.importers.torch_trace.calls import call_of
+from sampling.importers.torch_trace.events import FACTS, Op, Trace, load_trace
 
 CallKey = tuple[Call, Phase]
 
@@ -113,6 +116,11 @@ class MeasuredStep:
         """The pipeline rank of each traced rank."""
         return tuple(pipeline_rank(rank.rank, run) for rank in self.ranks)
 
+    def waiting_us(self, heading: str) -> float:
+        """The waiting of a heading's messages for other ranks, which one rank alone does not tell."""
+        found = self.messages(heading) if len(self.ranks) > 1 else None
+        return found.waiting_us if found else 0.0
+
     def messages(self, heading: str) -> MeasuredMessages | None:
         """The messages of a heading, the mean over the ranks that have them."""
         found = [rank.messages[heading] for rank in self.ranks if heading in rank.messages]
@@ -174,7 +182,7 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
     widths: Widths = widths_of(run.model, run.plan.tp)
     named = name_operators(trace.ops, trace.spans, widths)
     messages = messages_of(trace, run.plan)
-    alike, sending = nested_alike(trace.ops), communicating(trace.ops)
+    alike, sending, spans = nested_alike(trace.ops), communicating(trace.ops), working_spans(trace.spans)
     steps = steps_of(trace)
     kernels = sorted(trace.kernels, key=lambda each: each.start_us)
     windows = device_windows(steps, kernels) if kernels else steps.windows
@@ -184,7 +192,13 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
     for window in windows:
         here = within(messages, window.start_us, window.end_us)
         events = RankEvents(
-            ops=trace.ops, named=named, messages=here, spans=trace.spans, nested_alike=alike, communicating=sending
+            ops=trace.ops,
+            named=named,
+            messages=here,
+            latest_ends_us=[*accumulate((each.end_us for each in here), max)],
+            spans=spans,
+            nested_alike=alike,
+            communicating=sending,
         )
         slices.append(device_slices(window, kernels, events) if kernels else host_slices(window, events))
         sent.append(here)
@@ -207,6 +221,7 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
     headings: dict[str, float] = defaultdict(float)
     operators: dict[str, float] = defaultdict(float)
     calls: dict[CallKey, tuple[float, float]] = {}
+    counted: set[Op] = set()
     kernels_us = matched_us = 0.0
     for each in (one for step in cut.slices for one in step):
         headings[each.heading] += each.duration_us / steps
@@ -216,7 +231,9 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
             kernels_us += each.duration_us / steps
             matched_us += each.duration_us / steps * (each.heading != UNNAMED)
         if each.named and each.named.call is not None and each.named.phase is not None:
-            _count(calls, each, steps)
+            again = each.op is None or each.op in counted or call_of(each.op) != each.named.call
+            _count(calls, each, steps, again=again)
+            counted |= {each.op} if each.op else set()
     messages = _messages(cut, headings, transfers)
     _name_waiting(headings, messages)
     return MeasuredRank(
@@ -236,11 +253,13 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
     )
 
 
-def _count(calls: dict[CallKey, tuple[float, float]], each: Slice, steps: int) -> None:
+def _count(calls: dict[CallKey, tuple[float, float]], each: Slice, steps: int, *, again: bool) -> None:
+    """Count a slice of a call; `again` says that its run was counted, by another kernel, before a pause or by the operator around it. Runs
+    are of forward operators: a backward has none that is a call."""
     named = each.named
     assert named is not None and named.call is not None and named.phase is not None
     runs, time_us = calls.get((named.call, named.phase), (0.0, 0.0))
-    calls[named.call, named.phase] = (runs + 1 / steps, time_us + each.duration_us / steps)
+    calls[named.call, named.phase] = (runs + (0 if again else 1 / steps), time_us + each.duration_us / steps)
 
 
 def _messages(cut: _Cut, headings: Mapping[str, float], transfers: Mapping[str, float]) -> dict[str, MeasuredMessages]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,10 +110,12 @@ def _note_forward(op: Op, name: Named, forwards: dict[object, Named]) -> None:
         above = above.parent
 
 
-def _in_optimizer(ops: Iterable[Op], spans: Sequence[Span]) -> Iterable[Op]:
-    """The operators of both lists' times: each within a span of its thread."""
+def _in_optimizer(ops: Sequence[Op], spans: Sequence[Span]) -> Iterable[Op]:
+    """The operators, which are in the order of their starts, that lie within a span of their thread."""
+    starts = [op.start_us for op in ops]
     for span in spans:
-        yield from (op for op in ops if op.thread == span.thread and span.start_us <= op.start_us < span.end_us)
+        inside = ops[bisect_left(starts, span.start_us) : bisect_left(starts, span.end_us)]
+        yield from (op for op in inside if op.thread == span.thread)
 
 
 def _name(

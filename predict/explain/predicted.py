@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,15 @@ from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, STRAGGLERS
 from predict.step.itemised.items import GLUE, HOST, OTHER
 from predict.step.prediction import Prediction
 from predict.workload.rank.sharded_weights import FSDP
+from regressors.bank.times import Source
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 
 FORWARD, BACKWARD = "forward", "backward"
+DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
+"""Standard deviation in log time of what a source tells: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
+GUESSED = 0.4
+"""That of all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
 SAME: Mapping[str, str] = {FSDP: DP, GLUE: HOST, OTHER: HOST, OVERHEAD: HOST}
 """Headings of a prediction that a trace has under another name: what lies between operators is the host's."""
 
@@ -29,6 +35,10 @@ class PredictedStep:
     calls: Mapping[tuple[Call, str], tuple[float, float]]
     """Call and direction → (runs, µs) a step of the mean rank."""
     messages_us: Mapping[str, float]
+    doubts: Mapping[str, float]
+    """Heading → standard deviation of its time's logarithm, by where its items' times come from."""
+    guessed: frozenset[str] = frozenset()
+    """Headings that are, for the most part, operators of sampled wholes that no sample covers by themselves."""
 
 
 def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | None = None) -> PredictedStep:
@@ -36,15 +46,21 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
     headings: dict[str, float] = defaultdict(float)
     calls: dict[tuple[Call, str], tuple[float, float]] = {}
     messages: dict[str, float] = defaultdict(float)
+    variances: dict[str, float] = defaultdict(float)
+    guessed: dict[str, float] = defaultdict(float)
     for each in step_items(prediction, pipeline_ranks):
         heading = name_of(each)
         headings[heading] += each.time_us
+        known = None if each.item.guessed else each.item.source
+        variances[heading] += each.time_us * DOUBTS.get(known, GUESSED) ** 2
+        guessed[heading] += each.time_us * each.item.guessed
         if each.is_message:
             messages[heading] += each.alone_us
         elif each.item.call is not None and each.item.phase is not None:
             key = each.item.call, direction(each.item.phase)
             runs, time_us = calls.get(key, (0.0, 0.0))
             calls[key] = runs + each.calls, time_us + each.time_us
+    doubts = {name: math.sqrt(max(0.0, variances[name]) / time_us) for name, time_us in headings.items() if time_us > 0}
     for name in (STRAGGLERS, OVERHEAD):
         if time_us := prediction.breakdown_us.get(name, 0.0):
             headings[SAME.get(name, name)] += time_us
@@ -53,7 +69,14 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         headings[BUBBLE] += rest_us
     else:
         headings[HOST] += rest_us
-    return PredictedStep(step_us=prediction.median_us, headings=dict(headings), calls=calls, messages_us=dict(messages))
+    return PredictedStep(
+        step_us=prediction.median_us,
+        headings=dict(headings),
+        calls=calls,
+        messages_us=dict(messages),
+        doubts=doubts,
+        guessed=frozenset(name for name, time_us in guessed.items() if time_us > headings[name] / 2),
+    )
 
 
 def name_of(each: StepItem) -> str:

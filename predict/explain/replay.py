@@ -1,24 +1,25 @@
 """Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
 
-A call that the trace shows costs what it cost there; one of another shape costs its model's time at the pace of the trace's
-calls of the same heading; what the traced step takes beyond that is shared by all. The schedule is simulated anew.
+Calls cost what the trace says of them (`predict.explain.pace`); what the traced step takes beyond that is shared by all work, by another
+plan's in part. The schedule is simulated anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from predict import estimate
-from predict.explain.belonging import require_same_products
+from predict.explain.belonging import require_same_step
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
-from predict.explain.predicted import SAME, PredictedStep, direction, predicted_step
+from predict.explain.pace import REPLAYED, TraceFactors, paces
+from predict.explain.predicted import predicted_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import DP, P2P
+from predict.step.itemised.breakdown import DP
 from predict.step.itemised.items import HOST, Item, items_of_call
 from predict.step.prediction import Prediction
 from predict.workload.chunks import ChunkCalls
@@ -27,36 +28,11 @@ from sampling.cells.gradient_cell import GradientCell
 from sampling.collectives.kinds import Collective
 from sampling.errors import UserError
 
-MOST_FACTOR = 20.0
-"""Bound of a factor on a predicted time, and its inverse's: beyond it the two are not the same work."""
 ROUNDS = 3
 """Times that the common factor is fitted anew, since the schedule answers it by less than its whole."""
-REPLAYED, MODELLED = "replayed", "modelled"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TraceFactors:
-    """Measured over predicted time of a traced step: by call and direction, by heading, and of what is left, for all alike."""
-
-    calls: Mapping[tuple[Call, str], float]
-    headings: Mapping[str, float]
-    common: float = 1.0
-    scaled: Mapping[str, float] = field(default_factory=dict)
-    """Heading → factor on its time that a question asks for."""
-    links: float = 1.0
-    """Factor on the time of messages that a question asks for."""
-
-    def of(self, item: Item) -> tuple[float, str]:
-        """The factor of an item, and whether it is replayed or modelled."""
-        heading = SAME.get(item.heading, item.heading)
-        asked = self.scaled.get(heading, 1.0) * (
-            self.links if isinstance(item.call, Collective) or heading == P2P else 1.0
-        )
-        if item.call is not None and item.phase is not None:
-            own = self.calls.get((item.call, direction(item.phase)))
-            if own is not None:
-                return asked * self.common * own, REPLAYED
-        return asked * self.common * self.headings.get(heading, 1.0), MODELLED
+OWN_SHARE = 0.5
+"""Share of the common factor's logarithm that another plan does not share: what calls do not explain is partly the plan's own, as in a
+calibration. Assumed."""
 
 
 class ReplayedPrices:
@@ -67,6 +43,7 @@ class ReplayedPrices:
         self._factors = factors
         self._known: dict[tuple[Call, Phase], tuple[float, float]] = {}
         self.profile_error = inner.profile_error
+        self.transfer_error = inner.transfer_error
         self.launch_floors = inner.launch_floors
         self.sampled_contention = inner.sampled_contention
         self.provenance: Mapping[str, Any] = inner.provenance
@@ -123,8 +100,9 @@ class ReplayedPrices:
         if item.call is not None and item.phase is not None and item.call != cell and item.call.parts(item.phase):
             return self._factor(item.call, item.phase)
         if isinstance(cell, GradientCell) and isinstance(item.call, Collective):
-            item = replace(item, heading=DP)
-        factor, tag = self._factors.of(item)
+            factor, tag = self._factors.of(replace(item, heading=DP))
+        else:
+            factor, tag = self._factors.of(item, of_whole=item.call != cell)
         return factor, float(tag == REPLAYED)
 
 
@@ -157,7 +135,11 @@ def what_if(
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)
     _require_headings(kernels or {}, modelled)
-    asked = replace(factors, scaled=dict(kernels or {}), links=1 / link_speed)
+    kept = 1.0 if asked_run.plan == traced_run.plan else 1 - OWN_SHARE
+    carried = replace(factors, common=factors.common**kept)
+    if asked_run.cluster.threads != traced_run.cluster.threads:
+        carried = TraceFactors(calls={}, headings={}, others=1.0)  # a rank of other threads is another device
+    asked = replace(carried, scaled=dict(kernels or {}), links=1 / link_speed)
     prices = ReplayedPrices(open_prices(asked_run.cluster, asked_run.execution), asked)
     replayed = estimate(asked_run, prices=prices, require_fit=False)
     work = [one for rank in replayed.calls for chunk in rank.chunks for one in _calls_of(chunk)]
@@ -187,30 +169,11 @@ def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> Non
 def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
     """The factors with which the traced plan's own prediction becomes the traced step."""
     predicted = predicted_step(before, measured.pipeline_ranks(before.run))
-    require_same_products(before.run, predicted.calls, measured_calls(measured))
-    factors = first_factors(predicted, measured)
+    require_same_step(before.run, predicted, measured_calls(measured), measured.step_us, measured.logged_us)
+    factors = paces(predicted, measured)
     run, target_us = before.run, measured.untraced_us or measured.step_us
     prices = open_prices(run.cluster, run.execution)
     for _ in range(ROUNDS):
         again = estimate(run, prices=ReplayedPrices(prices, factors), require_fit=False)
         factors = replace(factors, common=factors.common * target_us / again.median_us)
     return factors
-
-
-def first_factors(predicted: PredictedStep, measured: MeasuredStep) -> TraceFactors:
-    """Measured over predicted time of each call and heading that both have."""
-    seen = measured_calls(measured)
-    calls = {
-        key: _bounded(seen[key] / time_us) for key, (_, time_us) in predicted.calls.items() if time_us and seen.get(key)
-    }
-    found = measured.headings
-    headings = {
-        name: _bounded(found[name] / time_us)
-        for name, time_us in predicted.headings.items()
-        if time_us > 0 and found.get(name)
-    }
-    return TraceFactors(calls=calls, headings=headings)
-
-
-def _bounded(factor: float) -> float:
-    return min(MOST_FACTOR, max(1 / MOST_FACTOR, factor))

@@ -54,13 +54,23 @@ class RankEvents:
     """Events that a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
 
     ops: Sequence[Op]
+    """In the order of their starts."""
     named: Mapping[Op, Named]
     messages: Sequence[InFlight]
+    """In the order of their starts."""
+    latest_ends_us: Sequence[float]
+    """The latest end of each message and those before it."""
     spans: Sequence[Span]
+    """Of the optimizer and the data loader alone."""
     nested_alike: frozenset[Op]
     """Operators that only dispatch another of the same name, as those of distributed tensors do."""
     communicating: frozenset[Op] = frozenset()
     """Operators that start or await a collective, and those within them."""
+
+
+def working_spans(spans: Iterable[Span]) -> list[Span]:
+    """The spans that say why no operator runs within them."""
+    return [span for span in spans if span.name.startswith((*LOADER, *OPTIMIZER_SPANS))]
 
 
 def nested_alike(ops: Iterable[Op]) -> frozenset[Op]:
@@ -87,7 +97,8 @@ def communicating(ops: Iterable[Op]) -> frozenset[Op]:
 def host_slices(window: Window, events: RankEvents) -> list[Slice]:
     """A step on a rank without a device: each moment goes to the innermost operator of the step's thread, and where none runs to the
     message that ends the pause, to the data loader, or to the host."""
-    ops = [op for op in events.ops if op.thread == window.thread and window.start_us <= op.start_us < window.end_us]
+    first, last = (bisect_left(events.ops, at, key=lambda op: op.start_us) for at in (window.start_us, window.end_us))
+    ops = [op for op in events.ops[first:last] if op.thread == window.thread]
     still_us = max(STILL_US, STILL_SHARE * window.duration_us)
     slices: list[Slice] = []
     for start, end, op in _innermost(ops, window):
@@ -140,7 +151,7 @@ def _usual(messages: Sequence[InFlight]) -> str:
 
 def _awaited(start: float, end: float, events: RankEvents) -> str:
     """The heading of the last message to end within a stretch, or else of one in flight at its end; '' for none."""
-    near = _starting_before(events.messages, end)
+    near = within_flight(events, start, end)
     ended = [each for each in near if start <= each.end_us <= end]
     flying = [each for each in near if each.start_us < end < each.end_us]
     chosen = max(ended, key=lambda each: each.end_us) if ended else flying[-1] if flying else None
@@ -149,7 +160,7 @@ def _awaited(start: float, end: float, events: RankEvents) -> str:
 
 def _pause(start: float, end: float, events: RankEvents, still_us: float) -> Iterator[Slice]:
     """A stretch in which no operator runs: awaiting a message up to its end, and after it the host's."""
-    awaited = [each for each in _starting_before(events.messages, end) if start < each.end_us <= end]
+    awaited = [each for each in within_flight(events, start, end) if each.end_us <= end]
     if awaited:
         last = max(awaited, key=lambda each: each.end_us)
         begin = max(start, last.start_us)
@@ -159,10 +170,6 @@ def _pause(start: float, end: float, events: RankEvents, still_us: float) -> Ite
         start = last.end_us
     if end > start:
         yield _without_work(start, end, events, still_us)
-
-
-def _starting_before(messages: Sequence[InFlight], time_us: float) -> Sequence[InFlight]:
-    return messages[: bisect_left(messages, time_us, key=lambda each: each.start_us)]
 
 
 def _without_work(start: float, end: float, events: RankEvents, still_us: float) -> Slice:
@@ -202,7 +209,7 @@ def device_slices(window: Window, kernels: Sequence[Kernel], events: RankEvents)
 def _device_pause(start: float, end: float, following: Kernel | None, events: RankEvents) -> Iterator[Slice]:
     """A stretch without compute: messages where they are in flight, and the rest by the next kernel's launch."""
     at = start
-    for message in within_flight(events.messages, start, end):
+    for message in within_flight(events, start, end):
         begin, stop = max(at, message.start_us), min(end, message.end_us)
         if begin > at:
             yield _device_idle(at, begin, following, events)
@@ -222,6 +229,8 @@ def _device_idle(start: float, end: float, following: Kernel | None, events: Ran
     return Slice(HOST if late else IDLE, start, end)
 
 
-def within_flight(messages: Sequence[InFlight], start_us: float, end_us: float) -> list[InFlight]:
+def within_flight(events: RankEvents, start_us: float, end_us: float) -> list[InFlight]:
     """The messages that are in flight at some time of a stretch."""
-    return [each for each in _starting_before(messages, end_us) if each.end_us > start_us]
+    first = bisect_right(events.latest_ends_us, start_us)  # all before it have ended
+    last = bisect_left(events.messages, end_us, key=lambda each: each.start_us)
+    return [each for each in events.messages[first:last] if each.end_us > start_us]

@@ -6,12 +6,15 @@ times the median ratio of all operators, so that a machine that is slower throug
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from predict.explain.measured import MeasuredRank, MeasuredStep
+from predict.explain.medians import weighted_median
 from predict.explain.predicted import PredictedStep
 from predict.explain.timeline import DATA, IDLE
+from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
 from predict.step.prediction import Prediction
@@ -22,6 +25,7 @@ LEAST_SHARE = 0.03
 """Share of the step from which on a difference is worth a sentence."""
 SLOWER = 1.4
 """Ratio over what was expected from which on an operator, a rank or a link counts as slower."""
+PARTS = "parts of layers"
 COMMUNICATION: Mapping[str, str] = {
     TP: "tensor-parallel collectives",
     DP: "data-parallel collectives",
@@ -58,44 +62,47 @@ def findings(prediction: Prediction, predicted: PredictedStep, measured: Measure
         *_operators(predicted, measured, pace),
         *_all_slower(predicted, measured, pace),
         *_communication(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
-        *_host(predicted, measured),
+        *_host(predicted, measured, pace),
     ]
     worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
     notes = [] if any(each.cause == "attention" for each in worth) else [*_kernel(predicted, measured)]
-    return [*worth, *notes] or [_as_predicted(predicted, measured)]
+    return [*worth, *notes] or [_as_predicted(predicted, measured, pace)]
 
 
-def _as_predicted(predicted: PredictedStep, measured: MeasuredStep) -> Finding:
+def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Finding:
     off = measured.step_us / predicted.step_us - 1
     return Finding(
         cause="none",
-        text=f"The step is {off:+.1%} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it.",
+        text=f"The step is {off:+.1%} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
+        f"{pace:.2f} × their prediction all together.",
         cost_us=0.0,
     )
 
 
 def _pace(predicted: PredictedStep, measured: MeasuredStep) -> float:
     """The median over the predicted headings of operators of measured over predicted time, each weighted by its predicted time."""
-    ratios = sorted(
-        (seen_us / expected_us, expected_us)
-        for name, expected_us, seen_us in _computing(predicted, measured)
-        if expected_us
-    )
-    half = sum(weight for _, weight in ratios) / 2
-    for ratio, weight in ratios:
-        half -= weight
-        if half <= 0:
-            return ratio
-    return 1.0
+    found = _computing(predicted, measured)
+    return weighted_median([(seen_us / expected_us, expected_us) for _, expected_us, seen_us in found])
 
 
 def _computing(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float, float]]:
-    """(heading, predicted µs, measured µs) of operators."""
+    """(heading, predicted µs, measured µs) of operators; those that no sample covers are one, with the pauses between them, since
+    nothing but the time of the layers that they are parts of was sampled."""
     seen = measured.headings
-    names = {call.HEADING or call.NAME for call, _ in predicted.calls if isinstance(call, Operator)}
-    for name in sorted(names - {OPTIMIZER}):
+    names = {call.HEADING or call.NAME for call, _ in predicted.calls if isinstance(call, Operator)} - {OPTIMIZER}
+    for name in sorted(names - predicted.guessed):
         if predicted.headings.get(name) and seen.get(name):
             yield name, predicted.headings[name], seen[name]
+    if predicted.guessed:
+        expected_us, seen_us = (
+            sum(of.get(name, 0.0) for name in (*predicted.guessed, HOST)) for of in (predicted.headings, seen)
+        )
+        yield PARTS, expected_us + _layers_rest(predicted), seen_us + measured.waiting_us(TP)
+
+
+def _layers_rest(predicted: PredictedStep) -> float:
+    """Time of tensor-parallel layers beyond their operators and messages: waiting or pauses, which samples of whole layers do not part."""
+    return max(0.0, predicted.headings.get(TP, 0.0) - predicted.messages_us.get(TP, 0.0))
 
 
 def _standstill(measured: MeasuredStep) -> Iterator[Finding]:
@@ -144,23 +151,21 @@ def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple
         if known and time_us:
             ratios.append((time_us / min(known), time_us))
             cost_us += time_us - min(known)
-    return (_weighted_median(ratios), cost_us) if ratios else (1.0, 0.0)
+    return weighted_median(ratios), cost_us
 
 
-def _weighted_median(ratios: Sequence[tuple[float, float]]) -> float:
-    half = sum(weight for _, weight in ratios) / 2
-    for ratio, weight in sorted(ratios):
-        half -= weight
-        if half <= 0:
-            return ratio
-    return 1.0
+def _slower(name: str, predicted: PredictedStep) -> float:
+    """The ratio over its prediction from which on an operator is slower than was expected: beyond the interval of the prediction too."""
+    return max(SLOWER, math.exp(NINETY * predicted.doubts[name]))
 
 
 def _attention(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
     """Attention beyond the pace of the other operators, with the kernel that ran."""
     expected_us, seen_us = predicted.headings.get("attention", 0.0), measured.headings.get("attention", 0.0)
     kernel = attention_kernel(measured)
-    if expected_us and seen_us > SLOWER * pace * expected_us:
+    if "attention" in predicted.guessed:
+        return
+    if expected_us and seen_us > _slower("attention", predicted) * pace * expected_us:
         yield Finding(
             cause="attention",
             text=f"Attention takes {seen_us / expected_us:.1f} × its prediction (other operators {pace:.1f} ×): it ran {kernel}.",
@@ -191,7 +196,7 @@ def attention_kernel(measured: MeasuredStep) -> str:
 def _operators(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
     """Operators apart from attention that are slower than their prediction at the pace of the others."""
     for name, expected_us, seen_us in _computing(predicted, measured):
-        if name != "attention" and seen_us > SLOWER * pace * expected_us:
+        if name not in ("attention", PARTS) and seen_us > _slower(name, predicted) * pace * expected_us:
             yield Finding(
                 cause="operator",
                 text=f"{name} takes {seen_us / expected_us:.1f} × its prediction, where the other operators take {pace:.1f} ×.",
@@ -235,15 +240,18 @@ def _communication(predicted: PredictedStep, measured: MeasuredStep, pace: float
             )
 
 
-def _host(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+def _host(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
     """The host's time beyond the prediction, and waiting for data."""
     seen = measured.headings
     extra_us = seen.get(HOST, 0.0) - predicted.headings.get(HOST, 0.0)
+    extra_us += min(0.0, measured.waiting_us(TP) - _layers_rest(predicted))
+    found = _computing(predicted, measured)
+    parts = [seen_us - max(1.0, pace) * expected_us for name, expected_us, seen_us in found if name == PARTS]
     yield Finding(
         cause="host",
         text=f"{seen.get(HOST, 0.0) / measured.step_us:.0%} of the step waits for the host between operators "
         f"(predicted {predicted.headings.get(HOST, 0.0) / predicted.step_us:.0%}).",
-        cost_us=extra_us,
+        cost_us=min(extra_us, *parts) if parts else extra_us,
     )
     yield Finding(
         cause="data",

@@ -3,7 +3,8 @@
 Each run of configs/runs/this-machine is measured with traces, which FOLDER keeps: what lies there is not measured again. Printed are, by
 run, the measured ledger without its unexplained row over the step by the wall clock, the kernels' time that has an operator, the
 cost of the profiler, and the error of the replay on the first half of the steps, which it has not seen; then the error of each trace
-replayed as every other run of its model, beside that of the models alone.
+replayed as every other run of its model, beside that of the models alone. Runs that other processes disturbed are told, and count in no
+mean.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Traced:
     run: TrainingRun
     step_times_us: tuple[float, ...]
     traced_us: tuple[float, ...]
+    noisy: bool
     explanation: Explanation
 
     @property
@@ -54,6 +56,7 @@ def traced(config: Path, folder: Path) -> Traced:
         run=run,
         step_times_us=tuple(content["step_time_us"]["all"]),
         traced_us=tuple(content["traced_us"]),
+        noisy=content["noisy"],
         explanation=explain(estimate(run), folder / config.stem),
     )
 
@@ -68,14 +71,16 @@ def main() -> None:
     for each in found:
         named_us = sum(term.measured_us for term in each.explanation.terms)
         replay = what_if(each.run, each.run, each.explanation.measured)
-        own.append(replay.replayed.median_us / each.earlier_us - 1)
-        models.append(replay.modelled.median_us / each.median_us - 1)
+        errors = replay.replayed.median_us / each.earlier_us - 1, replay.modelled.median_us / each.median_us - 1
         print(
             f"{each.config.stem:28}{named_us / fmean(each.traced_us):12.4f}{each.explanation.measured.matched_share:9.1%}"
-            f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{own[-1]:+10.1%}{models[-1]:+9.1%}"
+            f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{errors[0]:+10.1%}{errors[1]:+9.1%}{'  noisy' * each.noisy}"
         )
+        if not each.noisy:
+            own.append(errors[0])
+            models.append(errors[1])
     print(f"mean absolute error on the own plan {mean_percent(own)}, of the models alone {mean_percent(models)}")
-    pairs(found)
+    pairs([each for each in found if not each.noisy])
 
 
 def pairs(found: list[Traced]) -> None:

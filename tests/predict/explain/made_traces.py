@@ -47,25 +47,24 @@ def step_events(
     """
     predicted = predicted_step(of)
     events: list[dict[str, Any]] = []
-    at, number = 0.0, 0
+    at = 0.0
     for direction in ("forward", "backward"):
         at += idle_us if direction == "backward" else 0.0
-        number = 0
-        for (call, way), (_, time_us) in predicted.calls.items():
-            number += 1
+        for (call, way), (runs, time_us) in predicted.calls.items():
             if way != direction or not isinstance(call, Gemm | Attention):
                 continue
             name, dims = _operator(call)
             name = MATH if unfused and isinstance(call, Attention) else name
-            took = time_us * compute * (attention if isinstance(call, Attention) else 1.0)
+            took = time_us / round(runs) * compute * (attention if isinstance(call, Attention) else 1.0)
             shapes = {"Input Dims": dims, "Input type": FLOAT, "Concrete Inputs": ["", "", "", "", "True", "", ""]}
             key = list(predicted.calls).index((call, "forward"))
-            if way == "forward":
-                events.append(event(name, at, took, **shapes, **{"Sequence number": key}))
-            else:
-                events.append(event(NODE + _node(call), at, took, **{"Sequence number": key}))
-                events.append(event(name, at, took, **shapes))
-            at += took
+            for _ in range(round(runs)):
+                if way == "forward":
+                    events.append(event(name, at, took, **shapes, **{"Sequence number": key}))
+                else:
+                    events.append(event(NODE + _node(call), at, took, **{"Sequence number": key}))
+                    events.append(event(name, at, took, **shapes))
+                at += took
     took = sum(predicted.messages_us.values()) * collective + late_us
     events.append(event("gloo:all_reduce", at, took, "user_annotation"))
     return [*events, event("ProfilerStep#1", 0.0, at + took, "user_annotation")]

@@ -11,6 +11,7 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.ledger import Explanation, explain
+from predict.explain.measured import read_measured
 from predict.explain.messages import heading_of_message, kind_of
 from predict.explain.predicted import predicted_step
 from predict.measure.real_step import measure
@@ -77,12 +78,12 @@ DEVICE_STEP = [
 
 def test_on_a_device_a_pause_is_the_hosts_where_the_next_kernel_was_launched_late(tmp_path: Path) -> None:
     on_gpu = ["cluster.hardware=h100-sxm", "cluster.profile=analytic", "execution.fuse_gate=false"]
-    found = explain(estimate(load(CONFIG, on_gpu)), write(tmp_path, [DEVICE_STEP]))
-    seen = found.measured.headings
+    measured = read_measured(write(tmp_path, [DEVICE_STEP]), load(CONFIG, on_gpu))
+    seen = measured.headings
     # from the first kernel's start: compute, the part of the message that it does not hide, launches, and a device that waits
     assert seen == {"gemm": 300.0, "dp_exposed": 100.0, "host": 100.0, "unnamed": 150.0, "idle": 50.0}
-    assert (found.measured.step_us, found.unexplained_us) == (700.0, 150.0)
-    assert found.measured.messages("dp_exposed").hidden_us == 100.0  # type: ignore[union-attr]
+    assert measured.step_us == 700.0
+    assert measured.messages("dp_exposed").hidden_us == 100.0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,30 @@ def test_a_trace_of_another_run_is_refused(
         assert fault in capsys.readouterr().err
         if settings:
             break  # those of what-if are the question, not the traced run
+
+
+@pytest.mark.parametrize(
+    ("times", "scale", "log", "fault"),
+    [
+        (1, 1000.0, "", "s, about a thousand times the 0."),
+        (2, 1.0, "", "run 2 times as often in a step as the config's"),
+        (1, 1.0, "400s", "--log: a step of 400 s, where the traced one takes 0."),
+    ],
+)
+def test_a_trace_in_another_unit_or_of_more_steps_and_a_log_of_another_run_are_refused(
+    times: int, scale: float, log: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = step_events(prediction())
+    whole_us = step[-1]["dur"]
+    events = [
+        each | {"ts": scale * (each["ts"] + turn * whole_us), "dur": scale * each["dur"]}
+        for turn in range(times)
+        for each in step[:-1]
+    ]
+    events.append(event("ProfilerStep#1", 0.0, scale * times * whole_us, "user_annotation"))
+    asked = ["explain", CONFIG, "--trace", str(write(tmp_path, [events, events])), *(["--log", log] if log else [])]
+    assert main(asked) == 2
+    assert fault in capsys.readouterr().err
 
 
 def test_one_rank_accuses_no_network(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Floats
 from predict.serving.features import Features
 from predict.serving.fitting.bounded import bounded_weights, deviations
 from predict.serving.fitting.observed import Observed, growth, mean_features
 from predict.serving.step_model import StepModel
-from predict.step.composition_error import NINETY
 
 ERROR = 0.05
 """Relative error that a model of a step keeps at best, in whose units the priors count."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Floats, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.features import Features
 from predict.serving.fitting.bounded import bounded_weights
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
 from predict.serving.step_model import KERNELS, Term
-from predict.step.composition_error import NINETY
 from sampling.errors import UserError
 
 HOST = ("layer", "step", "request")

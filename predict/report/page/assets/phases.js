@@ -9,7 +9,7 @@ function stepHeadline(run) {
     el("dl", { class: "cards" },
       card("step time", duration(step.median), "90 %: " + range(step)),
       card("tokens/s/GPU", rate(found.tokens_per_second_per_gpu), `of prompts and responses, on ${grouped(run.gpus)} GPUs`),
-      card("longest phase", longest.name, `${duration(longest.us)}, bound by ${longest.bound_by}`),
+      card("longest phase", longest.name.replaceAll("_", "_\u200b"), `${duration(longest.us)}, bound by ${longest.bound_by}`),
       card("long tail", percent(found.tail_share, 0), "of an engine's time for the last tenth of its responses"),
       card("memory", memory.fits ? "FITS" : "OOM", `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(free))} ${free < 0 ? "too much" : "free"}`, memory.fits ? "FITS" : "OOM"),
       card("rests on", sources[0], sources.slice(1).join(", ") || "share of the phases' time"),

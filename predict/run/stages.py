@@ -48,11 +48,15 @@ def placement_of(run: TrainingRun) -> Placement:
     return run.schedule.placement(run.plan.pp, run.plan.vpp)
 
 
-def layers_of_ranks(run: TrainingRun) -> list[int]:
+def layers_of_ranks(run: TrainingRun) -> tuple[int, ...]:
     """The number of layers by pipeline rank. Raises ConfigError where the plan's split of the layers does not fit."""
     placement = placement_of(run)
-    shares = split_layers(run.model.layers, placement.depth, run.plan)
-    return [sum(shares[number] for number in own) for own in placement.stages]
+    return _sums_of_ranks(placement, split_layers(run.model.layers, placement.depth, run.plan))
+
+
+@lru_cache(maxsize=KEPT)
+def _sums_of_ranks(placement: Placement, layers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sum(layers[number] for number in own) for own in placement.stages)
 
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:

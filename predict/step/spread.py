@@ -59,7 +59,7 @@ def cases_of_block(block: PricedBlock) -> OwnCases:
 def cases_of_bucket(bucket: Bucket) -> OwnCases:
     """The sum of the bucket's blocks, at least 0: a kind that a block has none of leaves it as it is."""
     blocks = [(cases_of_block(each.priced), each.count) for each in bucket.blocks]
-    kinds = tuple(sorted(set().union(*(block.kinds for block, _ in blocks))))
+    kinds = tuple(dict.fromkeys(kind for block, _ in blocks for kind in block.kinds))
     values = np.zeros(1 + 2 * len(kinds))
     for block, count in blocks:
         values += count * _in_cases_of(kinds, block)
@@ -68,7 +68,10 @@ def cases_of_bucket(bucket: Bucket) -> OwnCases:
 
 def _in_cases_of(kinds: tuple[Kind, ...], own: OwnCases) -> Floats:
     """The time in the cases of more kinds, shape (cases,)."""
-    values = np.full(1 + 2 * len(kinds), own.values[0])
+    if kinds == own.kinds:
+        return own.values
+    values = np.empty(1 + 2 * len(kinds))
+    values[:] = own.values[0]
     values[_places(kinds, own.kinds)] = own.values[1:]
     return values
 

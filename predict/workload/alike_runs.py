@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from predict.model.layer_kinds import LayerKind
 from predict.run.plan import Plan
@@ -15,6 +17,25 @@ from predict.workload.rank.share import RankShare
 from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights
 
 DEFAULT = Plan()
+OF_PIPELINES: Mapping[str, Any] = {
+    name: getattr(DEFAULT, name)
+    for name in (
+        "pp",
+        "vpp",
+        "schedule",
+        "memory_limit",
+        "recompute_method",
+        "recompute_layers",
+        "layout",
+        "first_stage_layers",
+        "last_stage_layers",
+        "count_embedding",
+        "count_loss",
+    )
+}
+"""Settings of a plan that say how layers lie on the pipeline, each at its default."""
+OF_REPLICAS: Mapping[str, Any] = {name: getattr(DEFAULT, name) for name in ("dp", "zero", "shard")}
+"""Settings of a plan that layers depend on only where something is sharded layer by layer."""
 SHARDED_LAYERS = 2
 """ZeRO stage from which on gradients, or weights too, go over the replicas layer by layer."""
 MOST_KEPT = 256
@@ -100,21 +121,7 @@ def block_cache(run: TrainingRun) -> BlockCache:
 def as_layers_see(run: TrainingRun) -> TrainingRun:
     """The run with one microbatch, and without what its layers do not depend on: its blocks are made from this one, so that they
     cannot depend on it."""
-    seen = replace(
-        run.plan,
-        pp=1,
-        vpp=1,
-        schedule=DEFAULT.schedule,
-        memory_limit=0,
-        recompute_method=DEFAULT.recompute_method,
-        recompute_layers=DEFAULT.recompute_layers,
-        layout="",
-        first_stage_layers=0,
-        last_stage_layers=0,
-        count_embedding=0,
-        count_loss=0,
-    )
-    if run.plan.zero < SHARDED_LAYERS:
-        seen = replace(seen, dp=1, zero=0, shard=0)
+    unseen = OF_PIPELINES if run.plan.zero >= SHARDED_LAYERS else {**OF_PIPELINES, **OF_REPLICAS}
+    seen = replace(run.plan, **unseen)
     batch = replace(run.batch, global_=run.batch.micro * seen.dp)
     return replace(run, name="", plan=seen, batch=batch, order=None)

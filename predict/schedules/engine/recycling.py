@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.schedules.engine.folding import last_copies, last_rows
 from predict.schedules.engine.order import Floats, Folded
@@ -23,13 +24,19 @@ LANES = 16
 """Sets that the compiled loop takes in one turn, four vectors of four; a rest of fewer it takes one by one."""
 
 
+Short = NDArray[np.int32]
+"""Indices of half the size: those of a deep pipeline are read from memory, which is what its loop waits for."""
+
+
 class Recycled(NamedTuple):
     """A program's actions by the places of their rows. Place 0 is the start of the step; rows that are asked for keep theirs."""
 
     places: int
-    previous: Indices
-    dependency: Indices
-    own: Indices
+    previous: Short
+    dependency: Short
+    own: Short
+    edge: Short
+    cell: Short
     ends: Indices
     """Place of each rank's last action."""
     copies: Indices
@@ -43,7 +50,7 @@ def ends_in_places(form: Folded, program: Program, costs: Floats) -> tuple[Float
     sets = costs.shape[1]
     ends, copies = np.empty((program.ranks, sets)), np.empty((*recycled.copies.shape, sets))
     block = max(1, CACHED_BYTES // (costs.itemsize * recycled.places * LANES)) * LANES
-    indices = recycled.previous, recycled.dependency, recycled.own, program.edge, program.cell
+    indices = recycled.previous, recycled.dependency, recycled.own, recycled.edge, recycled.cell
     for first in range(0, sets, block):
         count = min(block, sets - first)
         some = np.zeros((len(costs), -(-count // LANES) * LANES))
@@ -62,9 +69,11 @@ def _recycled(form: Folded, program: Program) -> Recycled:
     place, count = compiled(_places)(program.previous, program.dependency, kept)
     return Recycled(
         places=int(count),
-        previous=place[program.previous],
-        dependency=place[program.dependency],
-        own=place[1:],
+        previous=place[program.previous].astype(np.int32),
+        dependency=place[program.dependency].astype(np.int32),
+        own=place[1:].astype(np.int32),
+        edge=program.edge.astype(np.int32),
+        cell=program.cell.astype(np.int32),
         ends=place[last],
         copies=place[copies],
     )
@@ -101,11 +110,11 @@ def _places(previous: Indices, dependency: Indices, kept: Indices) -> tuple[Indi
 
 def _run_in_places(
     free: Floats,
-    previous: Indices,
-    dependency: Indices,
-    own: Indices,
-    edge: Indices,
-    duration_of: Indices,
+    previous: Short,
+    dependency: Short,
+    own: Short,
+    edge: Short,
+    duration_of: Short,
     delays: Floats,
     durations: Floats,
 ) -> None:

@@ -38,7 +38,7 @@ def with_numerics(section: str | dict[str, Any], given: Arguments) -> str | dict
         return section
     epsilon = EPSILONS[0] if given.values.get("normalization") == "RMSNorm" else EPSILONS[2]
     names = {BASE: "rope_theta", EPSILON: epsilon}
-    return {**section, **{names[name]: number for name, number in read.items()}}
+    return {**section, **{names[name]: _plain(number) for name, number in read.items()}}
 
 
 def _of_config(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,3 +56,8 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _plain(number: float) -> float:
+    """A whole number without its fraction, as configs have the base."""
+    return int(number) if number.is_integer() else number

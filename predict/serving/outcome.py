@@ -102,7 +102,7 @@ class LoadedServer:
         requests = traffic or traffic_of(self._share(load))
         low, middle, high = (
             serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests)
-            for factor in self.stepper.coefficients.interval_factors
+            for factor in self.stepper.interval_factors
         )
         return Outcome(
             load=load,
@@ -125,7 +125,7 @@ class LoadedServer:
         replicas = self.run.server.placement.dp
         low, middle, high = (
             replicas * capacity_per_s(self.engine, self.room.pool, self.stepper.table.scaled(1 / factor), load)
-            for factor in self.stepper.coefficients.interval_factors
+            for factor in self.stepper.interval_factors
         )
         return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
 

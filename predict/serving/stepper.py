@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import exp, hypot
 
 import numpy as np
 
+from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.features import Features
@@ -52,10 +54,25 @@ class Stepper:
         """The steps without the host's launches."""
         return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
 
+    @cached_property
+    def interval_factors(self) -> tuple[float, float, float]:
+        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. Rows of another CPU make
+        it wider, as they do a training step's, but where coefficients of the server's own make up for them."""
+        width = self.coefficients.half_width
+        if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
+            width = hypot(width, ANOTHER_CPU)
+        return exp(-width), 1.0, exp(width)
+
+    @property
+    def _rows_are_of_another_cpu(self) -> bool:
+        samples = prices_of(self.server).provenance["samples"]
+        sampled_on = str(samples["provenance"]["device"].get("name", "")) if samples else ""
+        return bool(sampled_on) and is_another_cpu(self.server.cluster, sampled_on)
+
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
         """The time of each batch's step. UserError for a batch that the engine does not take, InfeasibleError for one that the cache
         cannot hold."""
-        low, _, high = self.coefficients.interval_factors
+        low, _, high = self.interval_factors
         sums = sums_of(batches)
         times = self.table.times_us(sums).tolist()
         require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)

@@ -17,9 +17,10 @@ from predict.serving.kv_cache import KeptBytes, cache_room, kept_bytes
 from predict.serving.outcome import LoadedServer
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import Load, traffic_of
-from predict.serving.stepper import stepper
+from predict.serving.stepper import Stepper, stepper
 from sampling.errors import ConfigError, InfeasibleError, UserError
-from sampling.files.places import CONFIGS
+from sampling.files.places import CONFIGS, SHIPPED_DATA
+from sampling.store.manifest import read_manifest
 from tests.predict.serving.servers import server
 
 CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
@@ -225,6 +226,21 @@ def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pyte
 def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serving-step", str(CONFIG), "--decodes", "128x1000000"]) == 4
     assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
+
+
+def test_rows_of_another_cpu_widen_the_interval_but_where_coefficients_are_the_servers_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = load_serving(CONFIGS / "serving" / "this-machine" / "quiet.yml")
+    batch, widths = StepBatch(decodes=(20, 20)), []
+    for cpu in (read_manifest(SHIPPED_DATA / "samples" / "epyc-2-cores").device["name"], "another"):
+        monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda cpu=cpu: cpu)
+        shipped = stepper(run.server)
+        own = Stepper(run.server, replace(shipped.coefficients, source="its own steps"))
+        widths += [one.step_times([batch])[0] for one in (shipped, own)]
+    like, own_like, other, own_other = (time.high_us / time.low_us for time in widths)
+    assert like == own_like == pytest.approx(own_other)
+    assert other > 2 * like
 
 
 def test_an_unknown_profile_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
 
 def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, StepTable]:
     """The steps at the lower bound of their interval, in the middle, and at the upper bound."""
-    low, _, high = stepper.coefficients.interval_factors
+    low, _, high = stepper.interval_factors
     slowest = stepper.table
     if row.cuda_graphs == UNKNOWN:
         eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))

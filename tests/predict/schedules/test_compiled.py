@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import compiled, program
+from predict.schedules.engine import compiled, program, recycling
 from predict.schedules.engine import timing as engine
 from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
@@ -70,12 +70,16 @@ def test_everything_works_without_numba(account: compiled._Account, monkeypatch:
 
 
 @pytest.mark.parametrize(("name", "microbatches"), [("zbv", 12), ("interleaved-1f1b", 400)])
-def test_both_forms_of_many_sets_agree_to_the_bit(name: str, microbatches: int, account: compiled._Account) -> None:
-    """The longer order is folded, and told by the pace of its last copies."""
+def test_both_forms_of_many_sets_agree_to_the_bit(
+    name: str, microbatches: int, account: compiled._Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer order is folded, and told by the pace of its last copies; the sets are timed in two whole blocks and a rest."""
     pytest.importorskip("numba")
+    monkeypatch.setattr(recycling, "CACHED_BYTES", 0)
+    sets = 2 * recycling.LANES + 5
     order = registry.order(name, ranks=4, chunks=2, microbatches=microbatches)
     assert microbatches == 12 or (order.folded and order.folded.more)
-    forward, backward_input, backward_weight = np.random.default_rng(0).uniform(0.5, 1.5, (3, 5, 4, 2))
+    forward, backward_input, backward_weight = np.random.default_rng(0).uniform(0.5, 1.5, (3, sets, 4, 2))
     times = ChunkTimes(forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=0.05)
     results = []
     for turns in (0, compiled.PATIENCE):

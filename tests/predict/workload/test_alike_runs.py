@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from predict import estimate
+from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.workload import alike_runs
+from predict.workload import alike_runs, sharded_step_end
 from predict.workload.kept_by_run import KeptByRun
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.rank.blocks import Block
 from predict.workload.rank.share import RankShare
+from predict.workload.step_end import step_ends
 from tests.predict.workload.parallel_runs import made
 
 DENSE, MOE = "llama3-70b", "qwen3-30b-a3b"
@@ -52,6 +54,18 @@ def test_shared_blocks_are_those_of_the_run_alone(model: str, settings: dict[str
         assert_alike(shared.layer(kind), layer_blocks(rank, kind))
     assert_alike(shared.embedding(), embedding_blocks(rank))
     assert_alike(shared.head(shares_embedding=False), head_blocks(rank, shares_embedding=False))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"), [*RUNS, (DENSE, {"plan__dp": 8, "execution__optimizer": "muon"})], ids=str
+)
+def test_shared_ends_are_those_of_the_run_alone(model: str, settings: dict[str, Any]) -> None:
+    run = made(model, 8, **settings)
+    for stages in stages_of_ranks(run):
+        end, weights = step_ends(run)(stages, ()), sharded_step_end.weights_of(run, stages)
+        assert end.gradient_reduction == sharded_step_end.gradient_reduction(run, weights)
+        assert end.parameter_all_gather == sharded_step_end.parameter_all_gather(run, weights)
+        assert end.optimizer == sharded_step_end.optimizer(run, weights)
 
 
 def forward(run: TrainingRun) -> Block:

@@ -196,7 +196,7 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
             named=named,
             messages=here,
             latest_ends_us=[*accumulate((each.end_us for each in here), max)],
-            spans=spans,
+            spans=[span for span in spans if span.start_us < window.end_us and span.end_us > window.start_us],
             nested_alike=alike,
             communicating=sending,
         )

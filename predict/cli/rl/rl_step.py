@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json, require_positive
+from predict.cli.options import (
+    add_check,
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    check_fit,
+    print_json,
+    require_positive,
+)
 
 EXAMPLES = """\
 examples:
   predict rl-step configs/rl/qwen3-30b-a3b-grpo.yml
   predict rl-step configs/rl/qwen3-30b-a3b-grpo.yml --set rl.n=8 --set rl.rollout.tp=2
+  predict rl-step configs/rl/qwen3-30b-a3b-grpo.yml --set rl.rollout.memory_share=0.9 --check
   predict rl-step configs/rl/qwen3.5-35b-a3b-grpo.yml --set actor_rollout_ref.rollout.n=8 --json
 """
 DESCRIPTION = """\
@@ -34,6 +44,7 @@ def add(subcommands: Any) -> None:
     )
     add_overrides(command)
     add_data(command)
+    add_check(command)
     add_json(command)
     command.set_defaults(run=run)
 
@@ -41,6 +52,7 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict import rl_step, rl_step_draws
     from predict.report.console import show
+    from predict.report.rl.memory import rl_misfit
     from predict.report.rl.step import rl_step_json, rl_step_text
 
     require_positive(options, "draws")
@@ -50,3 +62,4 @@ def run(options: argparse.Namespace) -> None:
         print_json(rl_step_json(step, draws))
     else:
         show(rl_step_text(step, draws))
+    check_fit(options, [rl_misfit(step.memory)])

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.memory.estimate import GIB
+from predict.report.feasibility import headlines
 from predict.report.ledger.compute_text import quantity
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
-from predict.report.rl.memory import FITS, MISFIT, rl_memory_json, rl_misfit
+from predict.report.rl.memory import rl_memory_json, rl_misfit, rl_verdict
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
 from predict.rl.ledger.books import RlLedger
@@ -48,6 +49,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
 
     section, base, time = step.rl.section, step.rl.base, step.time
     lines: list[RenderableType] = [
+        *headlines([rl_misfit(step.memory)]),
         *first_lines_of(step.actor),
         f"{escape(step.rl.name)}  {section.algorithm}, {section.placement}",
         f"model    {escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}"
@@ -96,7 +98,7 @@ def _phases(step: RlStep) -> Table:
 
 
 def _composition(step: RlStep) -> list[str]:
-    tail = f"last tenth of an engine's responses: {step.rollout.tail_share:.0%} of its time"
+    tail = f"the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation"
     cache = f"cache {step.rollout.kv_share:.0%} in use at most, {step.rollout.served.preemptions:,} preemptions"
     if step.rl.section.placement == COLOCATED:
         return ["phases in turn add up to the step", f"{tail}; {cache}"]
@@ -120,9 +122,8 @@ def _memory(step: RlStep) -> list[str]:
     """The fullest moments and whether they fit."""
     memory = step.memory
     moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
-    verdict = FITS if memory.fits else f"{MISFIT}: {rl_misfit(memory)}"
     return [
-        f"memory per GPU: {moments} of {memory.capacity / GIB:.1f} GiB; the engine takes {step.engine_bytes / GIB:.1f}; {verdict}"
+        f"memory per GPU, of {memory.capacity / GIB:.1f} GiB: {moments}; the engine takes {step.engine_bytes / GIB:.1f}: {rl_verdict(memory)}"
     ]
 
 
@@ -155,7 +156,7 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         },
         "memory_bytes": {"update_peak": step.actor.memory.worst.peak, "engine": step.engine_bytes},
         "memory": rl_memory_json(step.memory),
-        "memory_verdict": step.actor.memory.verdict,
+        "memory_verdict": rl_verdict(step.memory),
         "unknown": list(section.unknown),
         "draws": {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
         if draws

@@ -44,14 +44,14 @@ def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
 
 
 def rl_search(
-    config: Path | str, overrides: Sequence[str] = (), *, progress: Callable[[int], None] | None = None
+    config: Path | str, overrides: Sequence[str] = (), *, progress: Callable[[int, int], None] | None = None
 ) -> RlAnswer:
     """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
     the GPUs `auto`.
 
     `.best` are those that can run, best first, each with its settings and step, `.left_out` the others with the reason; `progress` is
-    told how many are done. ConfigError and UserError for bad input; InfeasibleError where none can run.
+    told how many are done, of how many. ConfigError and UserError for bad input; InfeasibleError where none can run.
     """
     from predict.rl.search.search import search_rl
 
-    return search_rl(config, overrides, estimate, progress or (lambda done: None))
+    return search_rl(config, overrides, estimate, progress or (lambda done, of: None))

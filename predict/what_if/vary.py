@@ -6,7 +6,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,19 +36,24 @@ class Varied:
 def parse_vary(texts: Sequence[str]) -> tuple[Varied, ...]:
     """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
     empty range, a key given twice, or more combinations than MOST_ROWS."""
-    varied: dict[str, Varied] = {}
+    varied: list[Varied] = []
     for text in texts:
         settings, faults = parse_overrides([text])
         if faults or not settings:
             raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
         path, key = settings[0].path, _key_of(settings[0].path)
-        if path in varied:
-            raise UserError(f"{OPTION}: {path} is given twice; give all its values at once")
-        varied[path] = Varied(path=path, values=_values(path, settings[0].value, key))
-    rows = math.prod(len(each.values) for each in varied.values())
+        varied.append(Varied(path=path, values=_values(path, settings[0].value, key)))
+    require_once(each.path for each in varied)
+    rows = math.prod(len(each.values) for each in varied)
     if rows > MOST_ROWS:
         raise UserError(f"{OPTION}: {rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once")
-    return tuple(varied.values())
+    return tuple(varied)
+
+
+def require_once(paths: Iterable[str]) -> None:
+    """UserError for a key that is given more than once."""
+    if twice := [path for path, times in Counter(paths).items() if times > 1]:
+        raise UserError(f"{OPTION}: {', '.join(twice)} is given twice; give all its values at once")
 
 
 def combinations(varied: Sequence[Varied]) -> Iterator[Mapping[str, Any]]:

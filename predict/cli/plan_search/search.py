@@ -89,7 +89,6 @@ def _add_space(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--max-memory",
         type=float,
-        default=1.0,
         metavar="SHARE",
         help="share of the memory that a plan may take (default: 1)",
     )
@@ -100,8 +99,7 @@ def _add_best(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--objective",
         choices=OBJECTIVE_NAMES,
-        default="time",
-        help="what is least in the best plan (mfu: most); per token",
+        help="what is least in the best plan (mfu: most), per token (default: time)",
     )
     group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
     group.add_argument(
@@ -142,9 +140,7 @@ def _add_results(group: argparse._ActionsContainer) -> None:
 def _add_work(group: argparse._ActionsContainer) -> None:
     group.add_argument("--save", type=Path, metavar="FILE", help="keep what is priced there, and go on from it")
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
-    group.add_argument(
-        "--backend", choices=BACKENDS, default="processes", help="who prices (default: processes of this machine)"
-    )
+    group.add_argument("--backend", choices=BACKENDS, help="who prices (default: processes of this machine)")
     group.add_argument("--address", metavar="HOST:PORT", help="of the Dask scheduler or Ray cluster")
 
 
@@ -183,10 +179,10 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         require_writable(option, path)
     require_suffix("--pareto", options.pareto, TABLES)
     require_suffix("--report", options.report, PAGES)
+    chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
     return Wishes(
-        objective=options.objective,
+        **{name: value for name, value in chosen.items() if value is not None},
         top=options.top,
-        max_memory=options.max_memory,
         max_gpus=options.max_gpus,
         min_interval_overlap=options.min_interval_overlap,
         clusters=tuple(options.cluster),
@@ -195,7 +191,6 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         front=options.pareto is not None,
         save=options.save,
         jobs=options.jobs,
-        backend=options.backend,
         address=options.address,
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import given, print_json
+from predict.cli.options import given, print_json, require_positive
 from sampling.errors import UserError
 
 OF_TRAINING_PLANS = (
     *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "price", "pareto", "write"),
-    *("report", "measure", "why", "save", "jobs", "address"),
+    *("report", "measure", "why", "save", "jobs", "address", "objective", "max_memory", "backend"),
 )
 """Options that a search of training plans alone has."""
 
@@ -20,11 +20,14 @@ def search(options: argparse.Namespace) -> None:
         raise UserError(
             f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
         )
+    require_positive(options, "top")
     from predict import rl_search
+    from predict.cli.rl.progress import on_stderr
     from predict.report.console import show
     from predict.report.rl.search import rl_search_json, rl_search_text
 
-    answer = rl_search(options.config, options.overrides)
+    with on_stderr("search") as progress:
+        answer = rl_search(options.config, options.overrides, progress=progress)
     if options.json:
         print_json(rl_search_json(answer, top=options.top))
     else:

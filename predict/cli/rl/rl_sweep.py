@@ -13,16 +13,21 @@ VERSION = 1
 def sweep(options: argparse.Namespace) -> None:
     """Predict every combination of --vary and print, or write, the long table."""
     from predict import estimate
+    from predict.cli.rl.progress import on_stderr
     from predict.report.console import show
     from predict.report.rl.search import rl_table_text
+    from predict.rl.run.aliases import resolved
     from predict.rl.search.long_table import rl_columns, rl_long_table
     from predict.rl.search.search import candidates
     from predict.rl.search.space import space_of
     from predict.what_if.long_table import write_table
+    from predict.what_if.vary import require_once
     from sampling.hardware.code_version import code_version
 
+    require_once(resolved(text.partition("=")[0].strip(), None)[0] for text in options.vary)
     space = space_of(options.config, [*options.overrides, *map(_as_choice, options.vary)])
-    found = candidates(space, estimate)
+    with on_stderr("sweep") as progress:
+        found = candidates(space, estimate, progress)
     if all(one.step is None for one in found):
         raise UserError(f"--vary: none of {len(found)} combinations can run; the first: {found[0].reason}")
     varied = list(space.axes)

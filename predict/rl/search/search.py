@@ -21,7 +21,7 @@ class Candidate:
     settings: Mapping[str, Any]
     step: RlStep | None
     reason: str = ""
-    """Why it is no answer; a step that does not fit the memory has one too."""
+    """Why it cannot be chosen; a step that does not fit in memory has one too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ def search_rl(
     config: Path | str,
     overrides: Sequence[str],
     estimate: Estimate,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> RlAnswer:
     """Predict every combination; the best trains on the most tokens per second and GPU. InfeasibleError where none can run."""
     space = space_of(config, overrides)
@@ -53,13 +53,15 @@ def search_rl(
 
 
 def candidates(
-    space: Space, estimate: Estimate, progress: Callable[[int], None] = lambda done: None
+    space: Space, estimate: Estimate, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Candidate]:
-    """Every combination of a space, in its order; `progress` is told how many are done."""
+    """Every combination of a space, in its order; `progress` is told how many are done, of how many, before the first too."""
+    combinations = list(space.combinations())
+    progress(0, len(combinations))
     found = []
-    for settings in space.combinations():
+    for settings in combinations:
         found.append(candidate(space, settings, estimate))
-        progress(len(found))
+        progress(len(found), len(combinations))
     return found
 
 

@@ -32,9 +32,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) -> None:
-    done: list[int] = []
-    answer = predict.rl_search(small, AUTO, progress=done.append)
-    assert done == [1, 2, 3, 4]
+    done: list[tuple[int, int]] = []
+    answer = predict.rl_search(small, AUTO, progress=lambda *told: done.append(told))
+    assert done == [(each, 4) for each in range(5)]
     found = [one.step for one in answer.best if one.step]
     assert len(answer.best) + len(answer.left_out) == 4
     per_gpu = [step.tokens_per_second_per_gpu for step in found]
@@ -93,8 +93,16 @@ def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytes
     assert content["best"][0]["settings"] == {"rl.rollout.tp": 2}
     assert main(["search", str(small), "--tokens", "2T"]) == 2
     assert "--tokens: does not go with an RL config" in capsys.readouterr().err
+    for option, value in (("--objective", "memory"), ("--max-memory", "1"), ("--backend", "dask"), ("--top", "0")):
+        assert main(["search", str(small), option, value]) == 2
+        assert f"{option}: " in capsys.readouterr().err
+    twice = ["--vary", "rl.n=2", "--vary", "actor_rollout_ref.rollout.n=4"]
+    assert main(["sweep", str(small), *twice]) == 2
+    assert "--vary: rl.n is given twice" in capsys.readouterr().err
     table = tmp_path / "rl.csv"
     assert main(["sweep", str(small), "--vary", "rl.n=2,4", "--output", str(table)]) == 0
+    told = capsys.readouterr().err
+    assert "2 combinations" in told and "sweep: 2 of 2" in told
     rows = list(csv.DictReader(table.open()))
     assert [row["n"] for row in rows] == ["2", "4"]
     assert float(rows[0]["t_gen"]) < float(rows[1]["t_gen"])

@@ -20,6 +20,7 @@ from predict.cli.options import (
     given,
     loaded,
     log,
+    log_not_read,
     make_config,
     print_json,
     require_positive,
@@ -142,6 +143,7 @@ def _run_rl(options: argparse.Namespace) -> None:
     from predict.report.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
 
     step = rl_step(options.config, options.overrides)
+    log_not_read(step.rl.not_read)
     if options.json:
         print_json(rl_memory_json(step.memory))
     else:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +223,12 @@ def cannot_write(option: str, path: Path, error: OSError) -> UserError:
 
 def print_json(content: Any) -> None:
     print(json.dumps(content, indent=1))
+
+
+def log_not_read(names: Mapping[str, Any]) -> None:
+    """Tell names of another tool's config that change nothing here, with their values."""
+    if names:
+        log(f"not read: {', '.join(f'{name} {value}' for name, value in names.items())}")
 
 
 def log(message: str) -> None:

@@ -49,7 +49,7 @@ class RlExplorer(Explorer):
 
     def _document(self, options: Sequence[str]) -> tuple[Document, list[str]]:
         """The trainer's part of the config under settings, and those for files that it names."""
-        content, of_files = document_of(self.config, options)
+        content, of_files, _ = document_of(self.config, options)
         return training_document(content, self.config), of_files
 
     def _options(self, settings: Settings) -> tuple[list[str], dict[str, Any]]:
@@ -88,7 +88,7 @@ class RlExplorer(Explorer):
     def _written(self, settings: Settings) -> dict[str, Any]:
         options, _ = self._options(settings)
         load_rl(self.config, options)
-        content, _ = document_of(self.config, options)
+        content, *_ = document_of(self.config, options)
         made = Document(name=self.config.stem, content=content, sources={"": str(self.config)})
         text = f"# {self.config.name} as explored; paths count from {self.config.parent}\n{made.as_yaml()}"
         return {"yaml": text, "set": as_options(options)}

@@ -12,6 +12,7 @@ from predict.cli.options import (
     add_json,
     add_overrides,
     log,
+    log_not_read,
     print_json,
     require_writable,
     write_file,
@@ -59,7 +60,6 @@ def run(options: argparse.Namespace) -> None:
         return
     for note in read.notes:
         log(f"note: {note}")
-    if read.not_read:
-        log(f"not read: {', '.join(f'{name} {value}' for name, value in read.not_read.items())}")
+    log_not_read(read.not_read)
     if options.output is None:
         print(read.document.as_yaml(), end="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from predict.cli.options import given, print_json
+from predict.cli.options import given, log_not_read, print_json
 from sampling.errors import UserError
 
 
@@ -19,6 +19,7 @@ def ledger(options: argparse.Namespace) -> None:
     from predict.report.rl.ledger_json import rl_ledger_json, rl_ledger_rows
 
     found = rl_ledger(options.config, options.overrides)
+    log_not_read(found.step.rl.not_read)
     if options.json:
         print_json(rl_ledger_json(found))
     elif options.csv:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import given, log, write_file
+from predict.cli.options import given, log, log_not_read, write_file
 from predict.rl.run.config import is_rl_config
 from sampling.errors import UserError
 
@@ -23,6 +23,8 @@ def report(options: argparse.Namespace) -> None:
     from predict.rl.search.length_map import length_map
 
     steps = [rl_step(config, options.overrides) for config in options.configs]
+    for step in steps:
+        log_not_read(step.rl.not_read)
     alone = options.configs if len(steps) == 1 else []
     maps = [length_map(config, options.overrides, estimate) for config in alone]
     title = " and ".join(step.rl.name for step in steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import given, print_json, require_positive
+from predict.cli.options import given, log_not_read, print_json, require_positive
 from sampling.errors import UserError
 
 OF_TRAINING_PLANS = (
@@ -28,6 +28,7 @@ def search(options: argparse.Namespace) -> None:
 
     with on_stderr("search") as progress:
         answer = rl_search(options.config, options.overrides, progress=progress)
+    log_not_read(answer.space.not_read)
     if options.json:
         print_json(rl_search_json(answer, top=options.top))
     else:

@@ -12,6 +12,7 @@ from predict.cli.options import (
     add_json,
     add_overrides,
     check_fit,
+    log_not_read,
     print_json,
     require_positive,
 )
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> None:
 
     require_positive(options, "draws")
     step = rl_step(options.config, options.overrides)
+    log_not_read(step.rl.not_read)
     draws = rl_step_draws(options.config, options.overrides, draws=options.draws) if options.draws else None
     if options.json:
         print_json(rl_step_json(step, draws))

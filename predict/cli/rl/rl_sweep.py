@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import log, print_json
+from predict.cli.options import log, log_not_read, print_json
 from sampling.errors import UserError
 
 VERSION = 1
@@ -26,6 +26,7 @@ def sweep(options: argparse.Namespace) -> None:
 
     require_once(resolved(text.partition("=")[0].strip(), None)[0] for text in options.vary)
     space = space_of(options.config, [*options.overrides, *map(_as_choice, options.vary)])
+    log_not_read(space.not_read)
     with on_stderr("sweep") as progress:
         found = candidates(space, estimate, progress)
     if all(one.step is None for one in found):

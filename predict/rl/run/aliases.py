@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sampling.files.faults import Fault, shown
+from sampling.files.faults import Fault, did_you_mean, shown
 
 ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer", "async_training")
 """Sections of verl's configuration."""
@@ -59,6 +59,19 @@ VERL: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "trainer.n_gpus_per_node": ("cluster.gpus_per_node", _same),
 }
 """verl's name → the key it stands for, and the conversion of its value."""
+SIMILAR = frozenset(
+    {
+        "data.image_patch_size",
+        "data.train_max_samples",
+        "data.val_batch_size",
+        *(f"{_ACTOR}.{name}" for name in ("ppo_micro_batch_size", "kl_loss_coef", "kl_loss_type")),
+        *(f"{_ACTOR}.ppo_infer_{name}_per_gpu" for name in ("max_token_len", "micro_batch_size")),
+        *(f"{_ACTOR}.megatron.{name}" for name in ("virtual_pipeline_model_parallel_size", "dynamic_context_parallel")),
+        *(f"{_ROLLOUT}.{kind}_parallel_size" for kind in ("data", "expert", "pipeline_model")),
+        f"{_ROLLOUT}.log_prob_micro_batch_size",
+    }
+)
+"""Names of verl's that are not read and could be taken for misspelt ones that are (its generated reference configs at 00bbce4 and 035682e)."""
 
 
 def resolved(path: str, value: Any) -> tuple[str, Any]:
@@ -67,6 +80,17 @@ def resolved(path: str, value: Any) -> tuple[str, Any]:
         return path, value
     key, convert = VERL[path]
     return key, convert(value)
+
+
+def fault_of(path: str, value: Any) -> Fault | None:
+    """The fault of a name under verl's sections that is not read: a misspelt one, or a value in place of a section. None for another,
+    which changes nothing here."""
+    above, _, name = path.rpartition(".")
+    if not above:
+        return Fault(path=path, problem=f"{shown(value)} is not a mapping; give verl's keys of {path}, or remove it")
+    beside = [known.rpartition(".")[2] for known in VERL if known.rpartition(".")[0] == above]
+    near = "" if path in SIMILAR else did_you_mean(name, beside)
+    return Fault(path=path, problem=f"verl's argument is not read here{near}, or remove it") if near else None
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,15 +9,15 @@ rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
-from predict.rl.run.aliases import ROOTS, VERL, leaves, put, resolved
+from predict.rl.run.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
 from predict.rl.run.section import LAYERS, RlSection
 from predict.rl.run.valued import valued_runs
@@ -45,6 +45,8 @@ class RlRun:
     """The trainer's run of the critic; None without one."""
     reward_model: TrainingRun | None = None
     """The trainer's run of the model that scores responses; None without one."""
+    not_read: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of verl's that change nothing here: name → value."""
 
     @property
     def name(self) -> str:
@@ -82,19 +84,20 @@ def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
     return rl_run(document, path, overrides, faults=faults, sources=sources)
 
 
-def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str]]:
-    """The content of an RL config under settings, whose values may be choices, and the settings that it has no place for, since a
-    model or cluster that they change is named by its file. ConfigError lists what cannot be read."""
+def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
+    """The content of an RL config under settings, whose values may be choices; the settings that it has no place for, since a model or
+    cluster that they change is named by its file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
     document, faults = read_yaml(path)
     sources = {"": str(path)}
     of_files: list[str] = []
+    not_read: Values = {}
     if document is not None:
         of_files = [text for text in overrides if _sets_in_file(document, text)]
         own = [text for text in overrides if text not in of_files]
-        faults += [*_with_verl_names(document), *_overridden(document, own, sources)]
+        faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
     if document is None or faults:
         raise config_error(faults, sources)
-    return document, of_files
+    return document, of_files, not_read
 
 
 def rl_run(
@@ -109,7 +112,8 @@ def rl_run(
     sources = sources if sources is not None else {"": str(path)}
     of_files = [text for text in overrides if _sets_in_file(document, text)]
     own = [text for text in overrides if text not in of_files]
-    found = [*faults, *_with_verl_names(document), *_overridden(document, own, sources)]
+    not_read: Values = {}
+    found = [*faults, *_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
     given = set(document)
     section, wrong = _section(document)
     found += wrong
@@ -134,23 +138,22 @@ def rl_run(
     told = [str(config_error(found, sources))] if found else []
     if told or of_base or section is None or base is None or samples is None:
         raise ConfigError("\n".join([*told, *of_base]))
-    return RlRun(base=base, section=section, samples=samples, **valued)
+    return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
 
 
-def _with_verl_names(document: Values) -> list[Fault]:
-    """Put what verl's sections and dotted names at the top level say under the keys they stand for; faults for unknown ones."""
+def _with_verl_names(document: Values, not_read: Values) -> list[Fault]:
+    """Put what verl's sections and dotted names at the top level say under the keys they stand for, and the others into `not_read`."""
     faults: list[Fault] = []
     for name in [name for name in document if isinstance(name, str) and name.partition(".")[0] in ROOTS]:
         value = document.pop(name)
         for path, each in leaves({name: value}):
             key, converted = resolved(path, each)
-            if key == path:
-                near = did_you_mean(path, VERL) or f"; known: {', '.join(VERL)}"
-                faults.append(
-                    Fault(path=path, problem=f"is no argument of verl's that is read here{near}, or remove it")
-                )
-            else:
+            if path in VERL:
                 faults += put(document, key, converted, over=False, given_as=path)
+            elif fault := fault_of(path, each):
+                faults.append(fault)
+            else:
+                not_read[path] = each
     return faults
 
 
@@ -160,12 +163,17 @@ def _sets_in_file(document: Values, text: str) -> bool:
     return bool(key) and isinstance(document.get(section), str)
 
 
-def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
-    """Put the settings into the document."""
+def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str], not_read: Values) -> list[Fault]:
+    """Put the settings into the document, and those of verl's arguments that change nothing into `not_read`."""
     settings, faults = parse_overrides(overrides)
     for setting in settings:
         path, value = resolved(setting.path, setting.value)
         sources[path] = OPTION
+        if setting.section in ROOTS and setting.path not in VERL:
+            fault = fault_of(path, value)
+            faults += [fault] if fault else []
+            not_read |= {} if fault else {path: value}
+            continue
         faults += put(document, path, value, over=True)
     return faults
 

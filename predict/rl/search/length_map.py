@@ -33,7 +33,7 @@ class LengthMap:
 def length_map(config: Path | str, overrides: Sequence[str], estimate: Estimate) -> LengthMap | None:
     """Predict every combination; None where a file gives the lengths of responses. Budgets of tokens grow with the longest sequence."""
     path = Path(config)
-    document, of_files = document_of(path, overrides)
+    document, of_files, _ = document_of(path, overrides)
     base = rl_run(copy.deepcopy(document), path, of_files)
     space = Space(path=path, document=document, axes={}, base=base, of_files=of_files)
     section = base.section

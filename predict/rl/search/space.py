@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Space:
     """The run of the first value of every key."""
     of_files: Sequence[str] = ()
     """Settings of a model or cluster that the document names."""
+    not_read: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of verl's that change nothing here: name → value."""
     splits: bool = False
     """The engines' GPUs are a part of the cluster's, rather than more."""
 
@@ -81,7 +83,7 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     number of whole nodes of `cluster`, which is then all machines. UserError for a choice that is none; ConfigError lists the faults of the config.
     """
     path = Path(config)
-    document, of_files = document_of(path, overrides)
+    document, of_files, not_read = document_of(path, overrides)
     opened = dict(_opened(document)) or {TP: AUTO}
     keys = known_keys()
     if wrong := [name for name, choice in opened.items() if choice == AUTO and name not in CAN_BE_AUTO]:
@@ -102,7 +104,9 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     axes |= {name: values for name, values in auto.items() if opened.get(name) == AUTO}
     _require_few(axes)
     splits = opened.get(GPUS) == AUTO
-    return Space(path=path, document=document, axes=axes, base=base, of_files=of_files, splits=splits)
+    return Space(
+        path=path, document=document, axes=axes, base=base, of_files=of_files, not_read=not_read, splits=splits
+    )
 
 
 def as_settings(values: Mapping[str, Any]) -> list[str]:

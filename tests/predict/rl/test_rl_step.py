@@ -318,7 +318,22 @@ def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load_rl(path)
     assert "data.train_batch_size: 32, but rl.prompts" in str(error.value)
-    assert "trainer.nnodes" in str(error.value)
+    assert "did you mean 'nnodes'" in str(error.value)
+    path.write_text(
+        SMALL + "trainer: {total_epochs: 3}\nactor_rollout_ref: {actor: {optim: {lr: 1e-6}}, rollout: {name: vllm}}\n"
+    )
+    run = load_rl(path, ["data.val_batch_size=8"])
+    assert list(run.not_read) == [
+        *("trainer.total_epochs", "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.name"),
+        "data.val_batch_size",
+    ]
+    assert run.section == load_rl(small).section
+    for setting, part in (
+        ("actor_rollout_ref.rollout.nn=8", r"--set: .*did you mean 'n'"),
+        ("trainer=8", "not a mapping"),
+    ):
+        with pytest.raises(ConfigError, match=part):
+            load_rl(small, [setting])
 
 
 def test_all_faults_at_once(small: Path) -> None:

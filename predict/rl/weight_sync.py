@@ -9,6 +9,7 @@ from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, exactly, independen
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS, Term
 from predict.step.interval import Interval
+from predict.workload.rank.share import WIDER
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 
 SECOND_US = 1e6
@@ -20,9 +21,16 @@ MATRICES_PER_EXPERT = 3
 def update_weights(rl: RlRun) -> Phase:
     """The phase: the way of the weights, and the engines' waking up."""
     sync, base = rl.section.weight_sync, rl.base
-    ways = sync_parts(base.model, link_of(rl), base.precision, sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
+    ways = sync_parts(base.model, link_of(rl), sent_dtype(rl), sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
     parts = plus({name: way.median_us for name, way in ways.items()}, {})
     return Phase(name="update_weights", time=independent(ways.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
+
+
+def sent_dtype(rl: RlRun) -> str:
+    """The dtype of the weights on their way: as the trainer holds them, since engines quantise what they receive (NeMo-RL,
+    models/generation/fp8.py, `load_weights`); from the host's memory, as the engines hold them, a checkpoint of their own."""
+    rollout, precision = rl.section.rollout, rl.base.precision
+    return rollout.precision if rl.section.weight_sync.method == "host" else WIDER.get(precision, precision)
 
 
 def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:

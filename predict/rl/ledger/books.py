@@ -14,7 +14,7 @@ from predict.rl.ledger.lanes import accounts_us
 from predict.rl.phase import OFFLOAD, RESPONSES, STATED, TAIL, TENSORS, TRANSFER, Phase
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, TERMS, Factors, Term
-from predict.rl.weight_sync import tensor_count
+from predict.rl.weight_sync import sent_dtype, tensor_count
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
 
@@ -74,8 +74,8 @@ class RlLedger:
     @property
     def weights_bytes(self) -> float:
         """Bytes of the model that cross to the engines."""
-        base = self.step.rl.base
-        return base.model.parameters * DTYPE_BYTES[base.precision]
+        rl = self.step.rl
+        return rl.base.model.parameters * DTYPE_BYTES[sent_dtype(rl)]
 
     @property
     def weight_tensors(self) -> int:

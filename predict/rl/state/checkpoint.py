@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from predict.memory.state import weight_bytes
 from predict.rl.phase import STORAGE, Phase, exactly
 from predict.rl.run.config import RlRun
 from predict.rl.weight_sync import SECOND_US
-from sampling.hardware.cluster import DTYPE_BYTES
 
 OPTIMIZER_BYTES = 12
 """Of a parameter: the master copy and Adam's two moments, in fp32."""
@@ -16,7 +16,7 @@ def checkpoint_phase(rl: RlRun) -> Phase | None:
     saved, base = rl.section.checkpoint, rl.base
     if not saved.every:
         return None
-    size_bytes = base.model.parameters * (DTYPE_BYTES[base.precision] + OPTIMIZER_BYTES)
+    size_bytes = base.model.parameters * (weight_bytes(base) + OPTIMIZER_BYTES)
     time_us = SECOND_US * size_bytes / (saved.gb_per_s * 1e9) / saved.every
     gpus = base.cluster.world_size
     return Phase(name="checkpoint", time=exactly(time_us), gpus=gpus, bound_by="storage", parts={STORAGE: time_us})

@@ -159,6 +159,18 @@ def test_a_checkpoint_is_spread_over_its_steps(small: Path) -> None:
     assert median(step, "checkpoint") == pytest.approx(1e6 * parameters * (2 + 4 + 4 + 4) / 5e9 / 10, rel=1e-12)
 
 
+def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_engines_do(small: Path) -> None:
+    fp8 = step_of(small, "precision=fp8", "rl.checkpoint.every=10")
+    bf16 = step_of(small, "rl.checkpoint.every=10")
+    for name in ("update_weights", "checkpoint"):
+        assert median(fp8, name) == pytest.approx(median(bf16, name), rel=1e-12)
+    of_host = [
+        phase_of(step_of(small, "rl.weight_sync.method=host", f"rl.rollout.precision={precision}"), "update_weights")
+        for precision in ("fp8", "bf16")
+    ]
+    assert 2 * of_host[0].parts["transfer"] == pytest.approx(of_host[1].parts["transfer"], rel=1e-12)
+
+
 APART = ("rl.rollout.gpus=8", "rl.rollout.tp=1")
 
 

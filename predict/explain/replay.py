@@ -19,7 +19,7 @@ from predict.explain.predicted import predicted_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import DP
+from predict.step.itemised.breakdown import BUBBLE, DP, STRAGGLERS
 from predict.step.itemised.items import HOST, Item, items_of_call
 from predict.step.prediction import Prediction
 from predict.workload.chunks import ChunkCalls
@@ -160,7 +160,11 @@ def _calls_of(chunk: ChunkCalls) -> Iterator[Counted]:
 
 
 def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> None:
-    known = sorted(predicted_step(modelled).headings)
+    known = sorted(set(predicted_step(modelled).headings) - {BUBBLE, STRAGGLERS})
+    if following := [name for name in kernels if name in (BUBBLE, STRAGGLERS)]:
+        raise UserError(
+            f"--kernel: {', '.join(following)}: it follows from the plan, which --set changes; one of {', '.join(known)}"
+        )
     unknown = [name for name in kernels if name not in known]
     if unknown:
         raise UserError(f"--kernel: {', '.join(unknown)}: not in the ledger of this step; one of {', '.join(known)}")

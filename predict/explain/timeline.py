@@ -99,7 +99,7 @@ def host_slices(window: Window, events: RankEvents) -> list[Slice]:
     message that ends the pause, to the data loader, or to the host."""
     first, last = (bisect_left(events.ops, at, key=lambda op: op.start_us) for at in (window.start_us, window.end_us))
     ops = [op for op in events.ops[first:last] if op.thread == window.thread]
-    still_us = max(STILL_US, STILL_SHARE * window.duration_us)
+    still_us = _still_us(window)
     slices: list[Slice] = []
     for start, end, op in _innermost(ops, window):
         if op is None:
@@ -172,6 +172,11 @@ def _pause(start: float, end: float, events: RankEvents, still_us: float) -> Ite
         yield _without_work(start, end, events, still_us)
 
 
+def _still_us(window: Window) -> float:
+    """Length from which on a stretch without work is standing still."""
+    return max(STILL_US, STILL_SHARE * window.duration_us)
+
+
 def _without_work(start: float, end: float, events: RankEvents, still_us: float) -> Slice:
     """The heading of a stretch without operators or messages, by the span that it lies in and by its length."""
     middle = (start + end) / 2
@@ -195,38 +200,41 @@ def device_slices(window: Window, kernels: Sequence[Kernel], events: RankEvents)
     for kernel in compute[first : bisect_right(compute, window.end_us, key=lambda each: each.start_us)]:
         start, end = kernel.start_us, min(kernel.start_us + kernel.duration_us, window.end_us)
         if start > at:
-            slices += _device_pause(at, start, kernel, events)
+            slices += _device_pause(at, start, kernel, events, _still_us(window))
             at = start
         if end > at:
             named = events.named.get(kernel.op) if kernel.op else None
             slices.append(Slice(named.heading if named else UNNAMED, at, end, named, kernel.op, is_kernel=True))
             at = end
     if window.end_us > at:
-        slices += _device_pause(at, window.end_us, None, events)
+        slices += _device_pause(at, window.end_us, None, events, _still_us(window))
     return slices
 
 
-def _device_pause(start: float, end: float, following: Kernel | None, events: RankEvents) -> Iterator[Slice]:
+def _device_pause(
+    start: float, end: float, following: Kernel | None, events: RankEvents, still_us: float
+) -> Iterator[Slice]:
     """A stretch without compute: messages where they are in flight, and the rest by the next kernel's launch."""
     at = start
     for message in within_flight(events, start, end):
         begin, stop = max(at, message.start_us), min(end, message.end_us)
         if begin > at:
-            yield _device_idle(at, begin, following, events)
+            yield _device_idle(at, begin, following, events, still_us)
         if stop > max(at, begin):
             yield Slice(message.heading, max(at, begin), stop)
         at = max(at, stop)
     if end > at:
-        yield _device_idle(at, end, following, events)
+        yield _device_idle(at, end, following, events, still_us)
 
 
-def _device_idle(start: float, end: float, following: Kernel | None, events: RankEvents) -> Slice:
+def _device_idle(start: float, end: float, following: Kernel | None, events: RankEvents, still_us: float) -> Slice:
+    """The heading of a stretch without kernels or messages; a short one is the launch's, early or late."""
     launched = following.launched_us if following else None
     late = launched is None or launched > start
     middle = (start + end) / 2
     if any(span.name.startswith(LOADER) and span.start_us <= middle < span.end_us for span in events.spans):
         return Slice(DATA, start, end)
-    return Slice(HOST if late else IDLE, start, end)
+    return Slice(HOST if late or end - start < still_us else IDLE, start, end)
 
 
 def within_flight(events: RankEvents, start_us: float, end_us: float) -> list[InFlight]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.medians import weighted_median
 from predict.explain.predicted import PredictedStep
-from predict.explain.timeline import DATA, IDLE
+from predict.explain.timeline import DATA, IDLE, UNNAMED
 from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
@@ -23,6 +23,8 @@ from sampling.operators.attention import Attention
 
 LEAST_SHARE = 0.03
 """Share of the step from which on a difference is worth a sentence."""
+UNEXPLAINED_SHARE = 0.1
+"""Share of the step from which on kernels that no operator names are told."""
 SLOWER = 1.4
 """Ratio over what was expected from which on an operator, a rank or a link counts as slower."""
 PARTS = "parts of layers"
@@ -63,6 +65,8 @@ def findings(prediction: Prediction, predicted: PredictedStep, measured: Measure
         *_all_slower(predicted, measured, pace),
         *_communication(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
         *_host(predicted, measured, pace),
+        *_unexplained(measured),
+        *_profiler(measured),
     ]
     worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
     notes = [] if any(each.cause == "attention" for each in worth) else [*_kernel(predicted, measured)]
@@ -114,7 +118,10 @@ def _standstill(measured: MeasuredStep) -> Iterator[Finding]:
                 (each.waiting_us for other in measured.ranks if other is not rank for each in other.messages.values()),
                 default=0.0,
             )
-            others = f"; the others waited up to {waited / 1e3:.1f} ms for it" if waited > idle_us / 2 else ""
+            # beyond the standstill they waited for the pipeline's usual bubble too
+            others = (
+                f"; the others waited up to {min(waited, idle_us) / 1e3:.1f} ms for it" if waited > idle_us / 2 else ""
+            )
             yield Finding(
                 cause="standstill",
                 text=(
@@ -238,6 +245,29 @@ def _communication(predicted: PredictedStep, measured: MeasuredStep, pace: float
                 ),
                 cost_us=slow_us,
             )
+
+
+def _unexplained(measured: MeasuredStep) -> Iterator[Finding]:
+    """Kernels that no operator names, where they are much of the step."""
+    unnamed_us = measured.headings.get(UNNAMED, 0.0)
+    if unnamed_us >= UNEXPLAINED_SHARE * measured.step_us:
+        yield Finding(
+            cause="unexplained",
+            text=f"{unnamed_us / measured.step_us:.0%} of the step is kernels that no operator of the prediction explains: code of "
+            "your own, or a trace without record_shapes=True.",
+            cost_us=unnamed_us,
+        )
+
+
+def _profiler(measured: MeasuredStep) -> Iterator[Finding]:
+    """The time that the profiler adds, where the step is known without it."""
+    added_us = measured.step_us - (measured.untraced_us or measured.step_us)
+    yield Finding(
+        cause="profiler",
+        text=f"The profiler makes the step {added_us / 1e3:.1f} ms longer than it is without: short operators and the host's time bear "
+        "most of it.",
+        cost_us=added_us,
+    )
 
 
 def _host(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:

@@ -32,11 +32,14 @@ def _headline(explanation: Explanation) -> str:
     ranks = counted(len(measured.ranks), "rank")
     lines = [
         f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted ({off:+.1%})",
-        f"  {ranks} of {measured.world_size} traced; steps found by {measured.rule}; "
+        f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
     if measured.untraced_us:
-        lines.append(f"  without the profiler the step takes {duration(measured.untraced_us)}")
+        off = measured.untraced_us / predicted.step_us - 1
+        lines.append(
+            f"  without the profiler the step takes {duration(measured.untraced_us)} ({off:+.1%}); the ledger is of the traced one"
+        )
     return "\n".join(lines)
 
 

@@ -47,6 +47,17 @@ def test_the_first_cause_is_the_fault_that_was_put_in(
     assert sum(term.predicted_us for term in found.terms) == pytest.approx(found.predicted.step_us)
 
 
+def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: Path) -> None:
+    of = prediction()
+    steps = step_events(of)
+    last = steps[-1]
+    steps[-1] = last | {"dur": 1.25 * last["dur"]}
+    steps.append(event("aten::own_kernel", last["ts"] + last["dur"], 0.25 * last["dur"]))
+    found = explain(of, write(tmp_path, [steps, steps]), logged_us=last["dur"])
+    costs = {finding.cause: finding.cost_us for finding in found.verdict}
+    assert costs["unexplained"] == costs["profiler"] == pytest.approx(0.25 * last["dur"])
+
+
 def test_waiting_for_a_late_rank_is_told_from_the_transfer(tmp_path: Path) -> None:
     found = explained(tmp_path, [{"idle_us": TENTH_OF_STEP_US}, {"late_us": TENTH_OF_STEP_US}])
     messages = [rank.messages["dp_exposed"] for rank in found.measured.ranks]
@@ -63,7 +74,7 @@ def launch(start: float, number: int) -> dict[str, Any]:
 
 
 DEVICE_STEP = [
-    event("ProfilerStep#7", 0, 1000, "user_annotation"),
+    event("ProfilerStep#7", 0, 4000, "user_annotation"),
     event("aten::mm", 5, 20, **{"Input Dims": [[768, 256], [256, 704]], "Input type": ["float", "float"]}),
     launch(10, 1),
     device("gemm", 100, 300, 1),
@@ -72,17 +83,20 @@ DEVICE_STEP = [
     launch(520, 3),
     device("elementwise", 600, 50, 3),
     launch(530, 4),
-    device("elementwise", 700, 100, 4),
+    device("elementwise", 3000, 100, 4),
+    launch(540, 5),
+    device("elementwise", 3110, 40, 5),
 ]
 
 
-def test_on_a_device_a_pause_is_the_hosts_where_the_next_kernel_was_launched_late(tmp_path: Path) -> None:
+def test_on_a_device_a_long_pause_is_idle_unless_the_next_kernel_was_launched_late(tmp_path: Path) -> None:
     on_gpu = ["cluster.hardware=h100-sxm", "cluster.profile=analytic", "execution.fuse_gate=false"]
     measured = read_measured(write(tmp_path, [DEVICE_STEP]), load(CONFIG, on_gpu))
     seen = measured.headings
-    # from the first kernel's start: compute, the part of the message that it does not hide, launches, and a device that waits
-    assert seen == {"gemm": 300.0, "dp_exposed": 100.0, "host": 100.0, "unnamed": 150.0, "idle": 50.0}
-    assert measured.step_us == 700.0
+    # from the first kernel's start: compute, the part of the message that it does not hide, launches, and a device that waits;
+    # the 10 µs between two kernels are a launch's
+    assert seen == {"gemm": 300.0, "dp_exposed": 100.0, "host": 110.0, "unnamed": 190.0, "idle": 2350.0}
+    assert measured.step_us == 3050.0
     assert measured.messages("dp_exposed").hidden_us == 100.0  # type: ignore[union-attr]
 
 

@@ -63,6 +63,8 @@ def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredSt
     assert links["dp_exposed"] == pytest.approx(whole["dp_exposed"] / 2, rel=0.1)
     with pytest.raises(UserError, match="--kernel: atention: not in the ledger"):
         what_if(run, run, slow_step, kernels={"atention": 0.5})
+    with pytest.raises(UserError, match="--kernel: pp_bubble: it follows from the plan"):
+        what_if(run, run, slow_step, kernels={"pp_bubble": 0.5})
 
 
 def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

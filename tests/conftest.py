@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,10 @@ from sampling.store import profiles
 from sampling.store.manifest import read_manifest
 from sampling.store.profiles import OWN, SHIPPED, is_fitted
 from tests.project_copy import project_with_examples
+
+# the many Python processes that tests start would each compile every module anew where this is set, as in containers
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # the same examples in every run: a test that failed will fail again; none fails because other work keeps the machine busy
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

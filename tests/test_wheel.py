@@ -88,7 +88,7 @@ def predict(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
 
 
 def _run(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PYTHONPATH": str(site), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"PYTHONPATH": str(site), "HOME": str(folder)}
     command = [sys.executable, "-S", *arguments]  # -S: without this environment's packages
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

@@ -22,6 +22,9 @@ from tests.project_copy import project_with_examples
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# torch's threads wait for each other by spinning: on these tensors they only burn the cores that other workers need
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # the same examples in every run: a test that failed will fail again; none fails because other work keeps the machine busy
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")

@@ -50,13 +50,15 @@ def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
 def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
     """When each rank is done under each of many sets of times, shape (ranks, sets)."""
     costs = cost_table(compile_order(next(forms(order)).short), times, blocking=blocking)
-    ends = np.full((order.ranks, costs.shape[1]), np.nan)
+    ends = np.empty((order.ranks, costs.shape[1]))
+    left = np.arange(costs.shape[1])
     for form in forms(order):
-        left = np.flatnonzero(np.isnan(ends[0]))
+        free, copies = _free_of_sets(form, compile_order(form.short), costs[:, left])
+        time = pace_of(form, copies).time
+        ends[:, left] = free + form.more * time
+        left = left[np.isnan(time)]
         if not len(left):
             break
-        free, copies = _free_of_sets(form, compile_order(form.short), np.ascontiguousarray(costs[:, left]))
-        ends[:, left] = free + form.more * pace_of(form, copies).time
     return ends
 
 

@@ -81,7 +81,6 @@ class MeasuredStep:
     """The mean of the ranks that were traced."""
 
     ranks: tuple[MeasuredRank, ...]
-    world_size: int
     rule: str
     on_device: bool
     device: str = ""
@@ -159,7 +158,6 @@ def read_measured(path: Path, run: TrainingRun) -> MeasuredStep:
     facts = trace.header.get(FACTS)
     return MeasuredStep(
         ranks=tuple(_rank(cut, transfers) for cut in sorted(cuts, key=lambda cut: cut.rank)),
-        world_size=trace.world_size,
         rule=rule,
         on_device=on_device,
         device=trace.devices[0] if trace.devices else "",

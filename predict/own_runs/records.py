@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -137,4 +138,12 @@ def records(cluster: str) -> list[tuple[Path, Record]]:
         known = recorded_clusters()
         near = did_you_mean(cluster, known) or (f"; there are {', '.join(known)}" if known else "")
         raise SamplesError(f"no run of {cluster} is recorded by `predict record` in {folder_of(cluster)}{near}")
-    return sorted(found, key=lambda each: (each[1].date, each[0].name))
+    return sorted(found, key=lambda each: (_moment(*each), each[0].name))
+
+
+def _moment(path: Path, record: Record) -> datetime:
+    """The date of a record; one without a zone is this machine's."""
+    try:
+        return datetime.fromisoformat(record.date).astimezone()
+    except ValueError:
+        raise SamplesError(f"{path}: date: {record.date!r} is not a date; write it as in 2026-03-12T10:22") from None

@@ -77,7 +77,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _date(text: str | None) -> str:
     """The date in ISO 8601; empty where none is given."""
+    if not text:
+        return ""
     try:
-        return datetime.fromisoformat(text).isoformat(timespec="seconds") if text else ""
+        date = datetime.fromisoformat(text)
     except ValueError:
         raise UserError(f"--date: {text!r} is not a date; give it as in 2026-03-12 or 2026-03-12T10:22") from None
+    if date.astimezone() > datetime.now().astimezone():
+        raise UserError(f"--date: {text} is in the future; give the day of the run")
+    return date.isoformat(timespec="seconds")

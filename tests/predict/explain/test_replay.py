@@ -98,7 +98,7 @@ def test_a_small_part_of_a_step_sets_no_pace_and_a_heading_without_evidence_goes
         messages={},
         longest_idle_us=0.0,
     )
-    found = paces(predicted, MeasuredStep(ranks=(rank,), world_size=1, rule="", on_device=False))
+    found = paces(predicted, MeasuredStep(ranks=(rank,), rule="", on_device=False))
     assert found.headings["gemm"] == pytest.approx(1.2, rel=0.05)
     assert found.headings["gelu"] == pytest.approx(found.others, rel=0.1)
     assert found.others == pytest.approx(1108 / 901, rel=0.02)

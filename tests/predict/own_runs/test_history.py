@@ -49,6 +49,7 @@ def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], da
         (["history"], "no run is recorded in", 3),
         (["history", "pod-b"], "no run of pod-b is recorded", 3),
         (["record", CONFIG, "--log", "14.9s", "--date", "yesterday"], "--date: 'yesterday' is not a date", 2),
+        (["record", CONFIG, "--log", "14.9s", "--date", "9999-01-01"], "--date: 9999-01-01 is in the future", 2),
         (["record", CONFIG, "--log", "14.9s", "--cluster", "../b"], "'../b' is not the name of a folder", 2),
         (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
         (["record", CONFIG, "--log", "14.9ms"], "14.9 ms a step is about a thousandth of the 14.2 s", 2),

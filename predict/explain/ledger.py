@@ -26,6 +26,8 @@ class Term:
     measured_us: float
     hidden_us: float | None = None
     waiting_us: float | None = None
+    guessed: bool = False
+    """The prediction is for the most part of operators that no sample covers, in layers that were sampled whole."""
 
     @property
     def difference_us(self) -> float:
@@ -84,7 +86,7 @@ class Explanation:
 
 
 def _term_json(term: Term) -> dict[str, Any]:
-    beside = {"hidden_us": term.hidden_us, "waiting_us": term.waiting_us}
+    beside = {"hidden_us": term.hidden_us, "waiting_us": term.waiting_us, "guessed": term.guessed or None}
     return {"name": term.name, "predicted_us": term.predicted_us, "measured_us": term.measured_us} | {
         name: value for name, value in beside.items() if value is not None
     }
@@ -130,6 +132,7 @@ def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]
                 measured_us=seen_us,
                 hidden_us=messages.hidden_us if messages else None,
                 waiting_us=messages.waiting_us if messages and len(measured.ranks) > 1 else None,
+                guessed=name in predicted.guessed,
             )
         )
     return tuple(sorted(terms, key=lambda term: -abs(term.difference_us)))

@@ -22,6 +22,8 @@ DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
 """Standard deviation in log time of what a source tells: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
 GUESSED = 0.4
 """That of all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
+ROUNDING = 1e-9
+"""Share of a step below which the rest of a sum is rounding."""
 SAME: Mapping[str, str] = {FSDP: DP, GLUE: HOST, OTHER: HOST, OVERHEAD: HOST}
 """Headings of a prediction that a trace has under another name: what lies between operators is the host's."""
 
@@ -65,6 +67,7 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         if time_us := prediction.breakdown_us.get(name, 0.0):
             headings[SAME.get(name, name)] += time_us
     rest_us = prediction.median_us - sum(headings.values())
+    rest_us = 0.0 if abs(rest_us) < ROUNDING * prediction.median_us else rest_us
     if prediction.run.plan.pp > 1:
         headings[BUBBLE] += rest_us
     else:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+GUESSED = "≈ "
+"""Mark of a predicted part of sampled layers that no sample covers by itself."""
 CALLS = 8
 """Calls that are listed."""
 
@@ -21,9 +23,10 @@ CALLS = 8
 def explanation_report(explanation: Explanation) -> RenderableType:
     from rich.console import Group
 
-    return Group(
-        _headline(explanation), "", *_verdict(explanation), "", _terms(explanation), "", _calls(explanation.calls)
-    )
+    guessed = any(term.guessed for term in explanation.terms)
+    note = [f"{GUESSED}part of layers that were sampled whole: no sample covers it by itself"] if guessed else []
+    terms, calls = _terms(explanation), _calls(explanation.calls)
+    return Group(_headline(explanation), "", *_verdict(explanation), "", terms, *note, "", calls)
 
 
 def _headline(explanation: Explanation) -> str:
@@ -68,7 +71,7 @@ def _row(term: Term, step_us: float) -> tuple[str, ...]:
     beside = ["" if value is None else duration(value) for value in (term.hidden_us, term.waiting_us)]
     return (
         term.name,
-        duration(term.predicted_us),
+        f"{GUESSED * term.guessed}{duration(term.predicted_us)}",
         duration(term.measured_us),
         duration(term.difference_us),
         percent(term.measured_us / step_us),

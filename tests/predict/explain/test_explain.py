@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ from predict.explain.measured import read_measured
 from predict.explain.messages import heading_of_message, kind_of
 from predict.explain.predicted import predicted_step
 from predict.measure.real_step import measure
+from predict.prices.cost_model import Asked
+from predict.prices.open import forget_prices
+from predict.prices.sampled import WithinSamples
 from predict.run.plan import Plan
 from predict.step.itemised.breakdown import BUBBLE, P2P
+from regressors.bank.times import Times
 from sampling.errors import SamplesError
+from sampling.hardware.cluster import Cluster
+from sampling.operators.attention import Attention
 from tests.predict.explain.made_traces import CONFIG, event, prediction, step_events, write
 
 TENTH_OF_STEP_US = 40_000.0
@@ -157,6 +164,25 @@ def test_a_trace_in_another_unit_or_of_more_steps_and_a_log_of_another_run_are_r
     asked = ["explain", CONFIG, "--trace", str(write(tmp_path, [events, events])), *(["--log", log] if log else [])]
     assert main(asked) == 2
     assert fault in capsys.readouterr().err
+
+
+def test_parts_of_layers_that_were_sampled_whole_alone_are_marked_and_not_accused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path, [step_events(prediction(), attention=4.0)] * 2)
+    known = WithinSamples.times
+
+    def layers_alone(self: WithinSamples, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+        found = known(self, calls, cluster)
+        return [None if isinstance(call, Attention) else time for (call, _), time in zip(calls, found, strict=True)]
+
+    monkeypatch.setattr(WithinSamples, "times", layers_alone)
+    forget_prices()
+    assert main(["explain", CONFIG, "--trace", str(folder), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    forget_prices()
+    assert [term["name"] for term in told["terms"] if term.get("guessed")] == ["attention"]
+    assert "attention" not in told["causes"]
 
 
 def test_one_rank_accuses_no_network(tmp_path: Path) -> None:

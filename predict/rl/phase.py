@@ -112,7 +112,7 @@ def together(times: Iterable[Interval]) -> Interval:
 
 
 def independent(times: Iterable[Interval]) -> Interval:
-    """The sum of times whose errors have nothing in common: their bounds add in quadrature."""
+    """The sum of times with their bounds added in quadrature, as for errors that have nothing in common."""
     listed = list(times)
     median = sum(time.median_us for time in listed)
     return Interval(

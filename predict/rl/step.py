@@ -57,7 +57,11 @@ class RlStep:
 
     @property
     def time(self) -> Interval:
-        """The step: trainer and engines by their placement, and both wait for new weights."""
+        """The step: trainer and engines by their placement, and both wait for new weights.
+
+        Generation and training share the factors' half-width, and yet add in quadrature: it was fitted to whole steps that are added so
+        (`predict.validate.rl.fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
+        """
         return independent([self._until_sync, self.sync])
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predict.rl.flops import mfu_of_phase
+from predict.rl.generation.bound import bound_by, mean_batch
 from predict.rl.generation.sampling_rounds import rounds_of
 from predict.rl.generation.steady import steady, steps_needed
 from predict.rl.layout import laid_out_pass
@@ -16,7 +17,7 @@ from predict.rl.plain.phases import plain_steps, sources_of_decode
 from predict.rl.run.config import RlRun
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
-from predict.serving.batch import Floats, StepBatch
+from predict.serving.batch import Floats
 from predict.serving.engines import engine_settings
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
@@ -46,6 +47,8 @@ class Rollout:
     """Ends of the engine's responses that the time waits for, ascending."""
     steps_ahead: float
     """Steps whose samples were simulated as one stream, less the first."""
+    bound_by: str
+    """What most of the engine's mean step goes to: compute, memory, communication or host."""
     sources: Mapping[str, float]
     """Source of the kernels' times → its share of a usual step of the engine."""
 
@@ -121,6 +124,7 @@ def _simulated(rl: RlRun) -> Rollout:
         served=last,
         ends_us=ends,
         steps_ahead=ahead,
+        bound_by=bound_by(rl, server, last),
         sources=_sources(rl, server, last),
     )
 
@@ -135,12 +139,10 @@ def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
 
 
 def _sources(rl: RlRun, server: Server, served: Served) -> Mapping[str, float]:
-    """The shares of a step with as many decodes, over as many cached tokens, as the engine's steps have on average."""
+    """The shares of the engine's mean step."""
     if rl.in_plain_torch:
         return sources_of_decode(rl)
-    decodes = max(1, round(served.mean_requests))
-    cached = max(1, round(served.mean_blocks * server.engine.block_size / decodes))
-    return stepper(server, rl.section.rollout.step_model).sources(StepBatch(decodes=(cached,) * decodes))
+    return stepper(server, rl.section.rollout.step_model).sources(mean_batch(server, served))
 
 
 def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
@@ -185,7 +187,7 @@ def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
         name="gen",
         time=rollout.time,
         gpus=gpus,
-        bound_by="long tail" if rollout.tail_share > LONG else "memory",
+        bound_by="long tail" if rollout.tail_share > LONG else rollout.bound_by,
         mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=vain, forward_only=True),
         parts=plus({RESPONSES: rollout.time.median_us - tail_us}, {TAIL: tail_us}),
         sources=rollout.sources,

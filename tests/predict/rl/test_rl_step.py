@@ -171,6 +171,31 @@ def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_e
     assert 2 * of_host[0].parts["transfer"] == pytest.approx(of_host[1].parts["transfer"], rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("bound", "settings"),
+    [
+        ("memory", ()),
+        ("host", ("rl.rollout.enforce_eager=true",)),
+        ("compute", ('rl.prompt="constant:8192"', "rl.prompt_max=8192", 'rl.response="constant:8"', "rl.n=1")),
+        (
+            "compute",
+            (
+                'rl.prompt="constant:8192"',
+                "rl.prompt_max=8192",
+                'rl.response="constant:8"',
+                "rl.n=1",
+                "rl.rollout.step_model=formula",
+            ),
+        ),
+        ("communication", ("rl.rollout.tp=16", "cluster.nodes=2", "plan.dp=16")),
+    ],
+)
+def test_generation_is_bound_by_the_largest_part_of_its_mean_step(
+    bound: str, settings: tuple[str, ...], small: Path
+) -> None:
+    assert phase_of(step_of(small, *settings), "gen").bound_by == bound
+
+
 APART = ("rl.rollout.gpus=8", "rl.rollout.tp=1")
 
 

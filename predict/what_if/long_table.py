@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from predict.ledger.waterfall.classes import COMMUNICATION, COMPUTE, IDLE, class_of
+from predict.run.calibration.terms import Posterior
 from predict.run.model_flops import model_flops_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun
 from sampling.files.disk import replacing, write_atomically
 
 GB, SECOND = 1e9, 1e6
+LEAST = 0.0005
+"""Share of the times from which on a source is told."""
 SHARED = """
 model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb optim_gb activation_gb kv_gb
 buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
@@ -113,7 +116,7 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
         "mfu": prediction.mfu,
         "bubble_fraction": prediction.bubble_fraction,
         "verdict": memory.verdict,
-        "calibration_note": _note(prediction),
+        "calibration_note": calibration_note(prediction.sources, prediction.run.calibration),
     }
 
 
@@ -135,8 +138,10 @@ def _class_of(heading: str) -> str:
     return "t_compute" if found == COMPUTE else "t_memory"
 
 
-def _note(prediction: Prediction) -> str:
-    """The sources of the times, in words: `83% measured, 17% analytic; calibrated by FILE`."""
-    shares = ", ".join(f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= 0.0005)
-    calibration = prediction.run.calibration
-    return f"{shares}; calibrated" if calibration else f"{shares}; no calibration"
+def calibration_note(sources: Mapping[str, float], calibration: Posterior | None) -> str:
+    """The sources of the times, in words: `83% measured, 17% analytic; calibrated on RUN and RUN, DATE`."""
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in sources.items() if share >= LEAST)
+    if calibration is None:
+        return f"{shares}; no calibration"
+    dated = f", {calibration.date}" if calibration.date else ""
+    return f"{shares}; calibrated on {' and '.join(each.run for each in calibration.runs)}{dated}"

@@ -19,7 +19,6 @@ from predict.report.pictures.waterfall_plot import (
     heading,
     plain_axis,
 )
-from predict.report.rl.memory import FITS, MISFIT
 from predict.report.rl.step import headline
 from predict.report.schedules.palette import ink
 from predict.report.units import duration
@@ -76,7 +75,7 @@ def rl_memory_figure(step: RlStep) -> Figure:
     """A bar for each moment in which a GPU holds the most, its terms stacked, and the device's capacity as a line."""
     memory = step.memory
     capacity, peak = memory.capacity / GIB, memory.worst.peak / GIB
-    title = f"memory per GPU of {step.rl.name}: {FITS if memory.fits else MISFIT}, {peak:,.1f} of {capacity:,.1f} GiB"
+    title = f"memory per GPU of {step.rl.name}: {memory.verdict}, {peak:,.1f} of {capacity:,.1f} GiB"
     figure, axes = _empty(len(memory.moments), title=title, about=headline(step))
     for row, moment in enumerate(memory.moments):
         start = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from predict.report.rl.memory import FITS, MISFIT
 from predict.rl.search.length_map import LONGEST, LengthMap, N
 from predict.rl.search.search import Candidate
 
@@ -32,5 +31,5 @@ def _cell(one: Candidate) -> dict[str, Any]:
         "mfu": actor and actor.mfu["palm"].mfu,
         "step_us": one.step.time.median_us,
         "memory_bytes": memory.worst.peak,
-        "verdict": FITS if memory.fits else MISFIT,
+        "verdict": memory.verdict,
     }

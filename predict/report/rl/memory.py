@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 VERSION = 1
-FITS, MISFIT = "FITS", "OOM"
 
 
 def rl_memory_text(step: RlStep) -> RenderableType:
@@ -29,7 +28,7 @@ def rl_memory_text(step: RlStep) -> RenderableType:
     memory, section = step.memory, step.rl.section
     return Group(
         f"{escape(step.rl.name)}  {section.placement}, {escape(step.rl.base.cluster.gpu.name)} of {memory.capacity / GIB:g} GiB: "
-        f"{rl_verdict(memory)}",
+        f"{memory.verdict}",
         "",
         *rl_memory_parts(memory),
     )
@@ -60,11 +59,6 @@ def _moved(memory: RlMemory) -> Table:
     for each in memory.moved:
         table.add_row(each.phase, each.state, f"{each.bytes_moved / GIB:.2f}", duration(each.time.median_us))
     return table
-
-
-def rl_verdict(memory: RlMemory) -> str:
-    """Whether every moment of a step fits in memory: FITS or OOM."""
-    return FITS if memory.fits else MISFIT
 
 
 def rl_misfit(memory: RlMemory) -> str:

@@ -12,7 +12,7 @@ from predict.report.feasibility import headlines
 from predict.report.ledger.compute_text import quantity
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
-from predict.report.rl.memory import rl_memory_json, rl_misfit, rl_verdict
+from predict.report.rl.memory import rl_memory_json, rl_misfit
 from predict.report.tables import figures_table
 from predict.report.units import duration, plain
 from predict.rl.ledger.books import RlLedger
@@ -123,7 +123,7 @@ def _memory(step: RlStep) -> list[str]:
     memory = step.memory
     moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
     return [
-        f"memory per GPU, of {memory.capacity / GIB:.1f} GiB: {moments}; the engine takes {step.engine_bytes / GIB:.1f}: {rl_verdict(memory)}"
+        f"memory per GPU, of {memory.capacity / GIB:.1f} GiB: {moments}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict}"
     ]
 
 
@@ -156,7 +156,7 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         },
         "memory_bytes": {"update_peak": step.actor.memory.worst.peak, "engine": step.engine_bytes},
         "memory": rl_memory_json(step.memory),
-        "memory_verdict": rl_verdict(step.memory),
+        "memory_verdict": step.memory.verdict,
         "unknown": list(section.unknown),
         "draws": {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
         if draws

@@ -2,7 +2,8 @@
 column for each phase.
 
 Times in compute, memory, comm and idle add up to the phases, each on its own GPUs: to the step where all take turns, and to more where
-trainer and engines work side by side."""
+trainer and engines work side by side. Parts of memory but for `kv_gb`, the engine's cache in generation, add up to the update of the
+actor; `peak_gb` is that of the fullest moment."""
 
 from __future__ import annotations
 
@@ -15,18 +16,13 @@ from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
 from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
+from predict.what_if.long_table import GB, SECOND, SHARED, calibration_note
 
-GB, SECOND = 1e9, 1e6
-LEAST = 0.0005
-"""Share of the phases' time from which on a source is told."""
 CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
 """End of a column's name → the class of headings that it has."""
-SHARED = """
-model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb grad_gb optim_gb activation_gb kv_gb
-buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
-"""
 OURS = """
-algorithm placement staleness gen_cards gen_tp n t_idle t_step_low t_step_high t_wait_gen t_idle_gen peak_gb capacity_gb fits reason
+algorithm placement staleness gen_cards gen_tp n t_idle t_step_low t_step_high t_wait_gen t_idle_gen gradient_gb other_models_gb engine_reserved_gb
+peak_gb capacity_gb verdict reason
 """
 """Columns beside them and those of phases, which are named t_ and verl's name; `reason` says why a combination cannot run."""
 
@@ -77,9 +73,7 @@ def _figures(step: RlStep) -> dict[str, Any]:
     return {
         **times,
         **classes,
-        "calibration_note": ", ".join(
-            f"{share:.0%} {name}" for name, share in ledger.sources.items() if share >= LEAST
-        ),
+        "calibration_note": calibration_note(ledger.sources, step.rl.base.calibration),
         "flops_required": flops,
         "t_step": step.time.median_us / SECOND,
         "t_step_low": step.time.low_us / SECOND,
@@ -93,16 +87,18 @@ def _figures(step: RlStep) -> dict[str, Any]:
 
 
 def _memory(memory: RlMemory) -> dict[str, Any]:
-    """Bytes of the update, and the cache that stands beside the trainer's state in generation."""
+    """GB of the update of the actor, the cache of generation, and the peak of the fullest moment."""
     terms: Mapping[str, float] = memory.updating.terms
     sizes = {
         "param_gb": terms.get("parameters", 0.0),
-        "grad_gb": terms.get("gradients", 0.0),
+        "gradient_gb": terms.get("gradients", 0.0),
         "optim_gb": terms.get("optimizer", 0.0),
         "activation_gb": terms.get("activations", 0.0),
         "kv_gb": memory.generating.terms.get("kv_cache", 0.0),
         "buffer_gb": terms.get("buffers", 0.0),
+        "other_models_gb": terms.get("other_models", 0.0),
+        "engine_reserved_gb": terms.get("engine_reserved", 0.0),
         "peak_gb": memory.worst.peak,
         "capacity_gb": memory.capacity,
     }
-    return {name: size / GB for name, size in sizes.items()} | {"fits": memory.fits}
+    return {name: size / GB for name, size in sizes.items()} | {"verdict": memory.verdict}

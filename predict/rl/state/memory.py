@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from predict.memory.estimate import Verdict
 from predict.rl.phase import NAMES
 from predict.rl.run.section import COLOCATED
 from predict.rl.state.offload import moved_bytes, moved_time
@@ -86,6 +87,11 @@ class RlMemory:
     @property
     def fits(self) -> bool:
         return self.worst.peak <= self.capacity
+
+    @property
+    def verdict(self) -> Verdict:
+        """FITS or OOM: a step has no interval of its memory."""
+        return "FITS" if self.fits else "OOM"
 
 
 def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction | None) -> RlMemory:

@@ -109,7 +109,8 @@ def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytes
     assert float(rows[0]["kv_gb"]) > 0 and rows[0]["t_old_log_prob"]
     in_all = sum(float(rows[0][f"t_{name}"]) for name in ("compute", "memory", "comm", "idle"))
     assert in_all == pytest.approx(float(rows[0]["t_step"]))
-    assert "analytic" in rows[0]["calibration_note"]
+    assert "analytic; no calibration" in rows[0]["calibration_note"].replace("assumed; ", "analytic; ")
+    assert rows[0]["verdict"] == "FITS" and float(rows[0]["gradient_gb"]) > 0
 
 
 @pytest.mark.parametrize("command", ["one-batch", "trace", "schedule", "sensitivity"])

@@ -11,8 +11,10 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import load, read_sections
+from predict.config.overrides import OPTION as SET
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from predict.what_if.vary import OPTION as VARY
 from predict.what_if.vary import Varied, as_settings, combinations, parse_vary
 from sampling.errors import ConfigError, InfeasibleError
 
@@ -59,7 +61,7 @@ def sweep(
         if progress is not None:
             progress(len(rows), len(given))
     if all(row.prediction is None for row in rows):
-        raise ConfigError(rows[0].reason)
+        raise ConfigError(f"{VARY}: none of {len(rows):,} combinations can run; the first: {rows[0].reason}")
     name = config.name if isinstance(config, Document) else Path(config).stem
     return Sweep(name=name, varied=varied, rows=tuple(rows))
 
@@ -76,7 +78,14 @@ def _row(
             settings += replicas_left(config, settings)
         return SweptRun(values=values, prediction=predict(load(config, settings)))
     except (ConfigError, InfeasibleError) as error:
-        return SweptRun(values=values, prediction=None, reason=str(error))
+        return SweptRun(values=values, prediction=None, reason=_as_varied(str(error), values))
+
+
+def _as_varied(reason: str, values: Mapping[str, Any]) -> str:
+    """A reason whose lines name --vary, and not --set, for the keys that the sweep varies."""
+    for path in values:
+        reason = reason.replace(f"{SET}: {path}", f"{VARY}: {path}")
+    return reason
 
 
 def replicas_left(config: Path | str | Document, settings: Sequence[str]) -> list[str]:

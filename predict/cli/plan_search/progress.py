@@ -40,7 +40,7 @@ class _OnStderr(Listener):
         log(f"first answer: {duration(first.step_us)} a step with {in_words(first.settings)}")
 
     def candidates(self, fit: int, seconds: float) -> None:
-        log(f"memory does not rule out {fit:,}" + (f"; about {math.ceil(seconds)} s from here" if fit else ""))
+        log(f"{fit:,} may fit in memory" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
 
     def taken_over(self, estimates: int) -> None:
         log(f"--save: {estimates:,} estimates of an earlier search are taken over")

@@ -111,7 +111,7 @@ def _schedule(ledger: RlLedger) -> list[RenderableType]:
         "[bold]  schedule[/]",
         f"  samples     {section.prompts:,} prompts × {section.n}; {counted(section.optimizer_steps, 'optimizer step')} in {counted(section.epochs, 'epoch')}",
         f"  update      {run.microbatches:,} microbatches of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding {section.padding}",
-        f"  engines     {step.rollout.replicas:,}, last tenth of the responses {step.rollout.tail_share:.0%} of their time",
+        f"  engines     {step.rollout.replicas:,}; the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation",
     ]
     waiting = {lane: account[WAITING] for lane, account in ledger.accounts_us.items() if WAITING in account}
     lines += [f"  waiting     {lane}: {duration(time_us)}" for lane, time_us in waiting.items()]

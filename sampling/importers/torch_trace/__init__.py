@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from sampling.call import Call
-from sampling.errors import SamplesError
+from sampling.errors import SamplesError, UserError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 from sampling.importers.devices import hardware_of_device
 from sampling.importers.reading import shown_name
@@ -33,9 +33,10 @@ def read(request: ImportRequest) -> list[Table]:
 
 
 def trace_files(path: Path | None, asked_by: str) -> list[Path]:
-    """The traces at a path, which is one or a folder of them; SamplesError, which begins with `asked_by`, where there are none."""
+    """The traces at a path, which is one or a folder of them; UserError, which begins with `asked_by`, where there is no such path,
+    SamplesError where it holds no traces."""
     if path is None or not path.exists():
-        raise SamplesError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
+        raise UserError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
     files = [path] if path.is_file() else sorted({file for pattern in PATTERNS for file in path.glob(pattern)})
     if not files:
         raise SamplesError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")

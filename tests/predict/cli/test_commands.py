@@ -104,6 +104,13 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["measure", DEMO, "--steps", "0"], ["--steps"]),
         (["one-batch", DEMO, "--data", "nowhere"], ["--data: 'nowhere' is not a folder"]),
         (["validate", "this-machine", "--rounds", "-1"], ["--rounds"]),
+        (["days", DEMO, "--tokens", "-2T"], ["--tokens: -2T is below 0"]),
+        (["calibrate", DEMO, "--measured", "-3s"], ["--measured: -3s is below 0"]),
+        (["explain", DEMO, "--trace", "nowhere"], ["--trace: no file or folder nowhere"]),
+        (
+            ["sweep", DEMO, "--vary", "plan.tp=3"],
+            ["--vary: none of 1 combinations", "--vary: plan.tp: 3 does not divide"],
+        ),
     ],
 )
 def test_bad_input_is_exit_code_2_with_its_place(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sampling.collectives.kinds import AllReduce
-from sampling.errors import SamplesError
+from sampling.errors import SamplesError, UserError
 from sampling.importers.table import ImportRequest, Table
 from sampling.importers.torch_trace import read
 from sampling.importers.torch_trace.stream import stream_trace
@@ -212,5 +212,5 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SamplesError, match=f"{name}: cannot be read as a trace"):
             read(ImportRequest(path=tmp_path / name))
-    with pytest.raises(SamplesError, match="no file or folder"):
+    with pytest.raises(UserError, match="no file or folder"):
         read(ImportRequest(path=tmp_path / "nothing.json"))

@@ -56,8 +56,8 @@ def _nearest(found: Found) -> str:
         at_least, capacity = "", found.surveys[of].capacity_bytes
     else:
         own = min((each for each in found.surveys if each.nearest), key=lambda each: each.nearest_bytes)
-        need, settings, at_least, capacity = own.nearest_bytes, own.nearest or {}, " at least", own.capacity_bytes
-    return f"the nearest needs {need / 2**30:,.1f} GiB{at_least} of {capacity / 2**30:,.1f} ({in_words(settings)})"
+        need, settings, at_least, capacity = own.nearest_bytes, own.nearest or {}, "at least ", own.capacity_bytes
+    return f"the smallest needs {at_least}{need / 2**30:,.1f} GiB of the {capacity / 2**30:,.1f} allowed ({in_words(settings)})"
 
 
 def _changes(

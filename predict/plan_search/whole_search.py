@@ -27,7 +27,7 @@ from sampling.errors import UserError
 
 
 class Listener:
-    """What is told of a search while it runs; each does nothing unless a subclass says it on."""
+    """Callbacks of a running search; each does nothing unless overridden."""
 
     def legal(self, plans: int, legal: int) -> None:
         """How many plans there are, and how many are legal."""

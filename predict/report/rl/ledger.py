@@ -117,7 +117,7 @@ def _schedule(ledger: RlLedger) -> list[RenderableType]:
     lines += [f"  waiting     {lane}: {duration(time_us)}" for lane, time_us in waiting.items()]
     if len(ledger.accounts_us) > 1:
         lines.append(
-            f"  queue       {queue.generating:.1f} steps of samples in the engines, {queue.waiting:.1f} waiting, trained on {queue.staleness:.1f} updates late"
+            f"  queue       {queue.generating:.1f} steps of samples in the engines, {queue.waiting:.1f} waiting, {queue.staleness:.1f} updates old when trained on"
         )
     return lines
 

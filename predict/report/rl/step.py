@@ -104,7 +104,7 @@ def _composition(step: RlStep) -> list[str]:
         return ["phases in turn add up to the step", f"{tail}; {cache}"]
     waits = f"trainer waits {duration(step.wait_gen_us)}, engines wait {duration(step.idle_gen_us)}"
     queue = step.queue
-    between = f"steps of samples: {queue.generating:.1f} in the engines, {queue.waiting:.1f} waiting; trained on {queue.staleness:.1f} updates late"
+    between = f"steps of samples: {queue.generating:.1f} in the engines, {queue.waiting:.1f} waiting; {queue.staleness:.1f} updates old when trained on"
     return [f"trainer and engines side by side, and both wait for new weights; {waits}", between, f"{tail}; {cache}"]
 
 

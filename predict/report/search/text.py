@@ -130,7 +130,7 @@ def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
 def _ties(answer: Answer) -> Iterator[str]:
     objective = answer.found.objective
     how = (
-        "90 % intervals of the ratio, errors that both share taken out"
+        "judged by the 90 % interval of the ratio of their times, in which errors common to both cancel"
         if objective.timed
         else "the same within rounding"
     )
@@ -169,10 +169,12 @@ def _front(front: Sequence[FrontPlan]) -> RenderableType:
 def _summary(found: Found, *, why: bool) -> Iterator[str]:
     space = space_json(found)
     yield (
-        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit']:,} not ruled out by memory, {space['priced']:,} priced in "
+        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit']:,} may fit in memory, {space['priced']:,} priced in "
         f"full in {found.seconds:.1f} s"
         + ("" if found.complete else "; interrupted: better plans may be among the others")
     )
+    if not found.left_out:
+        return
     yield "left out, by reason" + ("" if why else " (--why: with an example of each)")
     for reason, left in sorted(found.left_out.items(), key=lambda item: -item[1].count):
         yield f"  {left.count:>14,}  {reason}"

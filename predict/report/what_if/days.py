@@ -45,7 +45,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         *([f"  cost        {escape(_money(cost.cost, cost.currency))}"] if cost.cost else []),
         f"  energy      {energy}",
         f"  goodput     {cost.goodput:.0%} of the time goes into steps that are kept ({known})",
-        "  in brackets, the 90 % interval of the step time; goodput, price and power are taken as they are",
+        "  in brackets: the 90 % interval, from the step time alone",
     ]
     return Group(*lines)
 

@@ -15,7 +15,7 @@ class Rounds:
     share: float
     """Prompts of one round."""
     count: float
-    """Rounds. Engines of their own sample on without a round's end, so that theirs are no whole number."""
+    """Rounds. Engines of their own sample on without a round's end, so their number need not be whole."""
 
     @property
     def generated(self) -> float:

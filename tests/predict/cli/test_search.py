@@ -90,7 +90,7 @@ def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr()
     assert "the best by time per token" in shown.out
     assert "left out, by reason" in shown.out
-    assert "memory does not rule out" in shown.err
+    assert "may fit in memory" in shown.err
     assert "first answer: " in shown.err
 
 
@@ -162,7 +162,7 @@ def test_an_empty_space_tells_what_blocks_and_which_change_helps() -> None:
 def test_a_space_in_which_nothing_fits_tells_the_nearest_plan_and_a_change() -> None:
     too_much = ["--set", "plan.recompute=none", "--set", "plan.tp=1", "--set", "plan.pp=1", "--set", "plan.zero=0"]
     with pytest.raises(
-        InfeasibleError, match=r"the nearest needs [\d.]+ GiB at least of 79.6 .*; leave plan\."
+        InfeasibleError, match=r"the smallest needs at least [\d.]+ GiB of the 79.6 allowed .*; leave plan\."
     ) as error:
         run(*too_much)
     assert error.value.exit_code == 4

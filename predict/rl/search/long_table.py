@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from predict.ledger.shared_columns import GB, SECOND, SHARED, calibration_note
 from predict.ledger.waterfall.classes import COMPUTE, MEMORY
 from predict.rl.ledger.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
 from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
-from predict.what_if.long_table import GB, SECOND, SHARED, calibration_note
 
 CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
 """End of a column's name → the class of headings that it has."""

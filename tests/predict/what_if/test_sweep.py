@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import predict
+from predict.ledger.shared_columns import calibration_note
+from predict.run.calibration.terms import CalibratedRun, Calibration, Posterior
 from predict.what_if.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
 from predict.what_if.sweep import Sweep
 from sampling.errors import ConfigError
@@ -81,3 +83,11 @@ def test_progress_is_told_for_each_row() -> None:
     told: list[tuple[int, int]] = []
     predict.sweep(RUN, ["batch.micro=1,2"], progress=lambda done, of: told.append((done, of)))
     assert told == [(1, 2), (2, 2)]
+
+
+def test_the_note_names_what_a_calibration_rests_on() -> None:
+    run = CalibratedRun(run="first", measured_us=1.0, before_us=1.0, after_us=1.0, left_out_us=1.0)
+    posterior = Posterior(terms=Calibration(), runs=(run,), date="2026-11-22")
+    assert calibration_note({"analytic": 0.9999, "measured": 0.0001}, posterior) == (
+        "100% analytic; calibrated on first, 2026-11-22"
+    )

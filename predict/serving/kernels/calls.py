@@ -127,8 +127,10 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedC
     yield "elementwise", SwiGLU(dtype=server.activations, tokens=rows, width=width), 1
     if server.ep > 1 and dp > 1:
         size = DTYPE_BYTES[server.activations] * everywhere * model.hidden
+        # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
+        per_node = min(dp, max(1, server.cluster.gpus_per_node // tp))
         for kind in (AllGather, ReduceScatter):
-            yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=dp), 1
+            yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=per_node), 1
 
 
 def expert_width(server: Server, experts: Experts) -> int:

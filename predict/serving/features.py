@@ -8,24 +8,26 @@ from dataclasses import fields
 import numpy as np
 
 from predict.serving.batch import BatchSums, Floats
-from predict.serving.server import EngineSettings
+from predict.serving.mixers.served import windows_of
+from predict.serving.server import Server
 from predict.serving.step_table import StepTable
 
 Features = Callable[[BatchSums], Floats]
 """The features of each batch on one server, shape (batches, features)."""
-CONTEXT_STEP, COLUMNS = 512, 17
-"""Columns of the table of attention, beyond which it goes on as between the last two."""
+CONTEXT_STEP, EVEN_COLUMNS = 512, 17
+"""Columns of the table of attention, beyond which their distance doubles."""
 FAR = 1e6
 """Pairs, or keys, that give the slope of what is linear in them."""
 
 
-def table_of(engine: EngineSettings, features: Features, weights: Sequence[float], *, whole_prompt: bool) -> StepTable:
+def table_of(server: Server, features: Features, weights: Sequence[float], *, whole_prompt: bool) -> StepTable:
     """The table whose times are the features times `weights`."""
 
     def step_us(**given: Floats | float) -> Floats:
         whole: Floats = features(sums(**given)) @ np.asarray(weights)
         return whole
 
+    engine = server.engine
     most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
     decodes, tokens = np.arange(engine.max_num_seqs + 1.0), np.arange(1.0, most + 1.0)
     chunk = step_us(prefills=1.0, prefill_tokens=2.0)[0]
@@ -40,14 +42,14 @@ def table_of(engine: EngineSettings, features: Features, weights: Sequence[float
     own = step_us(decodes=decodes, prefills=1.0, prefill_tokens=1.0) - step_us(prefills=1.0, prefill_tokens=decodes + 1)
     own += (prefill_token_us - request_us) * decodes
     alone = step_us(decodes=decodes)
-    keys = CONTEXT_STEP * np.arange(COLUMNS, dtype=np.float64)
-    grid = step_us(decodes=np.repeat(decodes, COLUMNS), decode_context=np.outer(decodes, keys).ravel())
+    keys = contexts_of(server)
+    grid = step_us(decodes=np.repeat(decodes, len(keys)), decode_context=np.outer(decodes, keys).ravel())
     pairs = "whole_prompt_pairs" if whole_prompt else "prefill_pairs"
     return StepTable(
         decode_us=alone - own - request_us * decodes,
         mixed_us=np.concatenate(([0.0], mixed)),
-        attention_us=grid.reshape(len(decodes), COLUMNS) - (alone - own)[:, None],
-        context_step=CONTEXT_STEP,
+        attention_us=grid.reshape(len(decodes), len(keys)) - (alone - own)[:, None],
+        contexts=keys,
         prefill_token_us=prefill_token_us,
         pair_us=(step_us(prefills=1.0, prefill_tokens=2.0, **{pairs: FAR})[0] - chunk) / FAR,
         whole_prompt=whole_prompt,
@@ -55,6 +57,16 @@ def table_of(engine: EngineSettings, features: Features, weights: Sequence[float
         chunk_us=0.0,
         request_us=request_us,
     )
+
+
+def contexts_of(server: Server) -> Floats:
+    """The contexts at which the table has attention, in tokens: up to the model's positions, with each window of its layers one of them,
+    for there the keys that are read cease to grow."""
+    windows = windows_of(server)
+    contexts = [CONTEXT_STEP * place for place in range(EVEN_COLUMNS)]
+    while contexts[-1] < max(server.model.max_positions, 2 * max(windows, default=0)):
+        contexts.append(2 * contexts[-1])
+    return np.array(sorted({*contexts, *windows}), dtype=np.float64)
 
 
 def sums(**given: Floats | float) -> BatchSums:

@@ -50,7 +50,7 @@ class StepModel:
     def table_from(self, server: Server, features: Features, weights: Mapping[str, float]) -> StepTable:
         """The same from features that are known."""
         ordered = [weights[name] for name in self.terms]
-        return table_of(server.engine, features, ordered, whole_prompt=self.whole_prompt)
+        return table_of(server, features, ordered, whole_prompt=self.whole_prompt)
 
 
 def _kernel_features(server: Server) -> Features:

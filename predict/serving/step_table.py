@@ -22,8 +22,9 @@ class StepTable:
     mixed_us: Floats
     """By number of tokens, of a step with a prefill chunk: all but what reads the cache."""
     attention_us: Floats
-    """Reading keys, values and states: by number of decodes and by mean context in columns of `context_step` tokens from 0."""
-    context_step: float
+    """Reading keys, values and states: by number of decodes and by mean context at `contexts`."""
+    contexts: Floats
+    """Tokens, rising from 0; attention is linear between two of them, and goes on so beyond the last."""
     prefill_token_us: float
     """Per token of a chunk, beyond what a decode's costs."""
     pair_us: float
@@ -62,10 +63,11 @@ class StepTable:
         return whole
 
     def _attention_us(self, decodes: np.ndarray, sums: BatchSums) -> Floats:
-        place = sums.decode_context / np.maximum(sums.decodes, 1.0) / self.context_step
-        column = np.minimum(place.astype(np.intp), self.attention_us.shape[1] - 2)
+        mean = sums.decode_context / np.maximum(sums.decodes, 1.0)
+        column = np.clip(np.searchsorted(self.contexts, mean, side="right") - 1, 0, len(self.contexts) - 2)
+        before, after = self.contexts[column], self.contexts[column + 1]
         low, high = self.attention_us[decodes, column], self.attention_us[decodes, column + 1]
-        attention: Floats = low + (high - low) * (place - column)
+        attention: Floats = low + (high - low) * (mean - before) / (after - before)
         return attention
 
     def at_least(self, floor_us: float) -> StepTable:

@@ -38,7 +38,7 @@ def plain_steps(rl: RlRun, most_tokens: int) -> tuple[StepTable, Interval]:
         decode_us=np.zeros(len(decodes)),
         mixed_us=tokens * prompts.median_us / (rl.section.samples * rl.section.prompt_max),
         attention_us=np.column_stack(columns),
-        context_step=float(many),
+        contexts=np.array([0.0, many]),
         prefill_token_us=0.0,
         pair_us=0.0,
         whole_prompt=False,

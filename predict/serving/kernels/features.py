@@ -17,6 +17,7 @@ from predict.run.execution import Execution
 from predict.serving.batch import BatchSums, Floats
 from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
 from predict.serving.kernels.grouped import Group
+from predict.serving.mixers.served import windows_of
 from predict.serving.server import EngineSettings, Server
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
@@ -25,7 +26,7 @@ GROUPS: tuple[Group, ...] = ("gemm", "moe", "attention", "all_reduce", "elementw
 NAMES = (*GROUPS, "layer", "step", "request")
 """The columns: µs of each group of kernels, then the number of layers, 1, and the number of requests."""
 KEYS = (1, 128, 512, 2048, 8192, 32768)
-"""Keys per sequence at which decode attention is priced."""
+"""Keys per sequence at which decode attention is priced, beside the windows of the layers."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
 """Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where keys are bounded."""
@@ -45,8 +46,10 @@ class KernelFeatures:
     by_requests: Floats
     """Those of the head, shape (sizes, groups)."""
     batches: Floats
+    keys: Floats
+    """Keys per sequence at which decode attention was priced."""
     attention_us: Floats
-    """Decode attention, shape (batches, KEYS)."""
+    """Decode attention, shape (batches, keys)."""
     pair_us: float
     """Per query-key pair of a chunk, in layers that keep all keys."""
     prefill_token_us: float
@@ -57,7 +60,7 @@ class KernelFeatures:
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
         tokens = np.where(pure, padded(sums.decodes, engine.graph_sizes), sums.tokens)
-        requests = np.where(pure, tokens, np.minimum(tokens, engine.max_num_seqs))
+        requests = np.where(pure, tokens, sums.requests)
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
         times[:, attention] += self._decode_us(sums)
@@ -69,7 +72,7 @@ class KernelFeatures:
     def _decode_us(self, sums: BatchSums) -> Floats:
         decodes = np.maximum(sums.decodes, 1.0)
         by_keys = _between(self.batches, self.attention_us, decodes)
-        keys = np.array(KEYS, dtype=np.float64)
+        keys = self.keys
         mean = np.clip(sums.decode_context / decodes, keys[0], None)
         place = np.clip(np.searchsorted(keys, mean, side="right") - 1, 0, len(keys) - 2)
         rows = np.arange(len(decodes))
@@ -85,22 +88,23 @@ def kernel_features(server: Server) -> KernelFeatures:
     sizes = priced_tokens(engine)
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
     by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
-    batches = priced_batches(engine)
-    attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in KEYS] for batch in batches]
+    batches, priced = priced_batches(engine), priced_keys(server)
+    attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
     by_pairs, by_length = (
         _sum(prices, prefill_attention(server, PROMPT, bounded=bounded)) for bounded in (False, True)
     )
-    few, many = (_sum(prices, decode_attention(server, 1, keys)) for keys in KEYS[-2:])
+    few, many = (_sum(prices, decode_attention(server, 1, keys)) for keys in priced[-2:])
     return KernelFeatures(
         server=server,
         sizes=np.array(sizes, dtype=np.float64),
         by_tokens=np.array(by_tokens),
         by_requests=np.array(by_requests),
         batches=np.array(batches, dtype=np.float64),
+        keys=np.array(priced, dtype=np.float64),
         attention_us=np.array(attention),
         pair_us=by_pairs / (PROMPT * PROMPT / 2),
         prefill_token_us=by_length / PROMPT,
-        read_us=(many - few) / (KEYS[-1] - KEYS[-2]),
+        read_us=(many - few) / (priced[-1] - priced[-2]),
     )
 
 
@@ -124,6 +128,11 @@ def priced_tokens(engine: EngineSettings) -> list[int]:
 def priced_batches(engine: EngineSettings) -> list[int]:
     """Numbers of decodes at which their attention is priced."""
     return [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
+
+
+def priced_keys(server: Server) -> list[int]:
+    """Keys per sequence at which decode attention is priced: a window's are where a longer context ceases to cost more."""
+    return sorted({*KEYS, *windows_of(server)})
 
 
 def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
-from predict.serving.kernels.features import KEYS, PROMPT, priced_batches, priced_tokens
+from predict.serving.kernels.features import PROMPT, priced_batches, priced_keys, priced_tokens
 from predict.serving.server import Server
 from sampling.call import Counted, Request
 
@@ -23,7 +23,7 @@ def _kernels(server: Server) -> Iterator[Counted]:
             for calls in found.values():
                 yield from calls
     for batch in priced_batches(engine):
-        for keys in KEYS:
+        for keys in priced_keys(server):
             if not most or keys <= most:
                 yield from decode_attention(server, batch, keys)
     yield from prefill_attention(server, PROMPT)

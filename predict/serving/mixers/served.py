@@ -92,6 +92,11 @@ def window_of(model: ModelSpec, mixer: str) -> int:
     return model.window if mixer == SLIDING else 0
 
 
+def windows_of(server: Server) -> list[int]:
+    """The windows of the server's layers that have one, in tokens."""
+    return sorted({mixer.window for mixer in served_mixers(server) if mixer.window})
+
+
 def _served_class(mixer: Mixer) -> type[ServedMixer]:
     """The class of a mixer. Raises ModuleNotFoundError where no file here has its name."""
     found: type[ServedMixer] = importlib.import_module(f"{__package__}.{mixer.NAME}").Served

@@ -147,10 +147,17 @@ def repeat_decodes(
 def step_us(sums: Any, table: Table) -> float:
     """The time of a step by its table, as `StepTable.times_us` has it."""
     decodes = int(sums[DECODES])
-    mean = sums[CONTEXT] / max(decodes, 1) / table.context_step
-    column = min(int(mean), len(table.attention_us[0]) - 2)
+    mean, contexts = sums[CONTEXT] / max(decodes, 1), table.contexts
+    column, beyond = 0, len(contexts) - 1
+    while beyond - column > 1:
+        middle = (column + beyond) // 2
+        if contexts[middle] <= mean:
+            column = middle
+        else:
+            beyond = middle
+    share = (mean - contexts[column]) / (contexts[column + 1] - contexts[column])
     low, high = table.attention_us[decodes][column], table.attention_us[decodes][column + 1]
-    time: float = low + (high - low) * (mean - column)
+    time: float = low + (high - low) * share
     time += table.mixed_us[int(sums[TOKENS]) + decodes] if sums[CHUNKS] > 0 else table.decode_us[decodes]
     for place in range(DECODES + 1):
         time += table.sums_us[place] * sums[place]

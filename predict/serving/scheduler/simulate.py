@@ -121,7 +121,7 @@ def _table(table: StepTable, as_form: Any) -> at.Table:
         as_form(table.decode_us),
         as_form(table.mixed_us),
         as_form(table.attention_us),
-        table.context_step,
+        as_form(table.contexts),
         as_form(sums_us),
     )
 
@@ -179,11 +179,10 @@ def require_room(engine: EngineSettings, pool: BlockPool, traffic: Traffic) -> N
             f"key-value cache: request {most} has {traffic.prompt[most]} + {traffic.output[most]} tokens, {needed[most]} blocks of "
             f"{engine.block_size}, where the cache has {pool.blocks}; spread the model over more GPUs (placement.tp), or shorten the requests"
         )
-    if (
-        not engine.chunked_prefill
-        and int(traffic.prompt.max()) + int(traffic.output.max()) > engine.max_num_batched_tokens
-    ):
+    # a request that is preempted computes its prompt and the tokens that it has made in one step
+    longest = int((traffic.prompt + traffic.output).argmax())
+    if not engine.chunked_prefill and traffic.prompt[longest] + traffic.output[longest] > engine.max_num_batched_tokens:
         raise InfeasibleError(
-            f"engine.max_num_batched_tokens: {engine.max_num_batched_tokens} is less than a request's tokens "
-            f"({traffic.prompt.max()} + {traffic.output.max()}), and chunked_prefill is off; raise it, or switch that on"
+            f"engine.max_num_batched_tokens: {engine.max_num_batched_tokens} is less than the tokens of request {longest} "
+            f"({traffic.prompt[longest]} + {traffic.output[longest]}), and chunked_prefill is off; raise it, or switch that on"
         )

@@ -45,7 +45,7 @@ class Table(NamedTuple):
     decode_us: Any
     mixed_us: Any
     attention_us: Any
-    context_step: float
+    contexts: Any
     sums_us: Any
 
 

@@ -51,7 +51,7 @@ def unit_table(most_decodes: int = 8, most_tokens: int = 512) -> StepTable:
         decode_us=np.ones(most_decodes + 1),
         mixed_us=np.ones(most_tokens + 1),
         attention_us=np.zeros((most_decodes + 1, 2)),
-        context_step=512,
+        contexts=np.array([0.0, 512.0]),
         prefill_token_us=1.0,
         pair_us=0.0,
         whole_prompt=False,

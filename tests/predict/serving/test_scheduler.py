@@ -101,6 +101,11 @@ def test_a_request_that_can_never_run_is_refused(settings_of: dict[str, Any], bl
         served((0, 40, 4), blocks=blocks, **settings_of)
 
 
+def test_the_longest_prompt_and_the_longest_answer_of_different_requests_are_not_added() -> None:
+    found = served((0, 40, 1), (0, 4, 30), chunked_prefill=False, max_num_batched_tokens=50)
+    assert (found.last_us > 0).all()
+
+
 def test_lengths_below_1_are_refused() -> None:
     with pytest.raises(UserError, match="prompt: request 1 has -3 tokens"):
         requests((0, 4, 1), (0, -3, 1))

@@ -12,11 +12,14 @@ from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.features import sums
 from predict.serving.formula import mended, published
+from predict.serving.kernels.calls import token_kernels
 from predict.serving.kernels.features import NAMES, kernel_features, padded
 from predict.serving.kv_cache import kept_bytes
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import stepper
+from sampling.collectives.kinds import AllGather
 from sampling.errors import UserError
+from sampling.hardware.cluster import load_cluster
 from tests.predict.serving.servers import engine, server
 
 ONE = StepBatch(chunks=(Chunk(tokens=512),), decodes=(700, 900))
@@ -148,3 +151,26 @@ def test_states_cost_decodes_alone_and_latent_keys_are_read_once_for_all_heads()
         assert sum(hybrid.ledger_us(batch).values()) == pytest.approx(hybrid.step_times([batch])[0].median_us, rel=0.01)
     near, far = (latent.ledger_us(StepBatch(decodes=(keys,) * 64))["attention"] for keys in (1000, 9000))
     assert far - near == pytest.approx(27 * 64 * 8000 * 576 * 2 / 3.352e6, rel=0.35)
+
+
+def test_experts_spread_over_nodes_are_exchanged_between_nodes() -> None:
+    one = server("deepseek-v3", dp=8, expert_parallel=True)
+    two = replace(
+        one,
+        placement=replace(one.placement, tp=2, dp=8),
+        cluster=load_cluster(hardware="H100", nodes=2, gpus_per_node=8, profile="analytic"),
+    )
+    for placed, per_node in ((one, 8), (two, 4)):
+        exchanged = [each.call for each in token_kernels(placed, 64)["all_reduce"]]
+        gathered = [call for call in exchanged if isinstance(call, AllGather)]
+        assert gathered
+        assert {(call.ranks, call.ranks_per_node) for call in gathered} == {(8, per_node)}
+
+
+def test_the_head_takes_the_last_token_of_each_request_alone() -> None:
+    chunk = sums_of([StepBatch(chunks=(Chunk(tokens=1024),))])
+    few, many = (
+        kernel_features(server(settings=engine(max_num_seqs=most, max_num_batched_tokens=2048)))(chunk)[0]
+        for most in (16, 1024)
+    )
+    assert many == pytest.approx(few, rel=1e-3)

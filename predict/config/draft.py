@@ -42,7 +42,7 @@ OF_RL = "rl"
 """Section of an RL config, whose batch follows from it."""
 FOR_RL = (
     "makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, sweep, "
-    "compare, calls, measure or validate"
+    "calls, measure or validate, or to compare with RL configs alone"
 )
 OF_SERVING = "load"
 """Section of a serving config."""

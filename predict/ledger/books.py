@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from predict.ledger.calibration import CalibrationBook, calibration_book
 from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, compute_book
+from predict.ledger.conventions.mfu import ConventionMfu, mfu_by_convention
 from predict.ledger.memory import MemoryBook
-from predict.ledger.mfu import ConventionMfu, mfu_by_convention
 from predict.ledger.schedule import ScheduleBook, schedule_book
 from predict.ledger.work import step_items
 from predict.step.prediction import Prediction

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from predict.memory.rank_memory import TERMS
+from predict.plan_search.answer.ties import contender, ratio
+from predict.plan_search.objective import OBJECTIVES
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 
@@ -33,6 +35,15 @@ class Difference:
     def speed(self) -> float:
         """Tokens per second of the other over those of the first."""
         return self.other.tokens_per_second / self.first.tokens_per_second
+
+    @property
+    def speed_bounds(self) -> tuple[float, float] | None:
+        """90 % bounds of `speed`, without the errors that both share; None for another model or GPU, where little is known to be shared."""
+        first, other = self.first.run, self.other.run
+        if first.model != other.model or first.cluster.gpu != other.cluster.gpu:
+            return None
+        slower = ratio(*(contender(each, OBJECTIVES["time"]) for each in (self.first, self.other)))
+        return 1 / slower.high, 1 / slower.low
 
     @property
     def overlap(self) -> bool:

@@ -32,7 +32,12 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.markup import escape
 
     told = (*_same(answer.plans), *_ties(answer))
-    parts: list[RenderableType] = [*_whose_rows(answer), _ranking(answer), *map(escape, told)]
+    parts: list[RenderableType] = [
+        *_whose_rows(answer),
+        escape(_question(answer)),
+        _ranking(answer),
+        *map(escape, told),
+    ]
     if answer.measured_us:
         parts += ["", *map(escape, _measured(answer))]
     if answer.front is not None:
@@ -44,6 +49,22 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
 def _whose_rows(answer: Answer) -> list[str]:
     best = answer.plans[0].prediction
     return first_lines_of(best)
+
+
+def _question(answer: Answer) -> str:
+    """The run that is asked about, by what all its plans have in common."""
+    runs = [plan.prediction.run for plan in answer.plans]
+    first = runs[0]
+    told = [f"{first.name}: {first.model.name}"]
+    for unit, values in (
+        ("sequences a step", {run.batch.global_ for run in runs}),
+        ("tokens each", {run.batch.seq_len for run in runs}),
+    ):
+        if len(values) == 1:
+            told.append(f"{values.pop():,} {unit}")
+    for shared in ({run.precision for run in runs}, {f"as {run.execution.framework} runs it" for run in runs}):
+        told += shared if len(shared) == 1 else ()
+    return ", ".join(told)
 
 
 def _varying(plans: Sequence[RankedPlan]) -> list[str]:

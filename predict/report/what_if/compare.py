@@ -62,18 +62,23 @@ def _told(prediction: Prediction) -> str:
 
 
 def _verdict(difference: Difference) -> str:
-    speed = difference.speed
-    how = (
-        "as many tokens/s"
-        if abs(speed - 1) < LEAST_SHARE
-        else f"{abs(speed - 1):.1%} {'more' if speed > 1 else 'fewer'} tokens/s"
-    )
+    how = f"{_more(difference.speed)} tokens/s"
     sure = "their 90 % intervals overlap" if difference.overlap else "beyond their 90 % intervals"
+    if bounds := difference.speed_bounds:
+        tied = ", so they may be equally fast" if bounds[0] <= 1 <= bounds[1] else ""
+        sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
     first, other = (tokens_per_step(each.run) for each in (difference.first, difference.other))
     uneven = (
         "" if first == other else f"; steps of {other:,} tokens beside {first:,}, so times of a step do not compare"
     )
     return f"{how}; {sure}{uneven}"
+
+
+def _more(speed: float) -> str:
+    """`8.3% more`, of tokens per second relative to others."""
+    if abs(speed - 1) < LEAST_SHARE:
+        return "as many"
+    return f"{abs(speed - 1):.1%} {'more' if speed > 1 else 'fewer'}"
 
 
 def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
@@ -151,6 +156,7 @@ def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
                 "change_us": dict(each.change_us),
                 "memory_change_bytes": dict(each.memory_bytes),
                 "speed": each.speed,
+                "speed_bounds": each.speed_bounds,
                 "intervals_overlap": each.overlap,
             }
             for each in differences

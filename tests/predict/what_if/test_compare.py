@@ -30,12 +30,15 @@ def test_a_run_does_not_differ_from_itself() -> None:
     assert first.settings == second.settings == {}
     assert set(first.change_us.values()) == set(first.memory_bytes.values()) == {0.0}
     assert (first.speed, first.overlap) == (1.0, True)
+    low, high = first.speed_bounds or (0.0, 0.0)
+    assert 0.97 < low < 1 < high < 1.03  # repeated measurements alone
 
 
 def test_intervals_far_apart_do_not_overlap() -> None:
     (difference,) = predict.compare(DENSE, RUNS / "demo.yml")
     assert not difference.overlap
     assert difference.speed < 0.1
+    assert difference.speed_bounds is None
 
 
 def test_settings_are_told_as_a_config_writes_them() -> None:

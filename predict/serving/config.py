@@ -130,6 +130,9 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
                 problem=f"{tp} does not divide the {model.heads} heads of {model.name}; give one that does",
             )
         )
+    if placement.dp > 1 and model.experts is not None and not placement.expert_parallel:
+        problem = f"{placement.dp}, without expert_parallel: experts sliced over replicas are not modelled; set expert_parallel: true, or dp: 1"
+        faults.append(Fault(path="placement.dp", problem=problem))
     if placement.expert_parallel and model.experts is None:
         problem = f"true, but {model.name} has no experts; remove it, or take a mixture of experts"
         faults.append(Fault(path="placement.expert_parallel", problem=problem))

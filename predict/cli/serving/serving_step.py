@@ -11,6 +11,7 @@ from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.serving.batch import StepBatch
+    from predict.serving.server import EngineSettings
 
 EXAMPLES = """\
 examples:
@@ -57,7 +58,6 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    batch = batch_of(options.decodes, options.prefill)
     from predict.report.console import show
     from predict.report.serving.step import step_json, step_text
     from predict.serving.config import load_serving
@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.serving.stepper import stepper
 
     run = load_serving(options.config, options.overrides)
+    batch = batch_of(options.decodes, options.prefill, run.server.engine)
     names = tuple(MODELS) if options.model == ALL else (options.model,)
     steppers = [stepper(run.server, name) for name in names]
     if options.json:
@@ -73,12 +74,19 @@ def run(options: argparse.Namespace) -> None:
         show(step_text(run, batch, steppers))
 
 
-def batch_of(decodes: list[str], prefill: list[str]) -> StepBatch:
-    """The batch that the options describe; UserError for one that they do not, and for an empty one."""
+def batch_of(decodes: list[str], prefill: list[str], engine: EngineSettings) -> StepBatch:
+    """The batch that the options describe; UserError for one that they do not, for an empty one, and for more requests than the engine
+    takes."""
     from predict.serving.batch import Chunk, StepBatch
 
     if not decodes and not prefill:
         raise UserError("--decodes: missing, and --prefill too; give one of them, for example --decodes 64x800")
+    for option, texts in (("--decodes", decodes), ("--prefill", prefill)):
+        asked = sum(_group(option, text)[0] for text in texts)
+        if asked > engine.max_num_seqs:
+            raise UserError(
+                f"{option}: {asked:,} requests, where the engine runs {engine.max_num_seqs:,} at once (engine.max_num_seqs); give fewer, or raise it"
+            )
     running = [context for text in decodes for count, context, _ in [_group("--decodes", text)] for _ in range(count)]
     chunks = [
         Chunk(tokens=tokens, context=context)

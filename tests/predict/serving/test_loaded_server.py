@@ -215,6 +215,7 @@ def test_rates_of_a_sweep() -> None:
     [
         (["serving-step", str(CONFIG)], "--decodes: missing"),
         (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
+        (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
         (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
     ],
 )

@@ -10,11 +10,13 @@ import pytest
 
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
+from predict.serving.config import placement_faults
 from predict.serving.features import sums
 from predict.serving.formula import mended, published
 from predict.serving.kernels.calls import token_kernels
 from predict.serving.kernels.features import NAMES, kernel_features, padded
 from predict.serving.kv_cache import kept_bytes
+from predict.serving.server import Placement
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import stepper
 from sampling.collectives.kinds import AllGather
@@ -174,3 +176,10 @@ def test_the_head_takes_the_last_token_of_each_request_alone() -> None:
         for most in (16, 1024)
     )
     assert many == pytest.approx(few, rel=1e-3)
+
+
+def test_a_mixture_over_replicas_that_do_not_share_its_experts_is_refused() -> None:
+    mixture = server("mixtral-8x7b").model
+    (fault,) = placement_faults(mixture, Placement(dp=2))
+    assert (fault.path, "expert_parallel: true" in fault.problem) == ("placement.dp", True)
+    assert not placement_faults(mixture, Placement(dp=2, expert_parallel=True))

@@ -113,7 +113,7 @@ def paces(predicted: PredictedStep, measured: MeasuredStep) -> TraceFactors:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shown:
-    """What single times of a trace are held against; `shift` is the pace of work with its rests over that of its calls alone."""
+    """The measure of single times of a trace; `shift` is the pace of work with its rests over that of its calls alone."""
 
     predicted: PredictedStep
     step_us: float

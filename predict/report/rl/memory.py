@@ -22,7 +22,7 @@ VERSION = 1
 
 
 def rl_memory_text(step: RlStep) -> RenderableType:
-    """What a GPU holds while it generates and while it updates, term by term, and what offload moves."""
+    """The memory of a GPU while it generates and while it updates, term by term, and what offload moves."""
     from rich.console import Group
 
     memory, section = step.memory, step.rl.section

@@ -123,7 +123,7 @@ def _paths(above: str, values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _priors(ledger: RlLedger) -> list[Assumption]:
-    """What RL steps assume beyond training steps: factors, priors, and the keys whose values are a guess."""
+    """Assumptions of RL steps beyond those of training steps: factors, priors, and the keys whose values are a guess."""
     found = [
         Assumption(kind="unknown", name=key, value="a guess", source="the config's rl.unknown")
         for key in ledger.step.rl.section.unknown

@@ -34,7 +34,7 @@ DRAWN = ("step", "gen")
 
 
 def headline(step: RlStep) -> str:
-    """What runs, in one line: model, machines, algorithm, placement and samples."""
+    """The run in one line: model, machines, algorithm, placement and samples."""
     section, base = step.rl.section, step.rl.base
     engines = f" + {section.rollout.gpus} for engines" if section.rollout.gpus else ""
     return (

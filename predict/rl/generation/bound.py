@@ -1,4 +1,4 @@
-"""What bounds generation: the largest part of an engine's mean step."""
+"""The bound of generation: the largest part of an engine's mean step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mean_batch(server: Server, served: Served) -> StepBatch:
 
 
 def bound_by(rl: RlRun, server: Server, served: Served) -> str:
-    """What most of the mean step's time goes to: compute, memory, communication or host."""
+    """The largest part of the mean step's time: compute, memory, communication or host."""
     if rl.in_plain_torch:
         return _slower(decode_calls(rl, decode_batches(rl)[-1], decode_keys(rl)[1]), server.cluster.gpu)
     parts = _parts_us(stepper(server, rl.section.rollout.step_model), mean_batch(server, served))

@@ -10,7 +10,7 @@ from predict.rl.run.section import ASYNC, RlSection
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """What is generated for one step, in shares of its prompts."""
+    """Rounds of sampling for one step, in shares of its prompts."""
 
     share: float
     """Prompts of one round."""

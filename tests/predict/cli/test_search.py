@@ -196,3 +196,10 @@ def test_measured_plans_are_held_against_the_ranking_and_others_passed_over(
     found = answer(capsys, "--top", "4", "--measure", "3")
     assert [plan["measured_us"] for plan in found["best"]] == [2.1e6, None, 2e6, None]
     assert found["regret"] == pytest.approx(0.05)
+
+
+def test_an_answer_of_which_nothing_can_be_measured_here_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", *SMALL, "--jobs", "1", "--top", "2", "--measure", "2", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["best"]) == 2
+    assert printed.err.count("left out: plan") == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,15 @@ import pytest
 import predict
 from predict.cli import main
 from predict.rl.generation.rollout import rollout_server
-from predict.rl.phase import TRAINING, Phase
-from predict.rl.run.config import load_rl
-from predict.rl.step import RlStep
+from predict.rl.phase import TRAINING
 from predict.rl.terms import FACTORS, TERMS
-from predict.rl.weight_sync import tensor_count
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
-from sampling.errors import ConfigError, InfeasibleError
+from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
+from tests.predict.rl.small_steps import median, phase_of, step_of
 
 SHIPPED = sorted((CONFIGS / "rl").glob("*.yml"))
-SMALL = """\
-model: llama3-8b
-cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 8}
-plan: {dp: 8, zero: 1}
-precision: bf16
-rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8}
-"""
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rl") / "small.yml"
-    path.write_text(SMALL)
-    return path
-
-
-@cache
-def step_of(path: Path, *settings: str) -> RlStep:
-    return predict.rl_step(path, settings)
-
-
-def phase_of(step: RlStep, name: str) -> Phase:
-    phase = step.phase(name)
-    assert phase is not None
-    return phase
-
-
-def median(step: RlStep, name: str) -> float:
-    return phase_of(step, name).time.median_us if name != "step" else step.time.median_us
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -326,117 +294,3 @@ def test_draws_differ_about_the_quantiles(small: Path, capsys: pytest.CaptureFix
     assert main(["rl-step", str(small), "--draws", "2"]) == 0
     assert "over 2 draws of the lengths" in capsys.readouterr().out
     assert main(["rl-step", str(small), "--draws", "0"]) == 2
-
-
-def test_flops_by_convention(small: Path) -> None:
-    step = step_of(small)
-    whole, forward = phase_of(step, "update_actor").mfu, phase_of(step, "old_log_prob").mfu
-    assert whole["palm"].flops == pytest.approx(3 * (forward["palm"].flops or 0))
-    peak = 8 * step.rl.base.cluster.gpu.peak_flops_per_us("bf16")
-    assert whole["palm"].mfu == pytest.approx((whole["palm"].flops or 0) / (peak * median(step, "update_actor")))
-    assert 0 < (whole["verl"].mfu or 0) < 1
-
-
-def test_tensors_of_a_checkpoint() -> None:
-    run = load_rl(CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml")
-    assert tensor_count(run.base.model) == 48 * (128 * 3 + 9) + 3
-
-
-def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
-    path = tmp_path / "verl.yml"
-    path.write_text(
-        SMALL.replace("prompts: 16, n: 4, ", "").replace(", mini_batch: 8", "")
-        + "data: {train_batch_size: 16}\n"
-        + "actor_rollout_ref: {actor: {ppo_mini_batch_size: 8}, rollout: {n: 4, tensor_model_parallel_size: 2}}\n"
-    )
-    ours = load_rl(small, ["rl.rollout.tp=2"])
-    assert load_rl(path).section == ours.section
-    assert load_rl(small, ["actor_rollout_ref.rollout.n=8"]).section.n == 8
-    path.write_text(SMALL + "data: {train_batch_size: 32}\ntrainer: {nnode: 1}\n")
-    with pytest.raises(ConfigError) as error:
-        load_rl(path)
-    assert "data.train_batch_size: 32, but rl.prompts" in str(error.value)
-    assert "did you mean 'nnodes'" in str(error.value)
-    path.write_text(
-        SMALL + "trainer: {total_epochs: 3}\nactor_rollout_ref: {actor: {optim: {lr: 1e-6}}, rollout: {name: vllm}}\n"
-    )
-    run = load_rl(path, ["data.val_batch_size=8"])
-    assert list(run.not_read) == [
-        *("trainer.total_epochs", "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.name"),
-        "data.val_batch_size",
-    ]
-    assert run.section == load_rl(small).section
-    for setting, part in (
-        ("actor_rollout_ref.rollout.nn=8", r"--set: .*did you mean 'n'"),
-        ("trainer=8", "not a mapping"),
-    ):
-        with pytest.raises(ConfigError, match=part):
-            load_rl(small, [setting])
-
-
-def test_all_faults_at_once(small: Path) -> None:
-    wrong = [
-        "rl.placement=asynk",
-        "rl.rollout.tp=3",
-        "plan.tp=3",
-        "rl.response=gamma:3",
-        "batch.micro=1",
-        "rl.rollout.gpu=8",
-    ]
-    with pytest.raises(ConfigError) as error:
-        load_rl(small, wrong)
-    told = str(error.value)
-    for part in ("rl.placement: 'asynk'", "plan.tp", "rl.response: 'gamma:3'", "batch: follows", "did you mean 'gpus'"):
-        assert part in told
-    for setting, part in (
-        ("rl.rollout.tp=3", "rl.rollout.tp: 3"),
-        ("rl.rollout.expert_parallel=true", "has no experts"),
-        ("rl.rollout.engine=vlm", "'vllm-v1'"),
-        ("rl.placement=one_step_off", "rl.rollout.gpus: 0"),
-        ("rl.staleness=1", "rl.staleness: 1"),
-        ("rl.fetches=2", "rl.fetches: 2 needs placement: async"),
-        ("rl.rollout.partial=true", "rl.rollout.partial: true needs"),
-        ("rl.critic=llama2-7b", "rl.critic: grpo has none"),
-        ("rl.reward.model=llama2-7", "rl.reward.model: 'llama2-7' is not a shipped model"),
-        ("rl.mini_batch=5", "rl.mini_batch: 5"),
-        ("rl.max_tokens=64", "rl.max_tokens: 64 tokens · cp 1 do not hold"),
-        ("rl.passes.max_tokens=64", "rl.passes.max_tokens: 64 tokens"),
-        ("rl.passes={micro: 2, max_tokens: 512}", "rl.passes.micro: 2 sequences"),
-        ("rl.response=file:none.txt", "none.txt"),
-        ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),
-    ):
-        with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
-            load_rl(small, [setting])
-
-
-def test_another_command_names_the_one_for_an_rl_config(small: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rl: makes this an RL config; predict it with `predict rl-step`"):
-        predict.load(small)
-
-
-def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rl\.passes\.max_tokens: 512 .* needs padding: removed"):
-        load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])
-
-
-def test_a_training_config_is_told_from_an_rl_config() -> None:
-    with pytest.raises(ConfigError) as error:
-        load_rl(CONFIGS / "runs" / "demo.yml")
-    (line,) = str(error.value).splitlines()
-    assert "rl: missing: this is a training config; predict it with `predict one-batch`" in line
-
-
-def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
-    with pytest.raises(InfeasibleError, match=r"rl\.rollout\.tp"):
-        step_of(small, "rl.response=constant:2000000", "rl.response_max=2000000", "rl.mini_batch=16")
-
-
-def test_the_command_prints_what_the_api_returns(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rl-step", str(small), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    step = step_of(small)
-    assert found["version"] == 1
-    assert found["step_us"]["median"] == step.time.median_us
-    assert set(found["phases"]) == {phase.name for phase in step.phases}
-    assert main(["rl-step", str(small)]) == 0
-    assert "update_actor" in capsys.readouterr().out

@@ -64,7 +64,7 @@ class GpuTrace:
         return self._add(name, kind, 0.0, told)
 
     def join(self, *nodes: int | None) -> None:
-        """What follows waits for these nodes too."""
+        """Make all that follows wait for these nodes too."""
         self.last = tuple(dict.fromkeys([*self.last, *(node for node in nodes if node is not None)]))
 
     def _wait_for(self, node: int) -> None:

@@ -70,6 +70,10 @@ class BatchSums:
     """Query-key pairs under the causal mask: tokens · (context + tokens / 2), summed over chunks."""
     prefill_context: Floats
     """Keys that the chunks read from the cache."""
+    window_pairs: Floats
+    """The pairs in layers whose queries see no more keys than the window."""
+    window_context: Floats
+    """Keys that the chunks read from the cache there."""
     whole_prompt_pairs: Floats
     """The pairs as the published formula counts them: tokens · (whole prompt + tokens / 2)."""
     decodes: Floats
@@ -86,21 +90,32 @@ class BatchSums:
         return self.prefills + self.decodes
 
 
-def sums_of(batches: Sequence[StepBatch]) -> BatchSums:
-    """The sums over each batch."""
+def pairs_within(context: float, tokens: float, window: int) -> float:
+    """Query-key pairs of a chunk under the causal mask, each query with the last `window` keys at most; 0 for all of them."""
+    if window == 0:
+        return tokens * (context + tokens / 2)
+    before, after = min(context, window), min(context + tokens, window)
+    return (after * after - before * before) / 2 + window * (tokens - (after - before))
+
+
+def sums_of(batches: Sequence[StepBatch], window: int) -> BatchSums:
+    """The sums over each batch; `window` is that of the server's sliding layers, 0 where none slides."""
+    chunks = [one.chunks for one in batches]
 
     def column(values: Sequence[float]) -> Floats:
         return np.array(values, dtype=np.float64)
 
     return BatchSums(
-        prefills=column([len(one.chunks) for one in batches]),
-        prefill_tokens=column([sum(chunk.tokens for chunk in one.chunks) for one in batches]),
-        prefill_pairs=column(
-            [sum(chunk.tokens * (chunk.context + chunk.tokens / 2) for chunk in one.chunks) for one in batches]
+        prefills=column([len(each) for each in chunks]),
+        prefill_tokens=column([sum(chunk.tokens for chunk in each) for each in chunks]),
+        prefill_pairs=column([sum(pairs_within(chunk.context, chunk.tokens, 0) for chunk in each) for each in chunks]),
+        prefill_context=column([sum(chunk.context for chunk in each) for each in chunks]),
+        window_pairs=column(
+            [sum(pairs_within(chunk.context, chunk.tokens, window) for chunk in each) for each in chunks]
         ),
-        prefill_context=column([sum(chunk.context for chunk in one.chunks) for one in batches]),
+        window_context=column([sum(min(chunk.context, window or chunk.context) for chunk in each) for each in chunks]),
         whole_prompt_pairs=column(
-            [sum(chunk.tokens * (chunk.whole + chunk.tokens / 2) for chunk in one.chunks) for one in batches]
+            [sum(chunk.tokens * (chunk.whole + chunk.tokens / 2) for chunk in each) for each in chunks]
         ),
         decodes=column([len(one.decodes) for one in batches]),
         decode_context=column([sum(one.decodes) for one in batches]),

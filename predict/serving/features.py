@@ -8,7 +8,6 @@ from dataclasses import fields
 import numpy as np
 
 from predict.serving.batch import BatchSums, Floats
-from predict.serving.mixers.served import windows_of
 from predict.serving.server import Server
 from predict.serving.step_table import StepTable
 
@@ -45,28 +44,34 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
     keys = contexts_of(server)
     grid = step_us(decodes=np.repeat(decodes, len(keys)), decode_context=np.outer(decodes, keys).ravel())
     pairs = "whole_prompt_pairs" if whole_prompt else "prefill_pairs"
+
+    def slope_us(of: str) -> float:
+        return float(step_us(prefills=1.0, prefill_tokens=2.0, **{of: FAR})[0] - chunk) / FAR
+
     return StepTable(
         decode_us=alone - own - request_us * decodes,
         mixed_us=np.concatenate(([0.0], mixed)),
         attention_us=grid.reshape(len(decodes), len(keys)) - (alone - own)[:, None],
         contexts=keys,
         prefill_token_us=prefill_token_us,
-        pair_us=(step_us(prefills=1.0, prefill_tokens=2.0, **{pairs: FAR})[0] - chunk) / FAR,
+        pair_us=slope_us(pairs),
         whole_prompt=whole_prompt,
-        context_us=(step_us(prefills=1.0, prefill_tokens=2.0, prefill_context=FAR)[0] - chunk) / FAR,
+        context_us=slope_us("prefill_context"),
+        window=server.window,
+        window_pair_us=slope_us("window_pairs"),
+        window_context_us=slope_us("window_context"),
         chunk_us=0.0,
         request_us=request_us,
     )
 
 
 def contexts_of(server: Server) -> Floats:
-    """The contexts at which the table has attention, in tokens: up to the model's positions, with each window of its layers one of them,
+    """The contexts at which the table has attention, in tokens: up to the model's positions, with the window of its layers one of them,
     for there the keys that are read cease to grow."""
-    windows = windows_of(server)
     contexts = [CONTEXT_STEP * place for place in range(EVEN_COLUMNS)]
-    while contexts[-1] < max(server.model.max_positions, 2 * max(windows, default=0)):
+    while contexts[-1] < max(server.model.max_positions, 2 * server.window):
         contexts.append(2 * contexts[-1])
-    return np.array(sorted({*contexts, *windows}), dtype=np.float64)
+    return np.array(sorted({*contexts, server.window}), dtype=np.float64)
 
 
 def sums(**given: Floats | float) -> BatchSums:

@@ -73,6 +73,11 @@ class Server:
         return self.placement.tp * self.placement.dp if self.placement.expert_parallel else 1
 
     @property
+    def window(self) -> int:
+        """Keys that a query of sliding layers sees; 0 where no layer slides."""
+        return self.model.window
+
+    @property
     def activations(self) -> str:
         """Dtype of activations, of the head, and of what GPUs exchange."""
         return "fp32" if self.placement.precision == "fp32" else "bf16"

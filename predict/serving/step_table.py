@@ -33,6 +33,11 @@ class StepTable:
     """The pairs are those of the whole prompt, as the published formula counts them."""
     context_us: float
     """Per key that the chunks read from the cache."""
+    window: int = 0
+    """Keys that a query of sliding layers sees; 0 where none slides. Sums are taken with it."""
+    window_pair_us: float = 0.0
+    window_context_us: float = 0.0
+    """The same two in sliding layers."""
     chunk_us: float
     """Per chunk."""
     request_us: float
@@ -58,6 +63,7 @@ class StepTable:
         products = np.where(pure, self.decode_us[decodes], self.mixed_us[tokens])
         pairs = sums.whole_prompt_pairs if self.whole_prompt else sums.prefill_pairs
         chunks = self.pair_us * pairs + self.context_us * sums.prefill_context + self.chunk_us * sums.prefills
+        chunks += self.window_pair_us * sums.window_pairs + self.window_context_us * sums.window_context
         chunks += self.prefill_token_us * sums.prefill_tokens
         whole: Floats = products + self._attention_us(decodes, sums) + chunks + self.request_us * sums.requests
         return whole

@@ -73,7 +73,7 @@ class Stepper:
         """The time of each batch's step. UserError for a batch that the engine does not take, InfeasibleError for one that the cache
         cannot hold."""
         low, _, high = self.interval_factors
-        sums = sums_of(batches)
+        sums = sums_of(batches, self.server.window)
         times = self.table.times_us(sums).tolist()
         require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)
         return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
@@ -83,7 +83,7 @@ class Stepper:
 
         An eager engine's have `launches`, the time in which the GPU waits for the host.
         """
-        sums = sums_of([batch])
+        sums = sums_of([batch], self.server.window)
         features = self.features(sums)[0]
         weights = self.coefficients.values
         names = list(step_model(self.coefficients.model).terms)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predict.serving.batch import Floats
+from predict.serving.batch import Floats, pairs_within
 from predict.serving.features import Features, sums
 from predict.serving.scheduler.traffic import SECOND_US, Load
 from predict.serving.server import EngineSettings
@@ -34,6 +34,8 @@ class Observed:
     load: Load
     """One replica's, at a rate."""
     tpot_us: float
+    window: int
+    """Keys that a query of sliding layers sees; 0 where none slides."""
 
 
 def mean_features(observed: Observed, features: Features) -> Floats:
@@ -64,7 +66,8 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
     joining = load.rate * observed.tpot_us / SECOND_US
     mixed = -math.expm1(-joining)
     chunks = joining / mixed
-    tokens = computed_tokens(engine, load)
+    tokens, window = computed_tokens(engine, load), observed.window
+    found_tokens = load.prompt - tokens
     pure = features(sums(decodes=decodes, decode_context=context))
     with_chunks = features(
         sums(
@@ -72,8 +75,10 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
             decode_context=context,
             prefills=chunks,
             prefill_tokens=chunks * tokens,
-            prefill_context=chunks * (load.prompt - tokens),
-            prefill_pairs=chunks * tokens * (load.prompt - tokens / 2),
+            prefill_context=chunks * found_tokens,
+            prefill_pairs=chunks * pairs_within(found_tokens, tokens, 0),
+            window_context=chunks * min(found_tokens, window or found_tokens),
+            window_pairs=chunks * pairs_within(found_tokens, tokens, window),
             whole_prompt_pairs=chunks * tokens * (load.prompt + tokens / 2),
         )
     )

@@ -47,7 +47,11 @@ class AnsweredLoad:
     @property
     def observed(self) -> Observed:
         return Observed(
-            experiment=self.name, engine=self.run.server.engine, load=self.load, tpot_us=self.requests.tpot_us
+            experiment=self.name,
+            engine=self.run.server.engine,
+            load=self.load,
+            tpot_us=self.requests.tpot_us,
+            window=self.run.server.window,
         )
 
 

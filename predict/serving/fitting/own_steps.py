@@ -36,14 +36,15 @@ class TimedBatch:
         return len(self.batch.decodes), sum(chunk.tokens for chunk in self.batch.chunks)
 
 
-def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str) -> Coefficients:
-    """The kernel model's weights by the medians of each kind of step. UserError for too few kinds."""
+def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str, *, window: int) -> Coefficients:
+    """The kernel model's weights by the medians of each kind of step; `window` is that of the server's sliding layers, 0 for none.
+    UserError for too few kinds."""
     kinds: dict[tuple[int, int], list[TimedBatch]] = {}
     for step in steps:
         kinds.setdefault(step.kind, []).append(step)
     if len(kinds) < LEAST_KINDS:
         raise UserError(f"{source}: {len(kinds)} kinds of steps; time at least {LEAST_KINDS} different batches")
-    rows = np.array([features(sums_of([one.batch for one in each])).mean(axis=0) for each in kinds.values()])
+    rows = np.array([features(sums_of([one.batch for one in each], window)).mean(axis=0) for each in kinds.values()])
     times = np.array([np.median([one.time_us for one in each]) for each in kinds.values()])
     terms = _terms()
     weights = _weights(rows, times, terms)

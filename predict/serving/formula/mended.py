@@ -95,9 +95,7 @@ def _prefill_pair_flops(server: Server, sums: BatchSums) -> Floats:
     total = np.zeros_like(sums.tokens)
     for mixer in served_mixers(server):
         width = mixer.shape.score_width(model) / server.tp
-        pairs = sums.prefill_pairs
-        if mixer.window:
-            pairs = np.minimum(pairs, mixer.window * sums.prefill_tokens)
+        pairs = sums.window_pairs if mixer.window else sums.prefill_pairs
         recurrence = mixer.shape.recurrence_flops(model) / server.tp / 3
         total += mixer.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
     return total
@@ -121,9 +119,8 @@ def _cached_bytes(server: Server, sums: BatchSums) -> Floats:
     """Bytes of the keys and values that are written, and that chunks read, and of the states that decodes read and write."""
     total = np.zeros_like(sums.tokens)
     for mixer in served_mixers(server):
-        cache, read = mixer.cache, sums.prefill_context
-        if cache.window:
-            read = np.minimum(read, cache.window * sums.prefills)
+        cache = mixer.cache
+        read = sums.window_context if cache.window else sums.prefill_context
         moved = cache.token_bytes * (sums.tokens + read) + 2 * cache.sequence_bytes * sums.decodes
         total += mixer.layers * moved
     return total

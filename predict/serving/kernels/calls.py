@@ -9,7 +9,7 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.grouped import Group, GroupedCall, products
-from predict.serving.mixers.served import served_mixers
+from predict.serving.mixers.served import Kept, served_mixers
 from predict.serving.server import Server
 from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.call import Counted
@@ -56,21 +56,22 @@ def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
     return found
 
 
-def decode_attention(server: Server, decodes: int, keys: int) -> list[Counted]:
-    """What mixes the tokens of a step's decodes with so many keys each, all layers together."""
+def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | None = None) -> list[Counted]:
+    """What mixes the tokens of a step's decodes with so many keys each, all layers together, or those that keep such a part of a sequence."""
     return [
         Counted(call=call, phase="forward", count=mixer.layers)
         for mixer in served_mixers(server)
+        if kept in (None, mixer.cache.keeps)
         for call in mixer.decode_calls(decodes, keys)
     ]
 
 
-def prefill_attention(server: Server, tokens: int, *, bounded: bool | None = None) -> list[Counted]:
-    """The same of a prompt that is computed in one chunk; where `bounded` is given, of the layers alone that keep less than all of it, or all."""
+def prefill_attention(server: Server, tokens: int, *, kept: Kept | None = None) -> list[Counted]:
+    """The same of a prompt that is computed in one chunk."""
     return [
         Counted(call=call, phase="forward", count=mixer.layers)
         for mixer in served_mixers(server)
-        if bounded in (None, mixer.cache.is_bounded_below(tokens))
+        if kept in (None, mixer.cache.keeps)
         for call in mixer.prefill_calls(tokens)
     ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
@@ -14,10 +15,10 @@ from predict.prices.kernels.memory_bound import START_US
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
-from predict.serving.batch import BatchSums, Floats
+from predict.serving.batch import BatchSums, Floats, pairs_within
 from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
 from predict.serving.kernels.grouped import Group
-from predict.serving.mixers.served import windows_of
+from predict.serving.mixers.served import Kept
 from predict.serving.server import EngineSettings, Server
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
@@ -29,7 +30,7 @@ KEYS = (1, 128, 512, 2048, 8192, 32768)
 """Keys per sequence at which decode attention is priced, beside the windows of the layers."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
-"""Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where keys are bounded."""
+"""Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where a state is kept."""
 EXECUTION = Execution(clocks="burst")
 """Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""
 
@@ -52,10 +53,13 @@ class KernelFeatures:
     """Decode attention, shape (batches, keys)."""
     pair_us: float
     """Per query-key pair of a chunk, in layers that keep all keys."""
-    prefill_token_us: float
-    """Per token of a chunk, in layers that keep a window of keys or a state."""
     read_us: float
-    """Per key that a chunk reads from the cache."""
+    """Per key that a chunk reads from the cache there."""
+    window_pair_us: float
+    window_read_us: float
+    """The same in sliding layers, of the pairs and keys within the window."""
+    prefill_token_us: float
+    """Per token of a chunk, in layers that keep a state."""
 
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
@@ -64,8 +68,9 @@ class KernelFeatures:
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
         times[:, attention] += self._decode_us(sums)
-        times[:, attention] += self.pair_us * sums.prefill_pairs + self.prefill_token_us * sums.prefill_tokens
-        times[:, attention] += self.read_us * sums.prefill_context
+        times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
+        times[:, attention] += self.window_pair_us * sums.window_pairs + self.window_read_us * sums.window_context
+        times[:, attention] += self.prefill_token_us * sums.prefill_tokens
         one = np.ones_like(tokens)
         return np.column_stack((times, self.server.model.layers * one, one, sums.requests))
 
@@ -90,10 +95,7 @@ def kernel_features(server: Server) -> KernelFeatures:
     by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
     batches, priced = priced_batches(engine), priced_keys(server)
     attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
-    by_pairs, by_length = (
-        _sum(prices, prefill_attention(server, PROMPT, bounded=bounded)) for bounded in (False, True)
-    )
-    few, many = (_sum(prices, decode_attention(server, 1, keys)) for keys in priced[-2:])
+    prompt_us = {kept: _sum(prices, prefill_attention(server, PROMPT, kept=kept)) for kept in get_args(Kept)}
     return KernelFeatures(
         server=server,
         sizes=np.array(sizes, dtype=np.float64),
@@ -102,10 +104,20 @@ def kernel_features(server: Server) -> KernelFeatures:
         batches=np.array(batches, dtype=np.float64),
         keys=np.array(priced, dtype=np.float64),
         attention_us=np.array(attention),
-        pair_us=by_pairs / (PROMPT * PROMPT / 2),
-        prefill_token_us=by_length / PROMPT,
-        read_us=(many - few) / (priced[-1] - priced[-2]),
+        pair_us=prompt_us["all"] / pairs_within(0, PROMPT, 0),
+        read_us=_read_us(server, prices, "all", priced[-2:]),
+        window_pair_us=prompt_us["window"] / pairs_within(0, PROMPT, server.window),
+        window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
+        prefill_token_us=prompt_us["state"] / PROMPT,
     )
+
+
+def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) -> float:
+    """µs per key that one sequence reads from the cache, between two numbers of them; 0 where there are not two."""
+    if len(keys) < 2:
+        return 0.0
+    few, many = (_sum(prices, decode_attention(server, 1, each, kept=kept)) for each in keys)
+    return max(0.0, many - few) / (keys[1] - keys[0])
 
 
 def prices_of(server: Server) -> Prices:
@@ -132,7 +144,7 @@ def priced_batches(engine: EngineSettings) -> list[int]:
 
 def priced_keys(server: Server) -> list[int]:
     """Keys per sequence at which decode attention is priced: a window's are where a longer context ceases to cost more."""
-    return sorted({*KEYS, *windows_of(server)})
+    return sorted({*KEYS, *filter(None, [server.window])})
 
 
 def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:

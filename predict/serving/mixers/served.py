@@ -10,7 +10,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from predict.model.parts.part import Mixer
 from predict.model.spec import ModelSpec
@@ -19,6 +19,7 @@ from predict.serving.server import Server
 from sampling.call import Call
 
 SLIDING = "sliding"
+Kept = Literal["all", "window", "state"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +33,12 @@ class LayerCache:
     sequence_bytes: float = 0.0
     """Whatever the sequence's length: the state of a recurrence."""
 
-    def is_bounded_below(self, tokens: int) -> bool:
-        """Whether a sequence of so many tokens takes no less of it than a longer one."""
-        return 0 < self.window < tokens or not self.token_bytes
+    @property
+    def keeps(self) -> Kept:
+        """The part of a sequence that it keeps."""
+        if not self.token_bytes:
+            return "state"
+        return "window" if self.window else "all"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +94,6 @@ def served_mixers(server: Server) -> tuple[ServedMixer, ...]:
 def window_of(model: ModelSpec, mixer: str) -> int:
     """Keys that a query sees in layers of a kind of mixer; 0 for all."""
     return model.window if mixer == SLIDING else 0
-
-
-def windows_of(server: Server) -> list[int]:
-    """The windows of the server's layers that have one, in tokens."""
-    return sorted({mixer.window for mixer in served_mixers(server) if mixer.window})
 
 
 def _served_class(mixer: Mixer) -> type[ServedMixer]:

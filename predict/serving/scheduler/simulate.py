@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from predict.schedules.engine.compiled import pays
+from predict.serving import batch
 from predict.serving.batch import Floats
 from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler import blocks, loop, turn
@@ -81,7 +82,7 @@ def _compiled_play() -> Any:
 
     for helper in (*blocks.HELPERS, *turn.HELPERS, *loop.HELPERS):
         register_jitable(helper)
-    return compiled(loop.play, blocks, turn, at)
+    return compiled(loop.play, blocks, turn, at, batch)
 
 
 def _as_list(values: Any) -> Any:
@@ -107,6 +108,7 @@ def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traff
         caching=int(engine.prefix_caching),
         asynchronous=int(engine.asynchronous),
         whole_prompt=int(table.whole_prompt),
+        window=table.window,
     )
 
 
@@ -116,6 +118,8 @@ def _table(table: StepTable, as_form: Any) -> at.Table:
     sums_us[at.TOKENS] = table.prefill_token_us
     sums_us[at.PAIRS] = table.pair_us
     sums_us[at.READ] = table.context_us
+    sums_us[at.WINDOW_PAIRS] = table.window_pair_us
+    sums_us[at.WINDOW_READ] = table.window_context_us
     sums_us[at.DECODES] = table.request_us
     return at.Table(
         as_form(table.decode_us),

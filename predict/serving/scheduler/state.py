@@ -23,7 +23,7 @@ class Requests(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Limits of the engine, as whole numbers; the last four are 0 or 1."""
+    """Limits of the engine, as whole numbers; `chunked` to `whole_prompt` are 0 or 1."""
 
     most_running: int
     most_tokens: int
@@ -37,6 +37,8 @@ class Rules(NamedTuple):
     asynchronous: int
     whole_prompt: int
     """The table counts pairs over whole prompts."""
+    window: int
+    """Keys that a query of sliding layers sees; 0 where none slides."""
 
 
 class Table(NamedTuple):
@@ -94,8 +96,8 @@ class Record(NamedTuple):
 RUNNING, WAITING, NEXT, FREE, TAKEN, DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, COUNTERS = range(11)
 """Places in State.numbers: running and waiting requests, the next to arrive, free blocks, blocks taken so far, requests done,
 of these in the last step, preemptions, the next of a closed loop, tokens left in the step; and how many places."""
-CHUNKS, TOKENS, PAIRS, READ, DECODES, CONTEXT, SUMS = range(7)
-"""Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, decodes, keys these read."""
+CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
+"""Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
 RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, DECODED, TOTALS = range(8)
 """Places in Record.totals: running requests and blocks times µs, most blocks, µs of steps, tokens computed in chunks, steps, decodes."""
 TRACE_COLUMNS = 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from predict.serving.batch import pairs_within
 from predict.serving.scheduler.blocks import join_group, release, take, take_beside
 from predict.serving.scheduler.state import (
     BUDGET,
@@ -17,6 +18,8 @@ from predict.serving.scheduler.state import (
     TAKEN,
     TOKENS,
     WAITING,
+    WINDOW_PAIRS,
+    WINDOW_READ,
     Record,
     Requests,
     Rules,
@@ -131,9 +134,12 @@ def count_chunk(requests: Requests, rules: Rules, state: State, i: int, todo: in
     sums[TOKENS] += todo
     sums[PAIRS] += todo * ((requests.prompt[i] if rules.whole_prompt else start) + todo / 2)
     sums[READ] += start
+    if rules.window > 0:
+        sums[WINDOW_PAIRS] += pairs_within(start, todo, rules.window)
+        sums[WINDOW_READ] += min(start, rules.window)
     if state.joined[i] >= 0 and start + todo >= requests.shared[i] // rules.block * rules.block:
         state.kept_until[state.joined[i]] = max(1, state.kept_until[state.joined[i]])
 
 
-HELPERS = (continue_running, preempt_last, admit, next_request, count_chunk)
+HELPERS = (pairs_within, continue_running, preempt_last, admit, next_request, count_chunk)
 """The functions that `play` calls, for numba to compile with it."""

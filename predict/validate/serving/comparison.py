@@ -55,7 +55,11 @@ class Case:
     def observed(self) -> Observed:
         assert self.stage.tpot_mean_ms is not None
         return Observed(
-            experiment=self.stage.experiment, engine=self.engine, load=self.load, tpot_us=1e3 * self.stage.tpot_mean_ms
+            experiment=self.stage.experiment,
+            engine=self.engine,
+            load=self.load,
+            tpot_us=1e3 * self.stage.tpot_mean_ms,
+            window=self.server.window,
         )
 
 

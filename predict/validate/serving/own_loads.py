@@ -75,7 +75,8 @@ class OwnLoad:
 def fitted_here(run: ServingRun, config: Path | str, overrides: Sequence[str]) -> Coefficients:
     """The kernel model fitted to steps of the config's server that are timed now."""
     steps = time_steps(run, config, overrides)
-    return fitted_to_steps(steps, kernel_features(run.server), f"{len(steps)} steps of {run.name}'s server, timed here")
+    source = f"{len(steps)} steps of {run.name}'s server, timed here"
+    return fitted_to_steps(steps, kernel_features(run.server), source, window=run.server.window)
 
 
 def pace(served: ServedLoad, stepper: Stepper) -> float:

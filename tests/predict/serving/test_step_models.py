@@ -30,7 +30,7 @@ MODEL_NAMES = tuple(MODELS)
 
 def test_the_published_formula_by_hand() -> None:
     # Llama-3-8B: d 4096, d_kv 1024, d_ff 14336, 32 layers, on 989e6 FLOP/µs and 3.352e6 bytes/µs
-    compute, decode, memory, layers, requests = published.features_us(server(), sums_of([ONE]))[0]
+    compute, decode, memory, layers, requests = published.features_us(server(), sums_of([ONE], 0))[0]
     projections, mlp = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
     pairs = 512 * (512 + 256)
     assert compute == pytest.approx(32 * (2 * 512 * (projections + mlp) + 4 * 4096 * pairs) / 989e6)
@@ -41,10 +41,10 @@ def test_the_published_formula_by_hand() -> None:
 
 
 def test_the_mended_formula_counts_pairs_by_place() -> None:
-    whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))]))[0]
+    whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))], 0))[0]
     parts = [StepBatch(chunks=(Chunk(tokens=256, context=place, prompt=512),)) for place in (0, 256)]
-    assert mended.features_us(server(), sums_of(parts))[:, 0].sum() == pytest.approx(whole[0])
-    assert published.features_us(server(), sums_of(parts))[:, 0].sum() > 1.01 * whole[0]
+    assert mended.features_us(server(), sums_of(parts, 0))[:, 0].sum() == pytest.approx(whole[0])
+    assert published.features_us(server(), sums_of(parts, 0))[:, 0].sum() > 1.01 * whole[0]
 
 
 def test_the_mended_formula_reads_the_experts_that_are_expected() -> None:
@@ -117,8 +117,8 @@ def test_linear_features_make_an_exact_table() -> None:
     one = stepper(server("mixtral-8x7b", tp=2), "formula")
     weights = np.array(list(one.coefficients.values.values()))
     batches = [ONE, StepBatch(decodes=(3,) * 100), StepBatch(chunks=(Chunk(tokens=7, context=11),) * 3)]
-    exact = partial(mended.features_us, one.server)(sums_of(batches)) @ weights
-    np.testing.assert_allclose(one.table.times_us(sums_of(batches)), exact, rtol=1e-9)
+    exact = partial(mended.features_us, one.server)(sums_of(batches, 0)) @ weights
+    np.testing.assert_allclose(one.table.times_us(sums_of(batches, 0)), exact, rtol=1e-9)
 
 
 def test_the_speed_of_light_is_below_every_model() -> None:
@@ -170,7 +170,7 @@ def test_experts_spread_over_nodes_are_exchanged_between_nodes() -> None:
 
 
 def test_the_head_takes_the_last_token_of_each_request_alone() -> None:
-    chunk = sums_of([StepBatch(chunks=(Chunk(tokens=1024),))])
+    chunk = sums_of([StepBatch(chunks=(Chunk(tokens=1024),))], 0)
     few, many = (
         kernel_features(server(settings=engine(max_num_seqs=most, max_num_batched_tokens=2048)))(chunk)[0]
         for most in (16, 1024)

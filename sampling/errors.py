@@ -9,6 +9,14 @@ UserError               2  usage or config
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import ParamSpec
+
+Given = ParamSpec("Given")
+"""What a check is given."""
+
 LONGEST_LINE = 2_000
 MOST_LINES = 60
 """Characters of a line, and lines, that a message has at most: names and values in it may come from any file."""
@@ -51,6 +59,36 @@ class InfeasibleError(UserError):
     """A plan that cannot run as asked."""
 
     exit_code = 4
+
+
+class Checks:
+    """Several checks whose errors are told together: those of each `with checks.one():` are raised as one, a line each, when
+    `with Checks() as checks:` is left. It is of the first's class."""
+
+    def __init__(self) -> None:
+        self.errors: list[UserError] = []
+
+    def __enter__(self) -> Checks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None and self.errors:
+            raise type(self.errors[0])("\n".join(dict.fromkeys(map(str, self.errors)))) from None
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One check; a UserError in it is kept, and the next check follows."""
+        try:
+            yield
+        except UserError as error:
+            self.errors.append(error)
+
+    def run(self, check: Callable[Given, object], *given: Given.args, **named: Given.kwargs) -> None:
+        """One check that is a function, with what it is given."""
+        with self.one():
+            check(*given, **named)
 
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, UserError)

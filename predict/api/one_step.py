@@ -87,15 +87,16 @@ def days(
     `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default:
     `training_cost.GOODPUT`). UserError for a number, a price or a share that is none.
     """
-    from predict.ledger.training_cost import GOODPUT, Span, parse_price, parse_tokens, require_share, training_cost
+    from predict.ledger.training_cost import Span, asked_training, training_cost
 
+    asked = asked_training(tokens, price=price, goodput=goodput)
     step = prediction.step_time
     return training_cost(
         prediction.run,
         Span(median=step.median_us, low=step.low_us, high=step.high_us),
-        tokens=parse_tokens(tokens),
-        goodput=require_share(GOODPUT if goodput is None else goodput),
-        price=None if price is None else parse_price(price),
+        tokens=asked.tokens,
+        goodput=asked.goodput,
+        price=asked.price,
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schedule, schema
+from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schema
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
 from predict.cli.other_tools import export, import_config
@@ -16,6 +16,7 @@ from predict.cli.pictures import explore, plot, report, trace
 from predict.cli.plan_search import search
 from predict.cli.quantities import ledger, speed_of_light
 from predict.cli.rl import rl_step
+from predict.cli.schedules import schedule
 from predict.cli.serving import serving, serving_fit, serving_step
 from predict.cli.validation import validate
 from predict.cli.what_if import compare, days, sensitivity, sweep

@@ -16,6 +16,7 @@ from predict.cli.options import (
     require_writable,
     write_json,
 )
+from sampling.errors import Checks
 
 EXAMPLES = """\
 examples:
@@ -37,8 +38,9 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    require_positive(options, "gpus")
-    require_writable("--output", options.output)
+    with Checks() as checks:
+        checks.run(require_positive, options, "gpus")
+        checks.run(require_writable, "--output", options.output)
     from predict.anchor.benchmark_file import as_json
     from predict.measure.benchmark.layer_benchmark import benchmark_layers, summary
 

@@ -16,7 +16,7 @@ from predict.cli.options import (
     print_json,
     require_positive,
 )
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
 examples:
@@ -78,10 +78,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _run_rl(options: argparse.Namespace) -> None:
     """A step of reinforcement learning, phase by phase."""
-    if options.implementation != "torch":
-        raise UserError(f"--implementation {options.implementation}: an RL step is this project's plain torch; omit it")
-    if options.trace:
-        raise UserError("--trace: an RL step is not traced; omit it")
+    with Checks() as checks:
+        with checks.one():
+            if options.implementation != "torch":
+                raise UserError(
+                    f"--implementation {options.implementation}: an RL step is this project's plain torch; omit it"
+                )
+        with checks.one():
+            if options.trace:
+                raise UserError("--trace: an RL step is not traced; omit it")
     from predict.measure.rl.measurement import measure_rl
     from predict.report.console import show
     from predict.report.rl.measured import rl_measurement_text
@@ -95,7 +100,7 @@ def _run_rl(options: argparse.Namespace) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     """Serve the load of a serving config for real."""
-    if extra := given(options, "steps") + (["--implementation"] if options.implementation != "torch" else []):
+    if extra := given(options, "steps", "trace") + (["--implementation"] if options.implementation != "torch" else []):
         raise UserError(
             f"{', '.join(extra)}: does not go with a serving config, whose load.duration_s tells how long; omit it"
         )

@@ -23,12 +23,12 @@ from predict.cli.options import (
     log_not_read,
     make_config,
     print_json,
+    require_output,
     require_positive,
-    require_suffix,
     require_writable,
     write_json,
 )
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
@@ -91,8 +91,10 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    mode = _mode(options)
-    _check(options)
+    with Checks() as checks:
+        with checks.one():
+            mode = _mode(options)
+        checks.run(_check, options)
     from predict.rl.run.config import is_rl_config
 
     if options.config is not None and is_rl_config(options.config):
@@ -163,16 +165,17 @@ def _mode(options: argparse.Namespace) -> str:
 
 def _check(options: argparse.Namespace) -> None:
     """UserError for options that are wrong whatever the run is."""
-    if not (math.isfinite(options.safety_margin) and 0 <= options.safety_margin <= 1):
-        raise UserError(f"--safety-margin: {options.safety_margin:g} is not a share; give a number from 0 to 1")
-    require_positive(options, "benchmark_gpus")
-    require_writable("--save-benchmark", options.save_benchmark)
-    if options.timeline is not None:
-        from predict.report.pictures.figure_file import SUFFIXES
+    with Checks() as checks:
+        with checks.one():
+            if not (math.isfinite(options.safety_margin) and 0 <= options.safety_margin <= 1):
+                raise UserError(f"--safety-margin: {options.safety_margin:g} is not a share; give a number from 0 to 1")
+        checks.run(require_positive, options, "benchmark_gpus")
+        checks.run(require_writable, "--save-benchmark", options.save_benchmark)
+        if options.timeline is not None:
+            from predict.report.pictures.figure_file import SUFFIXES
 
-        require_suffix("--timeline", options.timeline, SUFFIXES)
-        require_library("matplotlib")
-        require_writable("--timeline", options.timeline)
+            checks.run(require_output, "--timeline", options.timeline, SUFFIXES)
+            checks.run(require_library, "matplotlib")
 
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:

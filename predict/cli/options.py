@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.plan_search.rule import RULE
-from sampling.errors import InfeasibleError, UserError
+from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
@@ -65,11 +65,13 @@ def make_config(options: argparse.Namespace) -> Document | None:
                 f"{', '.join(of_model)}: goes without CONFIG; omit it, or change {options.config} with --set"
             )
         return None
-    if not (options.model and options.gpus):
-        lacking = "CONFIG, or --model with --gpus" if not of_model else "--gpus" if options.model else "--model"
-        raise UserError(f"{lacking}: missing; give for example --model llama3-70b --gpus 64xh100")
-    require_positive(options, "batch")
-    require_writable("--save-config", options.save_config)
+    with Checks() as checks:
+        with checks.one():
+            if not (options.model and options.gpus):
+                lacking = "CONFIG, or --model with --gpus" if not of_model else "--gpus" if options.model else "--model"
+                raise UserError(f"{lacking}: missing; give for example --model llama3-70b --gpus 64xh100")
+        checks.run(require_positive, options, "batch")
+        checks.run(require_writable, "--save-config", options.save_config)
     from predict import default_config
 
     made = default_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
@@ -175,10 +177,23 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
 
 
 def require_positive(options: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UserError(f"{flag(name)}: {value} is not a positive number; give 1 or more")
+    """UserError with a line for each of the options that is below 1."""
+    values = {name: getattr(options, name) for name in names}
+    wrong = {name: value for name, value in values.items() if value is not None and value < 1}
+    if wrong:
+        raise UserError(
+            "\n".join(
+                f"{flag(name)}: {value} is not a positive number; give 1 or more" for name, value in wrong.items()
+            )
+        )
+
+
+def require_output(option: str, path: Path | None, suffixes: Any) -> None:
+    """UserError for a result file with another ending than `suffixes`, or that could not be written."""
+    with Checks() as checks:
+        if path != Path():
+            checks.run(require_suffix, option, path, suffixes)
+        checks.run(require_writable, option, path)
 
 
 def require_writable(option: str, path: Path | None) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
 
 US_PER_HOUR = 3.6e9
@@ -36,6 +36,36 @@ class Price:
 
     def per_gpu(self, gpus_per_node: int) -> float:
         return self.amount / gpus_per_node if self.per_node else self.amount
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedTraining:
+    """A whole training as its user asks for it."""
+
+    tokens: float
+    goodput: float
+    price: Price | None
+
+
+def asked_training(tokens: str, *, price: str | None = None, goodput: float | None = None) -> AskedTraining:
+    """The training of --tokens, --price and --goodput; UserError with a line for each of them that is wrong."""
+    with Checks() as checks:
+        with checks.one():
+            count = parse_tokens(tokens)
+        with checks.one():
+            paid = None if price is None else parse_price(price)
+        with checks.one():
+            share = require_share(GOODPUT if goodput is None else goodput)
+    return AskedTraining(tokens=count, goodput=share, price=paid)
+
+
+def require_paid(tokens: str | None, price: str | None) -> None:
+    """UserError for tokens and a price, of which either may be left out, that are none, or for a price without tokens."""
+    if tokens:
+        asked_training(tokens, price=price or None)
+    elif price:
+        parse_price(price)
+        raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

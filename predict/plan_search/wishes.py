@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
 
 ObjectiveName = Literal["time", "cost", "memory", "energy", "mfu"]
@@ -46,10 +46,24 @@ class Wishes:
     """Address of the Dask scheduler or Ray cluster."""
 
     def __post_init__(self) -> None:
-        for name in ("top", "max_gpus", "jobs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"--{name.replace('_', '-')}: {value} is not a positive number; give 1 or more")
+        with Checks() as checks:
+            for name in ("top", "max_gpus", "jobs"):
+                checks.run(self._check_positive, name)
+            for check in (
+                self._check_names,
+                self._check_memory,
+                self._check_overlap,
+                self._check_cost,
+                self._check_address,
+            ):
+                checks.run(check)
+
+    def _check_positive(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name.replace('_', '-')}: {value} is not a positive number; give 1 or more")
+
+    def _check_names(self) -> None:
         for option, value, names in (
             ("--objective", self.objective, OBJECTIVE_NAMES),
             ("--backend", self.backend, BACKENDS),
@@ -57,24 +71,24 @@ class Wishes:
             if value not in names:
                 near = did_you_mean(value, names) or f"; give one of {', '.join(names)}"
                 raise UserError(f"{option}: {shown(value)} is unknown{near}")
+
+    def _check_memory(self) -> None:
         if not 0 < self.max_memory <= 1:
             raise UserError(
                 f"--max-memory: {self.max_memory:g} is not a share of the device's memory; give a number above 0, 1 at most"
             )
+
+    def _check_overlap(self) -> None:
         if self.min_interval_overlap is not None and not 0 <= self.min_interval_overlap <= 1:
             raise UserError(
                 f"--min-interval-overlap: {self.min_interval_overlap:g} is not a share; give a number from 0 (all ties) to 1"
             )
-        self._check_cost()
+
+    def _check_address(self) -> None:
         if self.address and self.backend == "processes":
             raise UserError("--address: processes of this machine have none; give --backend dask or ray too")
 
     def _check_cost(self) -> None:
-        from predict.ledger.training_cost import parse_price, parse_tokens
+        from predict.ledger.training_cost import require_paid
 
-        if self.tokens:
-            parse_tokens(self.tokens)
-        if self.price and not self.tokens:
-            raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
-        if self.price:
-            parse_price(self.price)
+        require_paid(self.tokens, self.price)

@@ -14,7 +14,7 @@ from typing import Any
 from predict.config.choices import SUFFIXES, is_choice, values_of
 from predict.config.overrides import parse_overrides
 from predict.config.sections import PRECISION, SECTIONS
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
 from sampling.files.keys import Key
 
@@ -35,19 +35,25 @@ class Varied:
 
 def parse_vary(texts: Sequence[str]) -> tuple[Varied, ...]:
     """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
-    empty range, a key given twice, or more combinations than MOST_ROWS."""
+    empty range, a key given twice, or more combinations than MOST_ROWS, with a line for each text that is wrong."""
     varied: list[Varied] = []
-    for text in texts:
-        settings, faults = parse_overrides([text])
-        if faults or not settings:
-            raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
-        path, key = settings[0].path, _key_of(settings[0].path)
-        varied.append(Varied(path=path, values=_values(path, settings[0].value, key)))
+    with Checks() as checks:
+        for text in texts:
+            with checks.one():
+                varied.append(_varied(text))
     require_once(each.path for each in varied)
     rows = math.prod(len(each.values) for each in varied)
     if rows > MOST_ROWS:
         raise UserError(f"{OPTION}: {rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once")
     return tuple(varied)
+
+
+def _varied(text: str) -> Varied:
+    settings, faults = parse_overrides([text])
+    if faults or not settings:
+        raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
+    path, key = settings[0].path, _key_of(settings[0].path)
+    return Varied(path=path, values=_values(path, settings[0].value, key))
 
 
 def require_once(paths: Iterable[str]) -> None:

@@ -12,8 +12,7 @@ from predict.cli.options import (
     add_overrides,
     cannot_write,
     log,
-    require_suffix,
-    require_writable,
+    require_output,
     write_file,
 )
 from predict.report.pictures.kinds import KINDS
@@ -49,8 +48,7 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    require_suffix("--output", options.output, SUFFIXES)
-    require_writable("--output", options.output)
+    require_output("--output", options.output, SUFFIXES)
     from predict.report.pictures.figure_file import save_figure
     from predict.report.pictures.figures import figure_page, plot
 

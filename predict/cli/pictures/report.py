@@ -11,11 +11,10 @@ from predict.cli.options import (
     add_data,
     add_overrides,
     log,
-    require_suffix,
-    require_writable,
+    require_output,
     write_file,
 )
-from sampling.errors import UserError
+from sampling.errors import Checks
 
 SUFFIXES = (".html",)
 EXAMPLES = """\
@@ -50,10 +49,7 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    require_suffix("--output", options.output, SUFFIXES)
-    require_writable("--output", options.output)
-    if options.price and not options.tokens:
-        raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
+    _check(options)
     from predict.rl.run.config import is_rl_config
 
     if any(map(is_rl_config, options.configs)):
@@ -71,3 +67,12 @@ def run(options: argparse.Namespace) -> None:
     title = " and ".join(each.run.name for each in predictions)
     write_file("--output", options.output, report_page(content, title=title))
     log(f"wrote {options.output}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    """UserError with every fault of the options."""
+    from predict.ledger.training_cost import require_paid
+
+    with Checks() as checks:
+        checks.run(require_output, "--output", options.output, SUFFIXES)
+        checks.run(require_paid, options.tokens, options.price)

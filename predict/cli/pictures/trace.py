@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, cannot_write, log, require_suffix, require_writable
-from sampling.errors import UserError
+from predict.cli.options import add_command, add_config, cannot_write, log, require_output
+from sampling.errors import Checks, UserError
 
 FORMATS = ("chrome", "chakra")
 SUFFIXES = (".json", ".gz")
@@ -42,15 +42,16 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     chakra = options.format == "chakra"
-    if options.every_gpu and not chakra:
-        raise UserError(
-            "--every-gpu: a Chrome trace has pipeline ranks, not GPUs; give --format chakra too, or omit it"
-        )
-    if chakra and options.output.is_file():
-        raise UserError(f"--output: {options.output} is a file; give a folder")
-    if not chakra:
-        require_suffix("--output", options.output, SUFFIXES)
-        require_writable("--output", options.output)
+    with Checks() as checks:
+        if not chakra:
+            checks.run(require_output, "--output", options.output, SUFFIXES)
+        with checks.one():
+            if options.every_gpu and not chakra:
+                raise UserError(
+                    "--every-gpu: a Chrome trace has pipeline ranks, not GPUs; give --format chakra too, or omit it"
+                )
+            if chakra and options.output.is_file():
+                raise UserError(f"--output: {options.output} is a file; give a folder")
     from predict import estimate, load
 
     prediction = estimate(load(options.config, options.overrides), require_fit=False)

@@ -14,13 +14,13 @@ from predict.cli.options import (
     add_overrides,
     log,
     print_json,
+    require_output,
     require_positive,
-    require_suffix,
     require_writable,
     write_file,
 )
 from predict.plan_search.wishes import BACKENDS, OBJECTIVE_NAMES
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
     from predict.config.document import Document
@@ -156,8 +156,12 @@ def run(options: argparse.Namespace) -> None:
     from predict.cli.plan_search.progress import on_stderr
     from predict.plan_search.whole_search import whole_search
 
-    wishes = _wishes(options)
-    config = _config(options)
+    with Checks() as checks:
+        checks.run(_check_results, options)
+        with checks.one():
+            wishes = _wishes(options)
+        with checks.one():
+            config = _config(options)
     with on_stderr() as listener:
         answer = whole_search(config, options.overrides, wishes, estimate, listener)
     complete = answer.found.complete
@@ -168,17 +172,22 @@ def run(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
+def _check_results(options: argparse.Namespace) -> None:
+    """UserError, before any work, with every fault of the options that say what is measured and written."""
+    with Checks() as checks:
+        checks.run(require_positive, options, "batch", "measure")
+        with checks.one():
+            if options.write is not None and options.write.is_file():
+                raise UserError(f"--write: {options.write} is a file; give a directory")
+        checks.run(require_output, "--pareto", options.pareto, TABLES)
+        checks.run(require_output, "--report", options.report, PAGES)
+        checks.run(require_writable, "--save", options.save)
+
+
 def _wishes(options: argparse.Namespace) -> Wishes:
-    """The wishes that the options make; UserError for any that cannot be, before any work."""
+    """The wishes that the options make; UserError with every one that cannot be."""
     from predict.plan_search.wishes import Wishes
 
-    require_positive(options, "batch", "measure")
-    if options.write is not None and options.write.is_file():
-        raise UserError(f"--write: {options.write} is a file; give a directory")
-    for option, path in (("--pareto", options.pareto), ("--report", options.report), ("--save", options.save)):
-        require_writable(option, path)
-    require_suffix("--pareto", options.pareto, TABLES)
-    require_suffix("--report", options.report, PAGES)
     chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
     return Wishes(
         **{name: value for name, value in chosen.items() if value is not None},

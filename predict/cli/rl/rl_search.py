@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from predict.cli.options import given, log_not_read, print_json, require_positive
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 
 OF_TRAINING_PLANS = (
     *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "price", "pareto", "write"),
@@ -16,11 +16,13 @@ OF_TRAINING_PLANS = (
 
 def search(options: argparse.Namespace) -> None:
     """Predict every combination of the config's open keys and print the best."""
-    if extra := given(options, *OF_TRAINING_PLANS):
-        raise UserError(
-            f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
-        )
-    require_positive(options, "top")
+    with Checks() as checks:
+        with checks.one():
+            if extra := given(options, *OF_TRAINING_PLANS):
+                raise UserError(
+                    f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
+                )
+        checks.run(require_positive, options, "top")
     from predict import rl_search
     from predict.cli.rl.progress import on_stderr
     from predict.report.console import show

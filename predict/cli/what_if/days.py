@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from predict.cli.options import add_check, add_command, add_config, add_json, check_fit, loaded, print_json
+from sampling.errors import Checks
 
 EXAMPLES = """\
 examples:
@@ -34,11 +35,16 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import days, estimate
+    from predict.ledger.training_cost import asked_training
     from predict.report.console import show
     from predict.report.feasibility import misfit
     from predict.report.what_if.days import days_json, days_text
 
-    prediction = estimate(loaded(options))
+    with Checks() as checks:
+        checks.run(asked_training, options.tokens, price=options.price, goodput=options.goodput)
+        with checks.one():
+            run = loaded(options)
+    prediction = estimate(run)
     cost = days(prediction, options.tokens, price=options.price, goodput=options.goodput)
     if options.json:
         print_json(days_json(prediction, cost))

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, log, print_json, require_suffix, require_writable
-from sampling.errors import UserError
+from predict.cli.options import add_command, add_config, add_json, log, print_json, require_output
+from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
 EXAMPLES = """\
@@ -49,15 +49,11 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if not options.vary:
-        raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
-    require_suffix("--output", options.output, SUFFIXES)
-    require_writable("--output", options.output)
-    if options.output is not None and options.output.suffix.lower() == PARQUET:
-        require_library("pyarrow")
     from predict.rl.run.config import is_rl_config
 
-    if is_rl_config(options.config):
+    of_rl = is_rl_config(options.config)
+    _check(options, of_rl=of_rl)
+    if of_rl:
         from predict.cli.rl import rl_sweep
 
         rl_sweep.sweep(options)
@@ -78,6 +74,21 @@ def run(options: argparse.Namespace) -> None:
         print_json(sweep_json(found, rows))
     else:
         show(sweep_text(found))
+
+
+def _check(options: argparse.Namespace, *, of_rl: bool) -> None:
+    """UserError with every fault of the options."""
+    from predict.what_if.vary import parse_vary
+
+    with Checks() as checks:
+        with checks.one():
+            if not options.vary:
+                raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
+        if not of_rl:
+            checks.run(parse_vary, options.vary)
+        checks.run(require_output, "--output", options.output, SUFFIXES)
+        if options.output is not None and options.output.suffix.lower() == PARQUET:
+            checks.run(require_library, "pyarrow")
 
 
 def _progress(done: int, of: int) -> None:

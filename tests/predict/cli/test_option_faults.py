@@ -1,0 +1,62 @@
+"""Faults of a command's options: all of them are told at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.cli import main
+from sampling.files.places import CONFIGS
+
+DEMO = str(CONFIGS / "runs" / "demo.yml")
+GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            f"days {DEMO} --tokens 2X --price 2.5 --goodput 1.5 --set plan.tpp=2",
+            ("--tokens: '2X'", "--price: '2.5'", "--goodput: 1.5", "plan.tpp"),
+        ),
+        (
+            f"sweep {DEMO} --vary plan.tpp=2 --vary batch.micro=a..b --output t.txt",
+            ("--vary: 'plan.tpp'", "--vary batch.micro: 'a..b'", "--output: t.txt"),
+        ),
+        (
+            "search --model llama3-8b --gpus 16xh10 --top 0 --jobs -1 --max-memory 2 --min-interval-overlap 2 --tokens 2X --price 3 "
+            "--pareto a.txt --report b.txt --measure 0",
+            (
+                *("--top: 0", "--jobs: -1", "--max-memory: 2", "--min-interval-overlap: 2", "--tokens: '2X'"),
+                *("--price: '3'", "--pareto: a.txt", "--report: b.txt", "--measure: 0", "--gpus"),
+            ),
+        ),
+        (f"search {GRPO} --top 0 --jobs 2", ("--top: 0", "--jobs: does not go with an RL config")),
+        (
+            f"memory {DEMO} --mode simulate --load-benchmark b.json --safety-margin 2 --benchmark-gpus 0 --timeline t.txt",
+            ("--mode: simulate", "--safety-margin: 2", "--benchmark-gpus: 0", "--timeline: t.txt"),
+        ),
+        (f"report {DEMO} -o page.txt --price 2.5", ("--output: page.txt", "--price: '2.5'")),
+        (f"trace {DEMO} -o /nowhere/step.txt --every-gpu", ("unknown kind", "no directory /nowhere", "--every-gpu")),
+        (f"measure {GRPO} --implementation transformers --trace t", ("--implementation transformers", "--trace")),
+        (f"benchmark {DEMO} --gpus 0 --output /nowhere/b.json", ("--gpus: 0", "--output: /nowhere/b.json")),
+        (
+            "schedule --pp 0 --schedule 1f2b,gpip --forward -1 --p2p -1 --order o.txt --plot p.txt --set plan.tp=2",
+            (
+                *("--pp: 0", "1f2b", "gpip", "--microbatches: missing", "--forward: -1", "--p2p: -1"),
+                *("--order: o.txt", "--plot: p.txt", "--set changes a config"),
+            ),
+        ),
+        (f"schedule {DEMO} --pp 2 --memory-limit 0", ("--memory-limit: 0", "--pp: a CONFIG has its own")),
+        (
+            "one-batch --model llama3-8b --batch 0 --save-config /nowhere/c.yml",
+            ("--gpus: missing", "--batch: 0", "/nowhere"),
+        ),
+    ],
+)
+def test_all_faults_of_the_options_are_told_at_once(
+    command: str, told: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 2
+    error = capsys.readouterr().err
+    assert [part for part in told if part not in error] == []
+    assert len(error.splitlines()) >= len(told)

@@ -22,6 +22,7 @@ from predict.cli.options import (
     log,
     log_not_read,
     make_config,
+    naming,
     print_json,
     require_output,
     require_positive,
@@ -186,7 +187,8 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
     from predict.measure.benchmark.memory_benchmark import run_memory_benchmark
 
     if options.load_benchmark:
-        benchmark = load_memory_benchmark(options.load_benchmark)
+        with naming("--load-benchmark"):
+            benchmark = load_memory_benchmark(options.load_benchmark)
     else:
         benchmark = run_memory_benchmark(asked, options.benchmark_gpus, tell=log)
     if options.save_benchmark:

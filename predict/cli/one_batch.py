@@ -17,6 +17,7 @@ from predict.cli.options import (
     given,
     loaded,
     make_config,
+    naming,
     print_json,
 )
 from sampling.errors import UserError
@@ -147,7 +148,8 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
     if mode != "simulate":
         from predict.anchor.benchmark_file import load_benchmark
 
-        benchmark = load_benchmark(options.benchmark)
+        with naming("--benchmark"):
+            benchmark = load_benchmark(options.benchmark)
         benchmark.require_same_run(run, options.benchmark)
         predictions["benchmark"] = estimate(run, benchmark=benchmark, require_fit=False)
     if mode != "benchmark":

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,8 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
         return run
     from predict.run.calibration.file import calibrated_by
 
-    return calibrated_by(run, path)
+    with naming("--calibration"):
+        return calibrated_by(run, path)
 
 
 def flag(name: str) -> str:
@@ -196,6 +198,15 @@ def require_output(option: str, path: Path | None, suffixes: Any) -> None:
         checks.run(require_writable, option, path)
 
 
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Put the option that named a file in front of each line of a UserError about it."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)("\n".join(f"{option}: {line}" for line in str(error).splitlines())) from None
+
+
 def require_writable(option: str, path: Path | None) -> None:
     """UserError, before any work, for a result file that could not be written after it."""
     if path is None:
@@ -211,12 +222,9 @@ def require_writable(option: str, path: Path | None) -> None:
 def require_suffix(option: str, path: Path | None, allowed: Any) -> None:
     from predict.schedules.files.order_files import require_suffix as require
 
-    if path is None:
-        return
-    try:
-        require(path, allowed)
-    except UserError as error:
-        raise UserError(f"{option}: {error}") from None
+    if path is not None:
+        with naming(option):
+            require(path, allowed)
 
 
 def write_json(option: str, path: Path, content: Any) -> None:

@@ -16,6 +16,7 @@ from sampling.files.keys import Key
 
 AUTO = "auto"
 RANGE = re.compile(r"\s*(\d+)([kKM]?)\s*\.\.\s*(\d+)([kKM]?)\s*(?:\.\.\s*(\d+)([kKM]?)\s*)?")
+LISTED = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)+")
 SUFFIXES = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
 """Sizes of sequences and batches are counted in powers of two."""
 MOST_VALUES = 1_000
@@ -25,6 +26,16 @@ MOST_VALUES = 1_000
 def is_choice(value: Any) -> bool:
     """Whether a key's value stands for several: a list, `auto`, or a range such as `1..16`."""
     return isinstance(value, list) or value == AUTO or (isinstance(value, str) and RANGE.fullmatch(value) is not None)
+
+
+def search_takes(value: Any) -> str:
+    """What to do with a value that stands for several, or that a user meant to, where one is needed; nothing for others."""
+    if is_choice(value):
+        return "; it stands for several values, which `predict search` takes"
+    if isinstance(value, str) and LISTED.fullmatch(value):
+        listed = ", ".join(part.strip() for part in value.split(","))
+        return f"; several values, which `predict search` takes, are written [{listed}]"
+    return ""
 
 
 def values_of(path: str, choice: Any, key: Key) -> tuple[Any, ...]:

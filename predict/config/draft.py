@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
+from predict.config.choices import search_takes
 from predict.config.document import Document
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.config.sections import PRECISION, SECTIONS
-from predict.config.shipped import as_read, shipped_file
+from predict.config.shipped import as_read, shipped_file, shipped_instead
 from predict.model.huggingface import ModelReading, override, own_key, read_model
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
@@ -91,7 +92,9 @@ class Draft:
             return {}
         given |= {setting.key: setting.value for setting in self._settings_of(section)}
         values, faults = check(given, SECTIONS[section], section=section, also_known=names_for(section))
-        self.faults.extend(faults)
+        for fault in faults:
+            advice = search_takes(given.get(fault.path.removeprefix(f"{section}.")))
+            self.faults.append(replace(fault, problem=f"{fault.problem}{advice}"))
         return values
 
     def execution(self, hardware: str | None) -> Values:
@@ -159,10 +162,9 @@ class Draft:
         path = shipped_file(section, value) or Path(os.path.normpath(self.path.parent / value))
         given, faults = FILES[section](path)
         if given is None:
+            advice = self._from_here(section, value) or shipped_instead(section, value, path)
             for fault in faults:
-                self._blame(
-                    section, f"{as_read(section, value, path)}: {fault.problem}{self._from_here(section, value)}"
-                )
+                self._blame(section, f"{as_read(section, value, path)}: {fault.problem}{advice}")
             return None
         self.sources[section] = str(path)
         self.faults.extend(fault.under(section) for fault in faults)

@@ -1,7 +1,7 @@
 """A run config, with settings over it, to a TrainingRun; every fault of it in one ConfigError.
 
-    model: ../models/llama3-8b.json        # a Hugging Face config.json, relative to this file, or its keys
-    cluster: ../clusters/this-machine.yml  # or {hardware: cpu, nodes: 1, gpus_per_node: 2, profile: this-machine}
+    model: llama3-8b                       # a shipped model, a Hugging Face config.json relative to this file, or its keys
+    cluster: this-machine                  # or a file, or {hardware: cpu, nodes: 1, gpus_per_node: 2, profile: this-machine}
     plan: {tp: 1, pp: 2, schedule: 1f1b}   # the keys of Plan, each with its default
     batch: {global: 8, micro: 1, seq_len: 512}
     precision: fp32

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from predict.model.shipped import shipped_model, shipped_models
-from sampling.files.faults import did_you_mean, shown
+from sampling.files.faults import did_you_mean, nearest, shown
 from sampling.files.places import CONFIGS
 
 CLUSTERS = CONFIGS / "clusters"
@@ -34,3 +34,9 @@ def as_read(section: str, name: str, path: Path) -> str:
     names = shipped_names(section)
     nearest = did_you_mean(name.lower(), names) or f" (known: {', '.join(names)})."
     return f"{shown(name)} is not the name of a shipped {section}{nearest} As a path, {shown(str(path))}"
+
+
+def shipped_instead(section: str, name: str, path: Path) -> str:
+    """The shipped name that a path of no file may stand for, such as a copied config's; nothing where the file is there."""
+    near = [] if path.exists() or not PATH.fullmatch(name) else nearest(Path(name).stem, shipped_names(section))
+    return f", or give a shipped {section} by its name: {' or '.join(near)}" if near else ""

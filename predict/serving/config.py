@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from predict.config.draft import OF_SERVING
 from predict.config.overrides import OPTION, parse_overrides
-from predict.config.shipped import as_read, shipped_file
+from predict.config.shipped import as_read, shipped_file, shipped_instead
 from predict.model.huggingface import read_model
 from predict.model.spec import ModelSpec
 from predict.prices.whose_rows import require_known
@@ -165,9 +165,8 @@ def _model(given: Any, path: Path, faults: list[Fault]) -> ModelSpec | None:
         file = shipped_file("model", given) or path.parent / given
         keys, wrong = read_json(file)
         if keys is None:
-            faults += [
-                Fault(path="model", problem=f"{as_read('model', given, file)}: {fault.problem}") for fault in wrong
-            ]
+            said, instead = as_read("model", given, file), shipped_instead("model", given, file)
+            faults += [Fault(path="model", problem=f"{said}: {fault.problem}{instead}") for fault in wrong]
             return None
         given, name = keys, file.stem
     if not isinstance(given, Mapping):

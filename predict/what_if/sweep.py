@@ -61,7 +61,9 @@ def sweep(
         if progress is not None:
             progress(len(rows), len(given))
     if all(row.prediction is None for row in rows):
-        raise ConfigError(f"{VARY}: none of {len(rows):,} combinations can run; the first: {rows[0].reason}")
+        first = ", ".join(f"{path}={value}" for path, value in rows[0].values.items())
+        which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
+        raise ConfigError(f"{VARY}: {which}, {first}, cannot run:\n{rows[0].reason}")
     name = config.name if isinstance(config, Document) else Path(config).stem
     return Sweep(name=name, varied=varied, rows=tuple(rows))
 

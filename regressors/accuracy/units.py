@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regressors.dataset.training_data import TrainingData, load_profile, training_data
 from sampling.call import Call
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.hardware.cluster import Cluster
 from sampling.importers import aiconfigurator, estimate_train_time
 from sampling.importers.aiconfigurator import files as aiconfigurator_files
@@ -61,11 +61,11 @@ def own_units(profiles: Path) -> Iterator[Unit]:
 
 
 def published_units(data: Path) -> Iterator[Unit]:
-    """One unit per table of estimate-train-time/ and aiconfigurator/ under `data`; SamplesError if both are missing."""
+    """One unit per table of estimate-train-time/ and aiconfigurator/ under `data`; UserError if both are missing."""
     trained, configurator = data / estimate_train_time.SOURCE, data / aiconfigurator.SOURCE
     if not (trained.is_dir() or configurator.is_dir()):
-        raise SamplesError(
-            f"{data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them with --measurements"
+        raise UserError(
+            f"--measurements: {data}: has neither {trained.name}/ nor {configurator.name}/; give the folder that holds them"
         )
     if trained.is_dir():
         for table in estimate_train_time.read(ImportRequest(path=trained)):

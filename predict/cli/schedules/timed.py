@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import flag, given, loaded
+from predict.cli.options import flag, given, loaded, naming
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
     from predict.schedules.stage_times import StageTable, read_stage_times
 
     if options.stage_times is not None:
-        return read_stage_times(options.stage_times), str(options.stage_times)
+        with naming("--stage-times"):
+            return read_stage_times(options.stage_times), str(options.stage_times)
     times = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
     times |= {name: getattr(options, name) for name in TIMES if getattr(options, name) is not None}
     table = StageTable(ranks=options.pp, chunks=options.vpp or 1, times=ChunkTimes(**times))

@@ -53,9 +53,9 @@ def read_foreign(path: Path, *, chosen_model: Any = None) -> ForeignFile:
         text = regular.read_text(path, most_bytes=MOST_BYTES)
         return _read_text(text, chosen_model, name=path.stem, is_toml=kind == TOML)
     except regular.NotReadError as error:
-        return _faulty(f"{path}: {error}")
+        return _faulty(str(error))
     except tomllib.TOMLDecodeError as error:
-        return _faulty(f"{path}: not valid TOML: {error}; mend the syntax")
+        return _faulty(f"not valid TOML: {error}; mend the syntax")
 
 
 def _read_text(text: str, chosen_model: Any, *, name: str, is_toml: bool) -> ForeignFile:

@@ -15,6 +15,7 @@ from predict.config.overrides import parse_overrides
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.plan import Plan
+from sampling.errors import Checks
 from sampling.files.faults import Fault, config_error, shown
 from sampling.hardware.cluster import hardware_facts
 
@@ -40,10 +41,15 @@ def import_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> Impor
     given = {setting.path: setting.value for setting in parse_overrides(overrides)[0]}
     read = [read_foreign(file, chosen_model=given.get("model")) for file in files]
     sources = {"": ", ".join(map(str, files))}
-    faults = [fault for each in read for fault in each.faults]
     content, clashes = _merged(read)
-    if faults or clashes:
-        raise config_error([*faults, *clashes], sources)
+    with Checks() as checks:
+        for named, faults in [
+            *zip(map(str, files), (each.faults for each in read), strict=True),
+            (sources[""], clashes),
+        ]:
+            with checks.one():
+                if faults:
+                    raise config_error(faults, {"": named})
     content = _with_cluster(content, given, sources)
     document = Document(name=files[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
     load(document)

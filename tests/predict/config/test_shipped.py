@@ -12,6 +12,7 @@ from predict.config.load import load
 from predict.model.shipped import shipped_model, shipped_models
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import device_names, hardware_entry, hardware_facts, known_hardware
 
 RUN: dict[str, Any] = {
@@ -109,3 +110,22 @@ def test_a_cluster_needs_no_profile(hardware: str, profile: str, tmp_path: Path)
     cluster = {**RUN["cluster"], "hardware": hardware, "gpus_per_node": 1}
     run = loaded(tmp_path, cluster=cluster, plan={}, precision="fp32", execution={})
     assert run.cluster.profile == profile
+
+
+def test_a_copied_shipped_config_is_the_same_run(tmp_path: Path) -> None:
+    shipped = sorted([*(CONFIGS / "runs").rglob("*.yml"), *(CONFIGS / "searches").rglob("*.yml")])
+    assert [path.name for path in shipped if "../" in path.read_text()] == []
+    copy = tmp_path / "demo.yml"
+    copy.write_text((CONFIGS / "runs" / "demo.yml").read_text())
+    assert load(copy) == load(CONFIGS / "runs" / "demo.yml")
+
+
+def test_a_path_of_no_file_is_told_the_shipped_name_that_would_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"model: '../models/llama3-70b.json'.*or give a shipped model .*: llama3-70b"
+    ):
+        loaded(tmp_path, model="../models/llama3-70b.json")
+    with pytest.raises(
+        ConfigError, match=r"cluster: '../c/this-machine.yml'.*a shipped cluster by its name: this-machine"
+    ):
+        loaded(tmp_path, cluster="../c/this-machine.yml")

@@ -11,7 +11,7 @@ from predict.cli import main as predict_main
 from regressors.accuracy.benchmark import benchmark
 from regressors.accuracy.report import as_markdown
 from regressors.accuracy.units import own_units, published_units
-from sampling.errors import SamplesError
+from sampling.errors import SamplesError, UserError
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 
@@ -78,7 +78,7 @@ def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Pat
 
 
 def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path: Path) -> None:
-    with pytest.raises(SamplesError, match="estimate-train-time/ nor aiconfigurator/"):
+    with pytest.raises(UserError, match="estimate-train-time/ nor aiconfigurator/"):
         list(published_units(tmp_path))
 
 

@@ -130,8 +130,11 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
                 problem=f"{tp} does not divide the {model.heads} heads of {model.name}; give one that does",
             )
         )
-    if placement.dp > 1 and model.experts is not None and not placement.expert_parallel:
-        problem = f"{placement.dp}, without expert_parallel: experts sliced over replicas are not modelled; set expert_parallel: true, or dp: 1"
+    if placement.dp > 1 and model.experts is not None and not placement.expert_parallel and model.experts.ffn % ranks:
+        problem = (
+            f"the width {model.experts.ffn:,} of the experts of {model.name} does not divide into slices for tp · dp = {ranks} GPUs; "
+            "change tp or dp, or set expert_parallel: true"
+        )
         faults.append(Fault(path="placement.dp", problem=problem))
     if placement.expert_parallel and model.experts is None:
         problem = f"true, but {model.name} has no experts; remove it, or take a mixture of experts"

@@ -136,7 +136,7 @@ def weight_bytes(server: Server) -> float:
         parts = (model.mixer(kind), model.feed_forward(kind))
         elements: float = sum(matrix.on_rank(tp).elements for part in parts for matrix in part.matrices(model))
         if kind.sparse and model.experts:
-            elements += model.experts.routed_parameters(model) / (server.ep if server.ep > 1 else tp)
+            elements += model.experts.routed_parameters(model) / server.expert_ranks
         layers += count * elements
     ends = (model.embedding_parameters + model.head_parameters) / tp
     return layers * server.weight_bytes + ends * DTYPE_BYTES[server.activations]

@@ -45,9 +45,9 @@ class Placement:
     tp: int = 1
     """Tensor-parallel GPUs."""
     dp: int = 1
-    """Replicas of attention, among which requests are divided; experts are spread over all of them."""
+    """Replicas of attention, among which requests are divided; experts are spread over the tp · dp GPUs of all of them."""
     expert_parallel: bool = False
-    """Each of the tp · dp GPUs holds whole experts rather than a slice of each."""
+    """Each of these GPUs holds whole experts rather than a slice of each."""
     precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
     """Dtype of the weights of the layers; with fp8 the head stays in bf16."""
     kv_precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
@@ -68,9 +68,15 @@ class Server:
         return self.placement.tp
 
     @property
+    def expert_ranks(self) -> int:
+        """GPUs over which the experts are spread, in slices or whole: those of all replicas (vLLM, "Data Parallel Deployment": expert layers
+        form a tensor-parallel group of size DP × TP unless expert parallelism is enabled)."""
+        return self.placement.tp * self.placement.dp
+
+    @property
     def ep(self) -> int:
         """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
-        return self.placement.tp * self.placement.dp if self.placement.expert_parallel else 1
+        return self.expert_ranks if self.placement.expert_parallel else 1
 
     @property
     def window(self) -> int:

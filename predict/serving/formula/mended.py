@@ -81,8 +81,8 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
         if not (kind.sparse and model.experts):
             continue
         expert_us = _expert_elements(server, model.experts) * server.weight_bytes / bytes_per_us
-        everywhere = tokens * server.placement.dp if server.ep > 1 else tokens
-        read_us = distinct_experts(model.experts, everywhere) * expert_us / (server.ep if server.ep > 1 else server.tp)
+        everywhere = tokens * server.placement.dp
+        read_us = distinct_experts(model.experts, everywhere) * expert_us / server.expert_ranks
         if expert_width(server, model.experts) >= UNTUNED_WIDTH:
             read_us = read_us * MEMORY_SHARE / UNTUNED_SHARE + 2 * (UNTUNED_START_US - START_US)
         total += count * read_us

@@ -106,15 +106,16 @@ def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall
 
 
 def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedCall]:
-    """Router and shared experts on every GPU; of the others each GPU has a slice of all, or whole ones of its own."""
+    """Router and shared experts on every GPU; of the others each GPU has a slice of all, or whole ones of its own, for the tokens of all
+    replicas."""
     model, tp, dp = server.model, server.tp, server.placement.dp
     yield from products(server, experts.matrices(model), tokens)
-    everywhere = tokens * dp if server.ep > 1 else tokens
+    everywhere = tokens * dp
     rows = max(1, round(everywhere * experts.topk / server.ep))
     held = max(1, experts.count // server.ep)
     busy = max(1, round(experts_with_rows(held, rows, EVEN)))
-    width = expert_width(server, experts)
-    for outputs, inputs in products_on_rank(experts.expert_matrices(model), 1 if server.ep > 1 else tp).values():
+    width, slices = expert_width(server, experts), server.expert_ranks // server.ep
+    for outputs, inputs in products_on_rank(experts.expert_matrices(model), slices).values():
         product = GroupedGemm(
             dtype=server.placement.precision,
             groups=busy,
@@ -126,7 +127,7 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedC
         )
         yield "moe", product, 1
     yield "elementwise", SwiGLU(dtype=server.activations, tokens=rows, width=width), 1
-    if server.ep > 1 and dp > 1:
+    if dp > 1:
         size = DTYPE_BYTES[server.activations] * everywhere * model.hidden
         # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
         per_node = min(dp, max(1, server.cluster.gpus_per_node // tp))
@@ -136,7 +137,7 @@ def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedC
 
 def expert_width(server: Server, experts: Experts) -> int:
     """Inner width of an expert on one GPU."""
-    return experts.ffn if server.ep > 1 else max(1, experts.ffn // server.tp)
+    return max(1, experts.ffn // (server.expert_ranks // server.ep))
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:

@@ -15,13 +15,14 @@ from predict.serving.features import sums
 from predict.serving.formula import mended, published
 from predict.serving.kernels.calls import token_kernels
 from predict.serving.kernels.features import NAMES, kernel_features, padded
-from predict.serving.kv_cache import kept_bytes
+from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.server import Placement
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import stepper
-from sampling.collectives.kinds import AllGather
+from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.errors import UserError
 from sampling.hardware.cluster import load_cluster
+from sampling.operators.experts import GroupedGemm
 from tests.predict.serving.servers import engine, server
 
 ONE = StepBatch(chunks=(Chunk(tokens=512),), decodes=(700, 900))
@@ -178,8 +179,26 @@ def test_the_head_takes_the_last_token_of_each_request_alone() -> None:
     assert many == pytest.approx(few, rel=1e-3)
 
 
-def test_a_mixture_over_replicas_that_do_not_share_its_experts_is_refused() -> None:
+def test_experts_are_sliced_over_the_gpus_of_all_replicas() -> None:
+    """Each GPU holds and reads as much of the experts as with whole ones, for the tokens of all replicas."""
+    one, sliced, whole = (
+        server("mixtral-8x7b", tp=2),
+        server("mixtral-8x7b", tp=2, dp=2),
+        server("mixtral-8x7b", tp=2, dp=2, expert_parallel=True),
+    )
+    assert weight_bytes(sliced) == weight_bytes(whole) < 0.6 * weight_bytes(one)
+    product = next(each.call for each in token_kernels(sliced, 16)["moe"] if isinstance(each.call, GroupedGemm))
+    assert (product.groups, product.rows, product.n * product.k) == (8, 64, 2 * 14336 // 4 * 4096)
+    assert {type(each.call) for each in token_kernels(sliced, 16)["all_reduce"]} > {AllGather, ReduceScatter}
+    batch = StepBatch(decodes=(500,) * 64)
+    for name in ("kernels", "formula"):
+        # twice the tokens of half the experts' weights
+        times = [stepper(placed, name).step_times([batch])[0].median_us for placed in (one, sliced)]
+        assert 0.5 < times[1] / times[0] < 1.1
+
+
+def test_experts_that_do_not_divide_into_slices_are_refused() -> None:
     mixture = server("mixtral-8x7b").model
-    (fault,) = placement_faults(mixture, Placement(dp=2))
-    assert (fault.path, "expert_parallel: true" in fault.problem) == ("placement.dp", True)
-    assert not placement_faults(mixture, Placement(dp=2, expert_parallel=True))
+    (fault,) = placement_faults(mixture, Placement(tp=2, dp=3))
+    assert (fault.path, "14,336 of the experts" in fault.problem) == ("placement.dp", True)
+    assert not placement_faults(mixture, Placement(dp=2))

@@ -105,7 +105,7 @@ class ClosedLoop:
         placement = Placement(
             tp=self.tp,
             dp=self.dp,
-            expert_parallel=model.experts is not None and self.tp * self.dp > 1 and (self.moe_ep > 1 or self.dp > 1),
+            expert_parallel=model.experts is not None and self.moe_ep > 1,
             precision=self.precision,
             kv_precision=self.kv_precision,
         )

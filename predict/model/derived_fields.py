@@ -9,11 +9,14 @@ from predict.model.families.family import Family, Number
 from sampling.files.faults import Fault, divisors, join, near_multiples, shown
 from sampling.files.keys import Scalar
 
+STRETCHING = ("linear", "dynamic", "yarn")
+"""Scalings of rotary embeddings that add positions to those that `config.json` states."""
+
 
 def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
     """Fill in the fields that follow from others, with a fault where they cannot."""
     heads, hidden = fields.get("heads"), fields.get("hidden")
-    fields.setdefault("max_positions", 0)
+    fields["max_positions"] = stretched_positions(int(fields.get("max_positions", 0)), family, given)
     if isinstance(hidden, int) and "ffn" not in fields and _left_out("ffn", family, given):
         fields["ffn"] = 4 * hidden
     if isinstance(heads, int) and "kv_heads" not in fields and _left_out("kv_heads", family, given):
@@ -28,6 +31,19 @@ def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) 
     if family.has("linear"):
         yield from _uneven_linear_heads(fields, family)
     yield from _odd_heads(fields, family, given)
+
+
+def stretched_positions(positions: int, family: Family, given: Mapping[Any, Any]) -> int:
+    """Positions that the scaling of rotary embeddings makes of those of a `config.json`, as vLLM derives max_model_len from them: times the
+    factor, yarn's from the original positions; llama3 and longrope state them already."""
+    scaling = given.get("rope_scaling") or given.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or family.positions_are_stretched:
+        return positions
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind not in STRETCHING or not _is_number(factor) or factor < 1:
+        return positions
+    return int(factor * (original if kind == "yarn" and isinstance(original, int) else positions))
 
 
 def _left_out(field: str, family: Family, given: Mapping[Any, Any]) -> bool:

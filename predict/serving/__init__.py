@@ -36,8 +36,8 @@ def step_time(
 def step_times(
     batches: Sequence[StepBatch], config: Path | str, overrides: Sequence[str] = (), *, model: str = "kernels"
 ) -> tuple[Interval, ...]:
-    """The times of many steps. ConfigError lists the faults of the config; UserError is for a batch that the engine does not take, and
-    InfeasibleError for one that its cache cannot hold."""
+    """The times of many steps. ConfigError lists the faults of the config, or names a request beyond the model's positions; UserError is for
+    a batch that the engine does not take, and InfeasibleError for one that its cache cannot hold."""
     return _stepper(str(config), tuple(overrides), model).step_times(batches)
 
 

@@ -22,6 +22,7 @@ from predict.model.spec import ModelSpec
 from predict.prices.whose_rows import require_known
 from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.mixers.served import is_served
+from predict.serving.positions import limit_faults, load_faults
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import Load, Traffic, load_of
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
@@ -80,13 +81,18 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     load = _section(document, "load", Load, faults)
     if model is not None and placement is not None:
         faults += placement_faults(model, placement)
+    if model is not None and engine is not None:
+        faults += limit_faults(model, engine)
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
     profile = _profile(document.get("profile"), hardware)
     cluster = _cluster(hardware, placement.tp * placement.dp, profile)
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
     run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
-    return _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
+    run = _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
+    if faults := load_faults(server, run.load, run.traffic):
+        raise config_error(faults, sources)
+    return run
 
 
 def _profile(given: Any, hardware: str) -> str:

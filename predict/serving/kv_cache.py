@@ -68,14 +68,16 @@ class CacheRoom:
 def cache_room(server: Server) -> CacheRoom:
     """The blocks that fit. InfeasibleError where not even one does."""
     engine, gpu = server.engine, server.cluster.gpu
-    memory = gpu.memory_gib * GIB * engine.memory_utilization
     weights, reserved = weight_bytes(server), engine.reserved_gib * GIB
+    whole, used = gpu.memory_gib * GIB, weights + reserved
+    of_free = engine.memory_share_of == "free"
+    memory = used + engine.memory_utilization * (whole - used) if of_free else engine.memory_utilization * whole
     kept = kept_bytes(server)
     block = engine.block_size * kept.token
-    blocks = int((memory - weights - reserved) / block)
+    blocks = int((memory - used) / block)
     if blocks < 1:
         raise InfeasibleError(
-            f"key-value cache: of {memory / GIB:.1f} GiB that the engine may take of each {gpu.name}, weights need "
+            f"key-value cache: of {min(memory, whole) / GIB:.1f} GiB that the engine may take of each {gpu.name}, weights need "
             f"{weights / GIB:.1f} and activations, graphs and buffers {reserved / GIB:.1f}: no block of {engine.block_size} tokens fits; "
             f"spread the model over more GPUs (placement.tp), or take a smaller precision"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from predict.model.spec import ModelSpec
 from sampling.files.keys import Key, one_of
@@ -29,13 +29,25 @@ class EngineSettings:
     asynchronous: bool
     """The next step is scheduled while one runs, so that a request waits for one more."""
     memory_utilization: Annotated[float, Key(minimum=0.01, maximum=1)]
-    """Share of a GPU's memory that the engine takes."""
+    """Share of a GPU's memory that the engine takes: of what `memory_share_of` says."""
     reserved_gib: Annotated[float, Key(minimum=0, maximum=1e4)]
-    """GiB of that for activations, graphs and the communication library."""
+    """GiB for activations, graphs and the communication library."""
     graph_sizes: tuple[int, ...]
     """Numbers of decodes for which a CUDA graph is captured; fewer are padded to the next one. () for none."""
+    memory_share_of: Literal["all", "free"] = "all"
+    """all: the share is of the whole memory, and holds weights, cache and what is reserved. free: it is the cache's, of the memory that
+    weights and what is reserved leave."""
+    never_preempts: bool = False
+    """A request joins only once blocks for its whole answer are free, so that none is preempted for lack of them."""
+    max_model_len: Annotated[int, Key(minimum=0)] = 0
+    """Most tokens of one request, prompt and answer together; 0 for as many as the model has positions."""
     enforce_eager: bool = False
     """The host launches every step kernel by kernel, without graphs."""
+
+    @property
+    def replayed_sizes(self) -> tuple[int, ...]:
+        """Numbers of decodes for which there is a graph: none in an eager engine."""
+        return () if self.enforce_eager else self.graph_sizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +89,11 @@ class Server:
     def ep(self) -> int:
         """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
         return self.expert_ranks if self.placement.expert_parallel else 1
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of one request, prompt and answer together; 0 where neither engine nor model limits them."""
+        return self.engine.max_model_len or self.model.max_positions
 
     @property
     def window(self) -> int:

@@ -18,6 +18,7 @@ from predict.serving.kernels.eager import with_launches
 from predict.serving.kernels.features import prices_of
 from predict.serving.kernels.grouped import Group
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
+from predict.serving.positions import require_positions
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable
@@ -70,8 +71,9 @@ class Stepper:
         return bool(sampled_on) and is_another_cpu(self.server.cluster, sampled_on)
 
     def step_times(self, batches: Sequence[StepBatch]) -> tuple[Interval, ...]:
-        """The time of each batch's step. UserError for a batch that the engine does not take, InfeasibleError for one that the cache
-        cannot hold."""
+        """The time of each batch's step. UserError for a batch that the engine does not take, ConfigError for a request beyond the model's
+        positions, InfeasibleError for a batch that the cache cannot hold."""
+        require_positions(self.server, batches)
         low, _, high = self.interval_factors
         sums = sums_of(batches, self.server.window)
         times = self.table.times_us(sums).tolist()

@@ -107,6 +107,8 @@ def require_servable(run: ServingRun) -> None:
         )
     if server.engine.asynchronous:
         faults.append("engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)")
+    if server.engine.never_preempts:
+        faults.append("engine.never_preempts: true; it preempts, use false")
     plain = all(isinstance(model.mixer(kind), Attention) and not kind.sparse for kind in model.kinds())
     if not (plain and model.gated and model.rope and model.norm == "rms" and not model.window):
         faults.append(

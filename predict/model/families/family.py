@@ -71,6 +71,8 @@ class Family:
     """Field of ModelSpec → the bound that switches it on."""
     neutral: frozenset[str] = frozenset()
     """Keys of this family's configs that change no cost, although they may elsewhere."""
+    positions_are_stretched: bool = False
+    """Its positions count what the scaling of rotary embeddings adds."""
     nested: bool = False
     """Configs of the whole vision-language model hold these keys under `text_config`."""
 

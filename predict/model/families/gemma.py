@@ -47,6 +47,7 @@ GEMMA3 = Family(
     fixed={**GEMMA_BLOCK, "qk_norm": True},
     pattern=ALTERNATING,
     caps=_caps(None, None),
+    positions_are_stretched=True,
     nested=True,
 )
 

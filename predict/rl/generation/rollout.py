@@ -73,7 +73,6 @@ def rollout_server(rl: RlRun) -> Server:
         max_num_batched_tokens=given.max_num_batched_tokens or usual.max_num_batched_tokens,
         memory_utilization=given.memory_share,
         enforce_eager=given.enforce_eager,
-        graph_sizes=() if given.enforce_eager else usual.graph_sizes,
     )
     placed = Placement(
         tp=given.tp,

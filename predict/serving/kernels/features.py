@@ -63,7 +63,7 @@ class KernelFeatures:
 
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
-        tokens = np.where(pure, padded(sums.decodes, engine.graph_sizes), sums.tokens)
+        tokens = np.where(pure, padded(sums.decodes, engine.replayed_sizes), sums.tokens)
         requests = np.where(pure, tokens, sums.requests)
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
@@ -134,7 +134,7 @@ def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:
 
 def priced_tokens(engine: EngineSettings) -> list[int]:
     """Numbers of a step's tokens at which kernels are priced."""
-    return priced_sizes(max(engine.max_num_batched_tokens, engine.max_num_seqs), engine.graph_sizes)
+    return priced_sizes(max(engine.max_num_batched_tokens, engine.max_num_seqs), engine.replayed_sizes)
 
 
 def priced_batches(engine: EngineSettings) -> list[int]:

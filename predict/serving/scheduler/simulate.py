@@ -108,6 +108,7 @@ def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traff
         caching=int(engine.prefix_caching),
         asynchronous=int(engine.asynchronous),
         whole_prompt=int(table.whole_prompt),
+        reserving=int(engine.never_preempts),
         window=table.window,
     )
 
@@ -184,9 +185,11 @@ def require_room(engine: EngineSettings, pool: BlockPool, traffic: Traffic) -> N
             f"{engine.block_size}, where the cache has {pool.blocks}; spread the model over more GPUs (placement.tp), or shorten the requests"
         )
     # a request that is preempted computes its prompt and the tokens that it has made in one step
-    longest = int((traffic.prompt + traffic.output).argmax())
-    if not engine.chunked_prefill and traffic.prompt[longest] + traffic.output[longest] > engine.max_num_batched_tokens:
+    at_once = traffic.prompt if engine.never_preempts else traffic.prompt + traffic.output
+    longest = int(at_once.argmax())
+    if not engine.chunked_prefill and at_once[longest] > engine.max_num_batched_tokens:
+        answer = "" if engine.never_preempts else f" + {traffic.output[longest]}, computed anew after a preemption"
         raise InfeasibleError(
             f"engine.max_num_batched_tokens: {engine.max_num_batched_tokens} is less than the tokens of request {longest} "
-            f"({traffic.prompt[longest]} + {traffic.output[longest]}), and chunked_prefill is off; raise it, or switch that on"
+            f"({traffic.prompt[longest]}{answer}), and chunked_prefill is off; raise it, or switch that on"
         )

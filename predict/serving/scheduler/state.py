@@ -37,6 +37,8 @@ class Rules(NamedTuple):
     asynchronous: int
     whole_prompt: int
     """The table counts pairs over whole prompts."""
+    reserving: int
+    """A request joins only with blocks for its whole answer; 0 or 1."""
     window: int
     """Keys that a query of sliding layers sees; 0 where none slides."""
 

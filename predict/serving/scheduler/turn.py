@@ -94,7 +94,9 @@ def admit(requests: Requests, rules: Rules, state: State, record: Record, seen_u
         if todo < total - found and not rules.chunked:
             return
         base = shared if group >= 0 else 0
-        need = max(0, -(-(found + todo) // block) - base)
+        # `output` counts the tokens made so far too
+        taken = requests.prompt[i] + requests.output[i] if rules.reserving else found + todo
+        need = max(0, -(-taken // block) - base)
         of_group = shared if group >= 0 and state.holders[group] == 0 else 0
         beside = requests.beside[i]
         if need + of_group + beside > numbers[FREE]:

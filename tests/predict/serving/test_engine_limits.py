@@ -1,4 +1,4 @@
-"""Limits of an engine's steps: the host's launches, and links between nodes."""
+"""Limits of an engine: the host's launches, links between nodes, its share of the memory, and whether it preempts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import replace
 import pytest
 
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.engines import engine_settings
 from predict.serving.kernels.eager import LAYER_US
+from predict.serving.kernels.features import NAMES, kernel_features
+from predict.serving.kv_cache import GIB, BlockPool, cache_room
+from predict.serving.scheduler.simulate import serve
 from predict.serving.stepper import stepper
-from tests.predict.serving.servers import engine, server
+from sampling.errors import InfeasibleError
+from tests.predict.serving.servers import engine, requests, server, unit_table
 
 
 def test_an_eager_engine_waits_for_its_launches() -> None:
@@ -37,3 +42,49 @@ def test_the_terms_of_a_step_add_up_to_it(eager: bool) -> None:
     one = stepper(server(settings=engine(max_num_seqs=64, max_num_batched_tokens=4096, enforce_eager=eager)))
     for batch in (StepBatch(decodes=(512,) * 64), StepBatch(chunks=(Chunk(tokens=512),), decodes=(512,))):
         assert sum(one.ledger_us(batch).values()) == pytest.approx(one.step_times([batch])[0].median_us, rel=0.01)
+
+
+def test_an_eager_engine_pads_nothing() -> None:
+    graphs = server(settings=engine(max_num_seqs=64, max_num_batched_tokens=64, graph_sizes=(8, 16, 32)))
+    eager = replace(graphs, engine=replace(graphs.engine, enforce_eager=True))
+    nine, sixteen = (sums_of([StepBatch(decodes=(1,) * count)], 0) for count in (9, 16))
+    gemm = NAMES.index("gemm")
+    padded, exact = ([kernel_features(one)(sums)[0, gemm] for sums in (nine, sixteen)] for one in (graphs, eager))
+    assert padded[0] == padded[1]
+    assert exact[0] < exact[1]
+
+
+def test_a_share_of_free_memory_is_the_caches_alone() -> None:
+    """TensorRT-LLM's share is of what the weights leave: with large weights its cache is the larger by a tenth of them."""
+    whole = server("llama3-70b", tp=2)
+    free = replace(whole, engine=replace(whole.engine, memory_share_of="free"))
+    rooms = [cache_room(one) for one in (whole, free)]
+    cached = [room.blocks * room.block for room in rooms]
+    assert cached[1] - cached[0] == pytest.approx(0.1 * (rooms[0].weights + rooms[0].reserved), rel=1e-3)
+    memory = whole.cluster.gpu.memory_gib * GIB
+    assert cached[1] == pytest.approx(0.9 * (memory - rooms[0].weights - rooms[0].reserved), rel=1e-3)
+    assert engine_settings("tensorrt-llm").memory_share_of == "free"
+
+
+def test_an_engine_that_never_preempts_waits_for_blocks_of_whole_answers() -> None:
+    """Eight blocks hold two requests of 16 + 48 tokens; admitted by their prompts alone, three would start."""
+    load = requests(*((0.0, 16, 48),) * 3)
+    starts, preempted = [], []
+    for never in (False, True):
+        served = serve(engine(never_preempts=never), BlockPool(blocks=8), unit_table(), load)
+        starts.append(sum(served.start_us == 0))
+        preempted.append(served.preemptions)
+        assert served.most_blocks <= 8
+    assert (starts, preempted[1]) == ([3, 2], 0)
+    assert preempted[0] > 0
+
+
+def test_a_prompt_in_one_step_is_held_against_its_tokens() -> None:
+    """An answer is computed with it where a preemption may come between."""
+    load, pool = requests((0.0, 60, 20)), BlockPool(blocks=8)
+    whole = engine(chunked_prefill=False)
+    assert serve(replace(whole, never_preempts=True), pool, unit_table(), load).preemptions == 0
+    with pytest.raises(InfeasibleError, match=r"60 \+ 20, computed anew after a preemption"):
+        serve(whole, pool, unit_table(), load)
+    with pytest.raises(InfeasibleError, match=r"request 0 \(70\)"):
+        serve(replace(whole, never_preempts=True), pool, unit_table(), requests((0.0, 70, 2)))

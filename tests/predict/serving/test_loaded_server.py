@@ -146,10 +146,10 @@ def test_one_step_by_the_front_door() -> None:
     time = step_time(batch, CONFIG, model="formula")
     assert step_times([batch] * 3, CONFIG, model="formula") == (time,) * 3
     assert time.low_us < time.median_us < time.high_us
-    long = StepBatch(decodes=(60_000,) * 100)
+    long = StepBatch(decodes=(8_000,) * 128)
     with pytest.raises(InfeasibleError, match="the cache has"):
         step_times([batch, long], CONFIG, model="formula")
-    assert step_time(replace(long, shared_tokens=59_000 * 99), CONFIG, model="formula").median_us > time.median_us
+    assert step_time(replace(long, shared_tokens=7_000 * 127), CONFIG, model="formula").median_us > time.median_us
 
 
 def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +225,7 @@ def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pyte
 
 
 def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving-step", str(CONFIG), "--decodes", "128x1000000"]) == 4
+    assert main(["serving-step", str(CONFIG), "--decodes", "128x8000"]) == 4
     assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
 
 

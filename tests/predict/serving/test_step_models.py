@@ -133,6 +133,7 @@ def test_the_speed_of_light_is_below_every_model() -> None:
 
 def test_sliding_layers_read_their_window() -> None:
     sliding = server("gemma2-27b", tp=2, settings=engine(max_num_seqs=32, max_num_batched_tokens=512))
+    sliding = replace(sliding, model=replace(sliding.model, max_positions=32_768))
     short, long = (
         stepper(sliding).step_times([StepBatch(decodes=(keys,) * 12)])[0].median_us for keys in (4096, 16_384)
     )

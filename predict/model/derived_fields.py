@@ -16,7 +16,8 @@ STRETCHING = ("linear", "dynamic", "yarn")
 def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
     """Fill in the fields that follow from others, with a fault where they cannot."""
     heads, hidden = fields.get("heads"), fields.get("hidden")
-    fields["max_positions"] = stretched_positions(int(fields.get("max_positions", 0)), family, given)
+    stated = fields.get("max_positions")
+    fields["max_positions"] = stretched_positions(stated if isinstance(stated, int) else 0, family, given)
     if isinstance(hidden, int) and "ffn" not in fields and _left_out("ffn", family, given):
         fields["ffn"] = 4 * hidden
     if isinstance(heads, int) and "kv_heads" not in fields and _left_out("kv_heads", family, given):
@@ -41,7 +42,7 @@ def stretched_positions(positions: int, family: Family, given: Mapping[Any, Any]
         return positions
     factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
     kind = scaling.get("rope_type", scaling.get("type"))
-    if kind not in STRETCHING or not _is_number(factor) or factor < 1:
+    if kind not in STRETCHING or not isinstance(factor, int | float) or factor < 1:
         return positions
     return int(factor * (original if kind == "yarn" and isinstance(original, int) else positions))
 

@@ -136,6 +136,20 @@ def check_fit(options: argparse.Namespace, misfits: Iterable[str]) -> None:
         )
 
 
+def add_serving_questions(command: argparse._ActionsContainer) -> None:
+    """Questions on serving configs."""
+    command.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="OBJECTIVE",
+        help="the highest rate of requests at which this holds, as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
+    )
+    command.add_argument(
+        "--price", metavar="PRICE", help="tell the cost of a million tokens; as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+    )
+
+
 def add_target_nodes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--target-nodes", type=int, metavar="N", help="share the same global batch among the replicas of N nodes"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from predict.measure.measurement import settings_of
 from predict.own_runs.belonging import SLACK, misfits
 from predict.own_runs.read_log import read_log
 from predict.own_runs.settled import settled_step
+from predict.run.durations import duration_us
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.documents import read_json
 
-US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "min": 60e6}
 HOW = (
     "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
     "wrote"
@@ -55,12 +54,8 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
 
 
 def _of_text(text: str) -> MeasuredStep:
-    found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)\s*([a-zµ]+)", text.strip())
-    try:
-        time_us = float(found[1]) * US[found[2]] if found else 0.0
-    except (ValueError, KeyError):
-        time_us = 0.0
-    if not 0 < time_us < math.inf:
+    time_us = duration_us(text)
+    if time_us is None:
         raise UserError(f"{text!r} is not a time; {HOW}")
     return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 

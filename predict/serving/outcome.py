@@ -10,20 +10,16 @@ from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.kv_cache import CacheRoom
 from predict.serving.scheduler.capacity import capacity_per_s
-from predict.serving.scheduler.latency import Latency, latency_of
+from predict.serving.scheduler.latency import Latency, RequestTimes, latency_of, times_of
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.serving.server import EngineSettings
 from predict.serving.stepper import Stepper
 
-SLOWER = 3.0
-"""Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
 GROWING = 0.03
 """Share of the arrivals by which a queue grows that is no chance: below saturation it is under 0.01 in a minute."""
-LOW, STEPS = 0.05, 8
-"""Share of the capacity that is a low rate, and halvings of the search."""
-SEARCHED = 200
-"""Requests that a rate is judged by, at least."""
+SEARCHED = 1000
+"""Requests that a rate is judged by in a search, at least: a p99 rests on ten of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,21 +125,12 @@ class LoadedServer:
         )
         return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
 
-    def rate_of_slow_first_tokens(self, capacity: float) -> float:
-        """The rate at which the mean time to the first token passes SLOWER times that of a low rate, by bisection below 1.5 capacities."""
-
-        def ttft_us(rate: float) -> float:
-            load = self._share(at_rate(self.run.load, rate))
-            longer = replace(load, duration_s=max(load.duration_s, SEARCHED / load.rate))
-            served = serve(self.engine, self.room.pool, self.stepper.table, traffic_of(longer))
-            return latency_of(served, self.client).ttft.mean_us
-
-        limit = SLOWER * ttft_us(LOW * capacity)
-        least, most = LOW * capacity, 1.5 * capacity
-        for _ in range(STEPS):
-            middle = (least + most) / 2
-            least, most = (middle, most) if ttft_us(middle) < limit else (least, middle)
-        return (least + most) / 2
+    def times_at(self, rate: float, factor: float = 1.0) -> RequestTimes:
+        """The times of SEARCHED requests or more of the config's load at a rate, with steps that take `factor` times as long."""
+        load = self._share(at_rate(self.run.load, rate))
+        longer = replace(load, duration_s=max(load.duration_s, SEARCHED / load.rate))
+        table = self.stepper.table.scaled(factor)
+        return times_of(serve(self.engine, self.room.pool, table, traffic_of(longer)), self.client)
 
     def _share(self, load: Load) -> Load:
         """The load of one replica."""

@@ -13,6 +13,7 @@ from predict.cli.options import (
     add_data,
     add_json,
     add_overrides,
+    add_serving_questions,
     cannot_write,
     log,
     print_json,
@@ -32,7 +33,8 @@ EXAMPLES = """\
 examples:
   predict serving configs/serving/llama3-8b-h100.yml
   predict serving configs/serving/llama3-8b-h100.yml --set load.rate=20 --set placement.tp=2
-  predict serving configs/serving/llama3-8b-h100.yml --find-capacity
+  predict serving configs/serving/llama3-8b-h100.yml --find-capacity --price 2.5/gpu-h
+  predict serving configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s --slo tpot_p90=50ms --price 2.5/gpu-h
   predict serving configs/serving/mixtral-2xh100.yml --sweep rate=2,8,16 --json
   predict serving configs/serving/llama3-8b-h100.yml --sweep rate=2..26..4 --find-capacity -o sweep.svg
 """
@@ -40,7 +42,8 @@ DESCRIPTION = """\
 Predict a server under a load by simulating the steps of its engine: vLLM V1's scheduler around a model of the step.
 
 E2E, TTFT and TPOT have a mean, percentiles, and a 90 % interval of the mean, from steps at the bounds of theirs. --find-capacity
-adds the rate beyond which the queue grows. --sweep rate=2,8,16 or rate=2..16..2 predicts several rates, which -o draws.
+adds the rate beyond which the queue grows, --slo the highest rate at which objectives hold and what stands against a higher one, --price
+the cost of a million tokens. --sweep rate=2,8,16 or rate=2..16..2 predicts several rates, which -o draws.
 """
 RANGE = re.compile(r"(?P<first>[\d.]+)\.\.(?P<last>[\d.]+)\.\.(?P<step>[\d.]+)")
 MOST_RATES = 100
@@ -64,6 +67,7 @@ def add(subcommands: Any) -> None:
     )
     command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="a plot of the sweep, .svg or .png")
+    add_serving_questions(command)
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -73,29 +77,29 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     rates = rates_of(options.sweep) if options.sweep else ()
     _require_plot(options, rates)
+    from predict.cli.serving.questions import questions
     from predict.report.console import show
-    from predict.report.serving.outcome import outcome_json, outcome_text
+    from predict.report.serving.outcome import answer_json, answer_text
     from predict.serving.config import load_serving
     from predict.serving.outcome import LoadedServer
+    from predict.serving.planning.answer import answer
     from predict.serving.stepper import Stepper
+    from sampling.progress import progress_display
 
+    sought = options.find_capacity
+    asked = questions(options, rates=rates, capacity=sought, slow_first_tokens=sought)
     run = load_serving(options.config, options.overrides)
     if rates and run.traffic:
         raise UserError("--sweep: load.file gives the requests; remove one of the two")
     server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
-    outcomes = []
-    for done, outcome in enumerate(server.at_rates(rates) if rates else [server.as_configured()], 1):
-        outcomes.append(outcome)
-        if rates:
-            log(f"{done} of {len(rates)} rates")
-    capacity = server.capacity() if options.find_capacity else None
-    slow = server.rate_of_slow_first_tokens(capacity.median_per_s) if capacity else None
+    with progress_display("simulations") as show_progress:
+        found = answer(server, asked, lambda done, of: show_progress(done, of, ""))
     if options.output:
-        _write_plot(options, outcomes, capacity)
+        _write_plot(options, found.outcomes, found.capacity)
     if options.json:
-        print_json(outcome_json(server, outcomes, capacity, slow))
+        print_json(answer_json(found))
     else:
-        show(outcome_text(server, outcomes, capacity, slow))
+        show(answer_text(found))
 
 
 def _require_plot(options: argparse.Namespace, rates: tuple[float, ...]) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.money import amount_text
 from predict.report.provenance_text import noted
+from predict.report.serving.planning import (
+    cost_json,
+    cost_lines,
+    objectives_json,
+    objectives_lines,
+    rate_json,
+    rate_text,
+)
 from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
@@ -18,21 +26,23 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.serving.outcome import LoadedServer, Outcome, Rate
+    from predict.serving.outcome import Outcome
+    from predict.serving.planning.answer import Answer
+    from predict.serving.planning.cost import TokenCost
     from predict.serving.scheduler.latency import Latency
     from predict.serving.scheduler.traffic import Load
 
-VERSION = 1
+VERSION = 2
+"""Of the JSON; since 2, `requests_per_s` counts completions from the first to the last."""
 GIB = 2**30
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
-def outcome_text(
-    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Rate | None, slow: float | None
-) -> RenderableType:
-    """One load in full, or a line for each of several; then the capacity where it was sought."""
+def answer_text(answer: Answer) -> RenderableType:
+    """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
     from rich.console import Group
 
+    server, outcomes, capacity = answer.server, answer.outcomes, answer.capacity
     run, room, stepper = server.run, server.room, server.stepper
     size, batch = server.engine.block_size, outcomes[0].mean_batch
     sequences = room.sequences(run.load.prompt + run.load.output, size)
@@ -43,19 +53,29 @@ def outcome_text(
         f"of {room.memory / GIB:.1f}",
         "",
     ]
-    lines += [_one(outcomes[0])] if len(outcomes) == 1 else [_several(outcomes)]
+    if len(outcomes) == 1:
+        lines += [_one(outcomes[0]), *(escape(line) for cost in answer.costs for line in cost_lines(cost))]
+    else:
+        lines += [_several(answer)]
     if capacity:
+        lines += ["", f"capacity    {rate_text(capacity)}: above it the queue grows"]
         lines += [
-            "",
-            f"capacity  {_rate(capacity.median_per_s)}   (90 %: {plain(capacity.low_per_s)} to {_rate(capacity.high_per_s)})",
+            f"            mean TTFT passes three times that of a low rate at {_rate(answer.slow_first_tokens_per_s or 0.0)}"
         ]
-        lines += [f"mean TTFT passes three times that of a low rate at {_rate(slow or 0.0)}"]
+        lines += _there(answer.capacity_cost)
         if run.traffic:
-            lines += ["both for requests of the file's mean lengths, each with a prompt of its own"]
+            lines += ["            both for requests of the file's mean lengths, each with a prompt of its own"]
+    if answer.kept:
+        lines += ["", *objectives_lines(server, answer.kept), *_there(answer.kept_cost)]
     lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
     if stepper.coefficients.model == KERNELS.name:
         lines.append(sources_line(stepper, batch))
     return Group(*lines)
+
+
+def _there(cost: TokenCost | None) -> list[str]:
+    """The cost at the rate of the lines before."""
+    return [] if cost is None else [escape(f"            {line.lstrip()}") for line in cost_lines(cost, "cost there")]
 
 
 def load_line(load: Load) -> str:
@@ -78,20 +98,21 @@ def _one(outcome: Outcome) -> RenderableType:
             *(duration(time) for time in spread.percentiles_us.values()),
         )
     latency, served = outcome.latency, outcome.served
+    per_replica = " per replica" if outcome.replicas > 1 else ""
     told: list[RenderableType] = [
         f"load   {load_line(outcome.load)}",
         "",
         table,
         "",
-        f"throughput  {plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s per replica",
+        f"throughput  {plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s"
+        f"{per_replica}, from the first completion to the last",
         f"steps       {served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
         f"cache       {outcome.kv_share:.1%} in use on average, {served.most_blocks / outcome.room.blocks:.1%} at most",
         f"queue       {latency.mean_waiting:.1f} requests wait on average",
     ]
     if outcome.grows:
-        where = " per replica" if outcome.replicas > 1 else ""
         told.append(
-            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{where}; E2E and TTFT are those of "
+            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
             f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
         )
     elif outcome.may_grow:
@@ -99,13 +120,15 @@ def _one(outcome: Outcome) -> RenderableType:
     return Group(*told)
 
 
-def _several(outcomes: Sequence[Outcome]) -> Table:
+def _several(answer: Answer) -> Table:
+    outcomes, costs = answer.outcomes, answer.costs
+    figures = ("E2E", "90 % interval", "E2E p90", "TTFT", "TTFT p90", "TPOT", "tokens/s", "cache", "queue")
     table = figures_table(
         load_line(outcomes[0].load).partition(", ")[2],
         ("requests/s",),
-        ("E2E", "90 % interval", "E2E p90", "TTFT", "TTFT p90", "TPOT", "tokens/s", "cache", "queue"),
+        (*figures, *(["per M output"] if costs else [])),
     )
-    for one in outcomes:
+    for place, one in enumerate(outcomes):
         found = one.latency
         table.add_row(
             plain(one.load.rate),
@@ -118,6 +141,7 @@ def _several(outcomes: Sequence[Outcome]) -> Table:
             plain(found.output_tokens_per_s),
             f"{one.kv_share:.0%}",
             "grows" if one.grows else f"{found.mean_waiting:.1f}{' (may grow)' if one.may_grow else ''}",
+            *([amount_text(costs[place].output.median, costs[place].currency)] if costs else []),
         )
     return table
 
@@ -126,27 +150,30 @@ def _rate(rate: float) -> str:
     return f"{plain(rate)} requests/s"
 
 
-def outcome_json(
-    server: LoadedServer, outcomes: Sequence[Outcome], capacity: Rate | None, slow: float | None
-) -> dict[str, Any]:
+def answer_json(answer: Answer) -> dict[str, Any]:
     """The stable content of `predict serving --json`."""
-    room = server.room
+    server, room = answer.server, answer.server.room
+    loads = [_load_json(one) for one in answer.outcomes]
+    for load, cost in zip(loads, answer.costs, strict=False):
+        load["cost"] = cost_json(cost)
     found: dict[str, Any] = {
         "version": VERSION,
         "config": server.run.name,
         "model": server.stepper.coefficients.model,
         "source": server.stepper.coefficients.source,
-        "notes": notes_on_rows(server.stepper, outcomes[0].mean_batch),
+        "notes": notes_on_rows(server.stepper, answer.outcomes[0].mean_batch),
         "cache": {"blocks": room.blocks, "block_bytes": room.block, "weight_bytes": room.weights},
-        "loads": [_load_json(one) for one in outcomes],
+        "loads": loads,
     }
-    if capacity:
-        found["capacity_rps"] = {
-            "median": capacity.median_per_s,
-            "low": capacity.low_per_s,
-            "high": capacity.high_per_s,
-        }
-        found["rate_of_slow_first_tokens_rps"] = slow
+    if answer.capacity:
+        found["capacity_rps"] = rate_json(answer.capacity)
+        found["rate_of_slow_first_tokens_rps"] = answer.slow_first_tokens_per_s
+    if answer.capacity_cost:
+        found["capacity_cost"] = cost_json(answer.capacity_cost)
+    if answer.kept:
+        found["slo"] = objectives_json(server, answer.kept)
+        if answer.kept_cost:
+            found["slo"]["cost"] = cost_json(answer.kept_cost)
     return found
 
 

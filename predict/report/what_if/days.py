@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.training_cost import TIMES, Span, TrainingCost
+from predict.ledger.training_cost import TIMES, TrainingCost
 from predict.report.feasibility import headlines, misfit
+from predict.report.money import money_text, span_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.report.units import duration
@@ -33,16 +34,16 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
     energy = "not known: the hardware file states no power"
     if cost.energy_mwh:
         on_top = "hosts, network and cooling come on top"
-        energy = f"{_told(cost.energy_mwh)} MWh at the {power_w:g} W limit of each board; {on_top}"
+        energy = f"{span_text(cost.energy_mwh)} MWh at the {power_w:g} W limit of each board; {on_top}"
     lines = [
         *headlines([misfit(prediction.memory)]),
         *first_lines_of(prediction),
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
         f"  tokens      {_tokens(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}",
-        f"  days        [bold]{_told(cost.days)}[/]",
-        f"  GPU-hours   {_told(cost.gpu_hours)}",
-        *([f"  cost        {escape(_money(cost.cost, cost.currency))}"] if cost.cost else []),
+        f"  days        [bold]{span_text(cost.days)}[/]",
+        f"  GPU-hours   {span_text(cost.gpu_hours)}",
+        *([f"  cost        {escape(money_text(cost.cost, cost.currency))}"] if cost.cost else []),
         f"  energy      {energy}",
         f"  goodput     {cost.goodput:.0%} of the time goes into steps that are kept ({known})",
         "  in brackets: the 90 % interval, from the step time alone",
@@ -50,25 +51,10 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
     return Group(*lines)
 
 
-def _told(span: Span) -> str:
-    return f"{_number(span.median)} ({_number(span.low)} to {_number(span.high)})"
-
-
-def _money(cost: Span, currency: str) -> str:
-    """The cost with a symbol before it, or a code such as EUR after it."""
-    return f"{_told(cost)} {currency}" if currency.isalpha() else f"{currency}{_told(cost)}"
-
-
 def _tokens(tokens: float) -> str:
     """300B, 2T: as --tokens takes them."""
     suffix, size = next((suffix, size) for suffix, size in reversed(list(TIMES.items())) if tokens >= size)
     return f"{tokens / size:.4g}{suffix}"
-
-
-def _number(value: float) -> str:
-    """Three significant digits, in full."""
-    digits = max(0, 2 - len(str(int(abs(value)))) + 1)
-    return f"{float(f'{value:.3g}'):,.{digits}f}"
 
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:

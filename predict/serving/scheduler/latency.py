@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.serving.batch import Floats
 from predict.serving.coefficients import Client
@@ -32,7 +33,7 @@ class Latency:
     tpot: Spread
     """(E2E − TTFT) / (output − 1), of requests with more than one output token."""
     requests_per_s: float
-    """Completions per second of the whole run."""
+    """Completions per second, as `_completions_per_s` counts them."""
     output_tokens_per_s: float
     mean_waiting: float
     """Requests that wait to be scheduled, on average while they arrive."""
@@ -40,10 +41,26 @@ class Latency:
     """Growth of their number per second, as a straight line through the last two thirds of the arrivals."""
 
 
-def latency_of(served: Served, client: Client) -> Latency:
-    """The times of all requests, with the client's own; of a closed loop, those of the requests while it is full."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RequestTimes:
+    """The times of each request that counts, in µs, with the client's own."""
+
+    e2e: Floats
+    ttft: Floats
+    tpot: Floats
+    """0 for a request with one output token, which has none."""
+    has_tpot: NDArray[np.bool_]
+
+    def counted(self, figure: str) -> Floats:
+        """The values of `e2e`, `ttft` or `tpot` over the requests that have one; zeros where none has."""
+        values: Floats = getattr(self, figure)
+        return values[self.has_tpot] if figure == "tpot" and self.has_tpot.any() else values
+
+
+def times_of(served: Served, client: Client) -> RequestTimes:
+    """The times of all requests; of a closed loop, those of the requests while it is full."""
     traffic = served.traffic
-    judged = _judged(len(traffic), traffic.in_flight)
+    judged = _judged_of(served)
     further = traffic.output[judged] - 1
     ttft = (served.first_us - traffic.arrival_us)[judged] + client.first_token_us
     after = (
@@ -51,18 +68,37 @@ def latency_of(served: Served, client: Client) -> Latency:
         + client.last_token_us * (further > 0)
         + client.per_token_us * further
     )
-    e2e = ttft + after
-    end_us = float(served.last_us.max() - traffic.arrival_us[0])
+    return RequestTimes(e2e=ttft + after, ttft=ttft, tpot=after / np.maximum(further, 1), has_tpot=further > 0)
+
+
+def latency_of(served: Served, client: Client) -> Latency:
+    """Mean and percentiles of the times, and what is served per second."""
+    times, rate = times_of(served, client), _completions_per_s(served)
     waiting, growth = _queue(served)
     return Latency(
-        e2e=_spread(e2e),
-        ttft=_spread(ttft),
-        tpot=_spread((after / np.maximum(further, 1))[further > 0]) if (further > 0).any() else _spread(0.0 * ttft),
-        requests_per_s=len(traffic) / end_us * SECOND_US,
-        output_tokens_per_s=float(traffic.output.sum()) / end_us * SECOND_US,
+        e2e=_spread(times.counted("e2e")),
+        ttft=_spread(times.counted("ttft")),
+        tpot=_spread(times.counted("tpot")),
+        requests_per_s=rate,
+        output_tokens_per_s=rate * float(served.traffic.output[_judged_of(served)].mean()),
         mean_waiting=waiting,
         queue_growth_per_s=growth,
     )
+
+
+def _completions_per_s(served: Served) -> float:
+    """Completions per second from the first one to the last, so that a load of finite length counts neither its start nor its drain: below
+    saturation that is the rate of arrivals. Of a closed loop, those while it is full; of requests that all arrive at once, and of a single
+    one, all of them, from their arrival on."""
+    ends = np.sort(served.last_us)[_judged_of(served)]
+    arrival = served.traffic.arrival_us
+    if arrival[0] == arrival[-1] or ends[0] == ends[-1]:
+        return len(arrival) / float(served.last_us.max() - arrival[0]) * SECOND_US
+    return (len(ends) - 1) / float(ends[-1] - ends[0]) * SECOND_US
+
+
+def _judged_of(served: Served) -> slice:
+    return _judged(len(served.traffic), served.traffic.in_flight)
 
 
 def _judged(requests: int, in_flight: int) -> slice:

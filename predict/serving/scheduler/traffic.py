@@ -90,7 +90,7 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         given = "neither rate nor concurrency is given" if not load.rate else "both rate and concurrency are given"
         raise UserError(f"load: {given}; give one of them")
     draw = np.random.default_rng(seed)
-    count = _count(load, draw)
+    count = _count(load)
     if count > MOST_REQUESTS:
         raise UserError(
             f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give a shorter duration_s or a lower rate"
@@ -184,13 +184,11 @@ def every(traffic: Traffic, replicas: int) -> Traffic:
     return replace(traffic, **columns)
 
 
-def _count(load: Load, draw: np.random.Generator) -> int:
+def _count(load: Load) -> int:
+    """Requests of the load: a Poisson stream is drawn with as many as it has on average, so that its rate is the one stated."""
     if load.concurrency:
         return load.requests or max(200, 20 * load.concurrency)
-    mean = load.rate * load.duration_s
-    if mean > MOST_REQUESTS:
-        return round(mean)
-    return int(draw.poisson(mean)) if load.arrivals == "poisson" else int(mean)
+    return round(load.rate * load.duration_s)
 
 
 def _arrivals_us(load: Load, count: int, draw: np.random.Generator) -> Floats:

@@ -8,10 +8,23 @@ import numpy as np
 
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
+from predict.serving.config import load_serving
+from predict.serving.outcome import LoadedServer
 from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable
+from predict.serving.stepper import stepper
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
+
+CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
+SHORT = ("load.duration_s=20", "load.output=50")
+
+
+def loaded(*overrides: str, model: str = "formula") -> LoadedServer:
+    """The shipped config under a short load."""
+    run = load_serving(CONFIG, [*SHORT, *overrides])
+    return LoadedServer(run, stepper(run.server, model))
 
 
 def engine(**changes: Any) -> EngineSettings:

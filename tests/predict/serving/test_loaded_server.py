@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from predict.cli import main
-from predict.cli.serving.serving import rates_of
 from predict.serving import Chunk, StepBatch, step_time, step_times
 from predict.serving.config import load_serving
 from predict.serving.kv_cache import KeptBytes, cache_room, kept_bytes
-from predict.serving.outcome import LoadedServer
-from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.stepper import Stepper, stepper
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.places import CONFIGS, SHIPPED_DATA
 from sampling.store.manifest import read_manifest
-from tests.predict.serving.servers import server
-
-CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
-SHORT = ("load.duration_s=20", "load.output=50")
-
-
-def loaded(*overrides: str, model: str = "formula") -> LoadedServer:
-    run = load_serving(CONFIG, [*SHORT, *overrides])
-    return LoadedServer(run, stepper(run.server, model))
+from tests.predict.serving.servers import CONFIG, loaded, server
 
 
 @pytest.mark.parametrize("config", sorted((CONFIGS / "serving").glob("*.yml")), ids=lambda path: path.stem)
@@ -152,83 +139,6 @@ def test_one_step_by_the_front_door() -> None:
     assert step_time(replace(long, shared_tokens=7_000 * 127), CONFIG, model="formula").median_us > time.median_us
 
 
-def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [part for each in SHORT for part in ("--set", each)]
-    assert main(["serving", str(CONFIG), "--model", "formula", "--sweep", "rate=2,4", "--json", *arguments]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
-    assert (
-        main(["serving-step", str(CONFIG), "--decodes", "8x500", "--prefill", "64@32", "--model", "all", "--json"]) == 0
-    )
-    content = json.loads(capsys.readouterr().out)
-    assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
-    assert [bool(each["notes"]) for each in content["models"]] == [True, False, False]
-
-
-def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the first figure, as of a training step: no rows of an H100, and those of a CPU that stand in for this one."""
-    told = {CONFIG: "by stated priors", CONFIGS / "serving" / "this-machine" / "quiet.yml": "the rows of epyc-2-cores"}
-    for config, words in told.items():
-        assert main(["serving-step", str(config), "--decodes", "2x20"]) == 0
-        before, figures, _ = capsys.readouterr().out.partition("batch  2 decodes")
-        assert words in " ".join(before.split()), config
-        assert figures
-
-
-def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [part for each in SHORT for part in ("--set", each)]
-    drawn = [
-        "serving",
-        str(CONFIG),
-        "--model",
-        "formula",
-        "--find-capacity",
-        "-o",
-        str(tmp_path / "sweep.svg"),
-        *arguments,
-    ]
-    assert main([*drawn, "--sweep", "rate=2,200"]) == 0
-    assert 'id="ttft mean"' in (tmp_path / "sweep.svg").read_text()
-    assert "grows" in capsys.readouterr().out
-    assert main(drawn) == 2
-    assert "needs a sweep" in capsys.readouterr().err
-
-
-def test_rates_of_a_sweep() -> None:
-    assert rates_of("rate=2..6..2") == (2, 4, 6)
-    for wrong in (
-        "rat=2",
-        "rate=",
-        "rate=2,x",
-        "rate=0",
-        "rate=nan,inf",
-        "rate=2,inf",
-        "rate=1..9..0",
-        "rate=1..9999..1",
-    ):
-        with pytest.raises(UserError, match="give"):
-            rates_of(wrong)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (["serving-step", str(CONFIG)], "--decodes: missing"),
-        (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
-        (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
-        (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
-    ],
-)
-def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert fault in capsys.readouterr().err
-
-
-def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving-step", str(CONFIG), "--decodes", "128x8000"]) == 4
-    assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
-
-
 def test_rows_of_another_cpu_widen_the_interval_but_where_coefficients_are_the_servers_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,11 +154,6 @@ def test_rows_of_another_cpu_widen_the_interval_but_where_coefficients_are_the_s
     assert other > 2 * like
 
 
-def test_an_unknown_profile_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving", str(CONFIG), "--set", "profile=nowhere"]) == 3
-    assert "profile nowhere: has no samples" in capsys.readouterr().err
-
-
 def test_a_server_takes_as_many_nodes_as_its_gpus_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs beyond a node's stand in another; on a CPU the sampled machine counts, not the one that predicts."""
     cluster = loaded("placement.tp=16").run.server.cluster
@@ -257,43 +162,3 @@ def test_a_server_takes_as_many_nodes_as_its_gpus_need(monkeypatch: pytest.Monke
     before = load_serving(here).server.cluster
     monkeypatch.setattr("os.cpu_count", lambda: 96)
     assert load_serving(here).server.cluster == before
-
-
-def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [(round(10 + 0.2 * place, 3), 300 + place % 5, 40) for place in range(30)]
-    table = tmp_path / "requests.csv"
-    table.write_text(
-        "arrival_s,prompt,output,prompt_id\n" + "".join(f"{a},{p},{o},{p}\n" for a, p, o in reversed(rows))
-    )
-    lifecycle = tmp_path / "per_request_lifecycle_metrics.json"
-    objects = [{"start_time": a, "info": {"input_tokens": p, "output_tokens": o}} for a, p, o in rows]
-    lifecycle.write_text(json.dumps(objects))
-    by_table, by_lifecycle = (read_requests(path) for path in (table, lifecycle))
-    assert by_table.arrival_us == pytest.approx(by_lifecycle.arrival_us)
-    assert by_table.arrival_us[[0, -1]] == pytest.approx([0, 5.8e6])
-    assert len(set(by_table.group.tolist())) == 5
-    assert by_lifecycle.group.max() == -1
-    one = loaded(f"load.file={table}", "load.shared_tokens=900")
-    assert one.rate_of_slow_first_tokens(one.capacity().median_per_s) > 0
-    found = one.as_configured()
-    assert (found.load.prompt, len(found.served.traffic)) == (302, 30)
-    assert found.served.chunk_tokens < 0.5 * by_table.prompt.sum()
-    assert main(["serving", str(CONFIG), "--set", f"load.file={table}", "--sweep", "rate=3"]) == 2
-    assert "remove one of the two" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "fault"),
-    [
-        ("a.csv", "arrival_s,prompt\n1,2\n", "lacks the columns output"),
-        ("a.csv", "arrival_s,prompt,output\n1,-2,x\n-1,2,3\n", "request 1.prompt: -2"),
-        ("a.csv", "arrival_s,prompt,output\n", "holds no requests"),
-        ("a.json", '{"traces": []}', "at its top level"),
-        ("a.json", '[{"spans": 1}]', "of another schema"),
-        ("a.json", "arrival", "is not JSON"),
-    ],
-)
-def test_a_faulty_request_file_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ConfigError, match=fault):
-        read_requests(tmp_path / name)

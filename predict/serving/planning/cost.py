@@ -1,0 +1,64 @@
+"""The cost of the tokens of a server, from the price of its GPUs and the requests that it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from predict.ledger.training_cost import Price, Span
+from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.outcome import LoadedServer, Outcome, Rate
+
+SECONDS_PER_HOUR, MILLION = 3600.0, 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenCost:
+    """Money per million tokens. The GPUs cost the same whatever they do, so a server that is busier has cheaper tokens."""
+
+    output: Span
+    """All of the cost over the output tokens: prompts are included. Infinite where the rate may be 0."""
+    input_alone: Span
+    """The part of prompts over the prompt tokens: the cost is divided by the time that each takes in the server's steps."""
+    output_alone: Span
+    """The rest over the output tokens."""
+    currency: str
+
+
+def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenCost:
+    """The cost of a load's tokens; the bounds are those of what the server answers per second, which below saturation the load decides."""
+    answered = [outcome.replicas * one.requests_per_s for one in (outcome.low, outcome.latency, outcome.high)]
+    rate = Rate(median_per_s=answered[1], low_per_s=min(answered), high_per_s=max(answered))
+    return cost_at_rate(server, outcome, rate, price)
+
+
+def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Price) -> TokenCost:
+    """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
+    cluster, placed = server.run.server.cluster, server.run.server.placement
+    per_s = price.per_gpu(cluster.gpus_per_node) * placed.tp * placed.dp / SECONDS_PER_HOUR
+    most = per_s / rate.low_per_s if rate.low_per_s else inf
+    request = Span(median=per_s / rate.median_per_s, low=per_s / rate.high_per_s, high=most)
+    traffic, share = outcome.served.traffic, prompts_share(server, outcome)
+    prompt, output = (float(tokens.mean()) for tokens in (traffic.prompt, traffic.output))
+    return TokenCost(
+        output=request.times(MILLION / output),
+        input_alone=request.times(MILLION * share / prompt),
+        output_alone=request.times(MILLION * (1 - share) / output),
+        currency=price.currency,
+    )
+
+
+def prompts_share(server: LoadedServer, outcome: Outcome) -> float:
+    """Share of the time in steps that computing prompts adds to them: that of the load's chunks beside the mean number of decodes."""
+    served, engine = outcome.served, server.engine
+    decodes = outcome.mean_batch.decodes
+    tokens = round(served.chunk_tokens / len(served.traffic))
+    room = max(1, engine.max_num_batched_tokens - len(decodes))
+    chunk = StepBatch(chunks=(Chunk(tokens=max(1, min(tokens, room))),), decodes=decodes)
+    with_chunk, alone = server.stepper.table.times_us(
+        sums_of([chunk, StepBatch(decodes=decodes)], server.run.server.window)
+    )
+    added_us = (with_chunk - alone) * served.chunk_tokens / chunk.chunks[0].tokens
+    return float(np.clip(added_us / served.busy_us, 0.0, 1.0))

@@ -1,0 +1,96 @@
+"""Commands on serving configs: what they print, draw and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from predict.cli import main
+from predict.cli.serving.serving import rates_of
+from sampling.errors import UserError
+from sampling.files.places import CONFIGS
+from tests.predict.serving.servers import CONFIG, SHORT
+
+
+def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for each in SHORT for part in ("--set", each)]
+    assert main(["serving", str(CONFIG), "--model", "formula", "--sweep", "rate=2,4", "--json", *arguments]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
+    assert (
+        main(["serving-step", str(CONFIG), "--decodes", "8x500", "--prefill", "64@32", "--model", "all", "--json"]) == 0
+    )
+    content = json.loads(capsys.readouterr().out)
+    assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
+    assert [bool(each["notes"]) for each in content["models"]] == [True, False, False]
+
+
+def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the first figure, as of a training step: no rows of an H100, and those of a CPU that stand in for this one."""
+    told = {CONFIG: "by stated priors", CONFIGS / "serving" / "this-machine" / "quiet.yml": "the rows of epyc-2-cores"}
+    for config, words in told.items():
+        assert main(["serving-step", str(config), "--decodes", "2x20"]) == 0
+        before, figures, _ = capsys.readouterr().out.partition("batch  2 decodes")
+        assert words in " ".join(before.split()), config
+        assert figures
+
+
+def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for each in SHORT for part in ("--set", each)]
+    drawn = [
+        "serving",
+        str(CONFIG),
+        "--model",
+        "formula",
+        "--find-capacity",
+        "-o",
+        str(tmp_path / "sweep.svg"),
+        *arguments,
+    ]
+    assert main([*drawn, "--sweep", "rate=2,200"]) == 0
+    assert 'id="ttft mean"' in (tmp_path / "sweep.svg").read_text()
+    assert "grows" in capsys.readouterr().out
+    assert main(drawn) == 2
+    assert "needs a sweep" in capsys.readouterr().err
+
+
+def test_rates_of_a_sweep() -> None:
+    assert rates_of("rate=2..6..2") == (2, 4, 6)
+    for wrong in (
+        "rat=2",
+        "rate=",
+        "rate=2,x",
+        "rate=0",
+        "rate=nan,inf",
+        "rate=2,inf",
+        "rate=1..9..0",
+        "rate=1..9999..1",
+    ):
+        with pytest.raises(UserError, match="give"):
+            rates_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["serving-step", str(CONFIG)], "--decodes: missing"),
+        (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
+        (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
+        (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
+    ],
+)
+def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert fault in capsys.readouterr().err
+
+
+def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving-step", str(CONFIG), "--decodes", "128x8000"]) == 4
+    assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
+
+
+def test_an_unknown_profile_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving", str(CONFIG), "--set", "profile=nowhere"]) == 3
+    assert "profile nowhere: has no samples" in capsys.readouterr().err

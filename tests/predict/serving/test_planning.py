@@ -1,0 +1,139 @@
+"""What is asked of a server that is to be set up: the rate that keeps objectives, and what tokens cost."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+
+from predict.cli import main
+from predict.ledger.training_cost import parse_price
+from predict.serving.outcome import LoadedServer, Rate
+from predict.serving.planning.cost import cost_at_rate, cost_of_load
+from predict.serving.planning.highest_rate import bisected, rate_of_objectives
+from predict.serving.planning.objectives import Objective, met_share, parse_objectives
+from predict.serving.scheduler.latency import RequestTimes
+from sampling.errors import InfeasibleError, UserError
+from tests.predict.serving.servers import CONFIG, SHORT, loaded
+
+FEW_PLACES = ("engine.max_num_seqs=16",)
+
+
+@pytest.fixture(scope="module")
+def server() -> LoadedServer:
+    return loaded(*FEW_PLACES)
+
+
+@pytest.fixture(scope="module")
+def capacity(server: LoadedServer) -> Rate:
+    return server.capacity()
+
+
+def times(ttft: list[float], tpot: list[float]) -> RequestTimes:
+    """Requests of two tokens; a TPOT of 0 stands for one of a single token."""
+    first, further = np.array(ttft), np.array(tpot)
+    return RequestTimes(e2e=first + further, ttft=first, tpot=further, has_tpot=further > 0)
+
+
+def test_an_objective_bounds_the_mean_or_a_percentile() -> None:
+    both = parse_objectives(["ttft_p90=1s", "TPOT_mean <= 50ms"])
+    assert both == (
+        Objective(figure="ttft", percentile=90.0, limit_us=1e6),
+        Objective(figure="tpot", percentile=None, limit_us=5e4),
+    )
+    seen = times([0.5e6] * 8 + [3e6] * 2, [4e4] * 8 + [6e4, 0.0])
+    assert [one.holds(seen) for one in both] == [False, True]  # a TTFT of 3 s; a mean of 42 ms over nine requests
+    assert met_share(both, seen) == pytest.approx(0.8)
+
+
+def test_all_objectives_that_are_none_are_told_at_once() -> None:
+    wrong = ["tft_p90=1s", "ttft_p90=1", "ttft_p0=1s", "e2e_p100=1s", "ttft_p90", "tpot_mean=-3ms"]
+    with pytest.raises(UserError) as error:
+        parse_objectives([*wrong, "ttft_p9=1s", "ttft_p9=2s"])
+    lines = str(error.value).splitlines()
+    assert all(repr(text) in line for text, line in zip(wrong, lines, strict=False))
+    assert lines[-1] == "--slo: ttft_p9 is given twice; give it once"
+
+
+def test_bisection_finds_an_edge() -> None:
+    found = bisected(lambda rate: rate <= 3.3, 0.0, 10.0)
+    assert found.holds <= 3.3 < found.fails
+    assert found.fails - found.holds < 0.05
+
+
+def test_a_tighter_objective_holds_at_a_lower_rate_and_binds(server: LoadedServer, capacity: Rate) -> None:
+    loose, tight = (
+        rate_of_objectives(server, parse_objectives([text]), capacity) for text in ("e2e_p90=60s", "tpot_p90=9ms")
+    )
+    assert (loose.rate, loose.binding) == (capacity, ())
+    assert tight.rate.low_per_s < tight.rate.median_per_s < tight.rate.high_per_s < capacity.high_per_s
+    assert [one.name for one in tight.binding] == ["tpot_p90"]
+    assert 0.85 <= tight.met_share <= 0.97
+    assert tight.outcome.latency.tpot.percentiles_us[90] == pytest.approx(9e3, rel=0.05)
+    assert tight.servers_for(2.5 * tight.rate.median_per_s)[0] == 3
+
+
+def test_an_objective_that_no_rate_keeps_is_infeasible(server: LoadedServer, capacity: Rate) -> None:
+    with pytest.raises(InfeasibleError, match=r"no rate keeps it: .* tpot_mean is .* ms, above 1 ms"):
+        rate_of_objectives(server, parse_objectives(["tpot_mean=1ms"]), capacity)
+
+
+def test_tokens_cost_what_the_gpus_cost_while_they_are_made() -> None:
+    """$3.6 per hour are $0.001 per second; at 10 requests of 50 tokens per second that is $2 per million tokens."""
+    one = loaded()
+    (outcome,) = one.at_rates([10.0])
+    rate = Rate(median_per_s=10.0, low_per_s=5.0, high_per_s=20.0)
+    cost = cost_at_rate(one, outcome, rate, parse_price("$3.6/gpu-h"))
+    assert (cost.output.median, cost.output.low, cost.output.high) == pytest.approx((2.0, 1.0, 4.0))
+    divided = cost.input_alone.median * 600 + cost.output_alone.median * 50
+    assert divided == pytest.approx(cost.output.median * 50)
+    assert 0 < cost.input_alone.median < cost.output_alone.median
+    never = cost_at_rate(one, outcome, Rate(median_per_s=10.0, low_per_s=0.0, high_per_s=20.0), parse_price("3/gpu-h"))
+    assert never.output.high == inf
+
+
+def test_twice_the_gpus_cost_twice_as_much_at_the_same_load() -> None:
+    price, costs = parse_price("2/gpu-h"), []
+    for tp in (1, 2):
+        one = loaded(f"placement.tp={tp}")
+        costs.append(cost_of_load(one, one.as_configured(), price).output.median)
+    assert costs[1] == pytest.approx(2 * costs[0], rel=0.02)
+
+
+def test_throughput_is_the_rate_of_arrivals_below_saturation() -> None:
+    for rate in (2.0, 10.0):
+        (outcome,) = loaded("load.duration_s=100").at_rates([rate])
+        assert outcome.latency.requests_per_s == pytest.approx(rate, rel=0.02)
+
+
+def test_the_command_answers_all_questions_together(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for each in (*SHORT, *FEW_PLACES) for part in ("--set", each)]
+    asked = [
+        "serving",
+        str(CONFIG),
+        "--model",
+        "formula",
+        *arguments,
+        "--slo",
+        "ttft_p90=1s",
+        "--price",
+        "20EUR/node-h",
+    ]
+    assert main([*asked, "--find-capacity", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["slo"]["rate_rps"]["median"] <= content["capacity_rps"]["median"]
+    assert content["slo"]["cost"]["currency"] == content["loads"][0]["cost"]["currency"] == "EUR"
+    assert main(asked) == 0
+    told = capsys.readouterr()
+    for words in ("TTFT p90 ≤ 1 s", "hold up to", "goodput there", "1 such server", "EUR per million output tokens"):
+        assert words in told.out
+    assert "simulations: 32 of 32" in told.err
+
+
+def test_all_faults_of_the_questions_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving", str(CONFIG), "--slo", "ttft=1s", "--price", "2.5"]) == 2
+    told = capsys.readouterr().err
+    assert "--slo: 'ttft=1s'" in told
+    assert "--price: '2.5'" in told

@@ -1,36 +1,26 @@
-"""What is asked of servers beside their latencies, from the options that several commands take."""
+"""What --slo and --price ask of servers, in every command that takes them."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sampling.errors import Checks
 
 if TYPE_CHECKING:
     from predict.serving.planning.answer import Questions
 
 
-def questions(
-    options: argparse.Namespace,
-    *,
-    rates: tuple[float, ...] = (),
-    capacity: bool = False,
-    slow_first_tokens: bool = False,
-) -> Questions:
-    """The questions of --slo and --price, with others that a command has. UserError for each that is none, all of them at once."""
+def read_questions(options: argparse.Namespace) -> Questions:
+    """The objectives and the price; UserError for all of them that are none."""
     from predict.ledger.training_cost import parse_price
     from predict.serving.planning.answer import Questions
     from predict.serving.planning.objectives import parse_objectives
-    from sampling.errors import UserError
 
-    read: dict[str, Any] = {}
-    faults = []
-    for name, value, parse in (("objectives", options.slo, parse_objectives), ("price", options.price, parse_price)):
-        if not value:
-            continue
-        try:
-            read[name] = parse(value)
-        except UserError as error:
-            faults.append(str(error))
-    if faults:
-        raise UserError("\n".join(faults))
-    return Questions(**read, rates=rates, capacity=capacity, slow_first_tokens=slow_first_tokens)
+    price = None
+    with Checks() as checks:
+        with checks.one():
+            objectives = parse_objectives(options.slo)
+        with checks.one():
+            price = parse_price(options.price) if options.price else None
+    return Questions(objectives=objectives, price=price)

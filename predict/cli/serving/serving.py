@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,9 @@ from predict.cli.options import (
     cannot_write,
     log,
     print_json,
-    require_suffix,
-    require_writable,
+    require_output,
 )
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from predict.serving.coefficients import Coefficients
     from predict.serving.outcome import Outcome, Rate
+    from predict.serving.planning.answer import Questions
 
 EXAMPLES = """\
 examples:
@@ -75,9 +76,7 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    rates = rates_of(options.sweep) if options.sweep else ()
-    _require_plot(options, rates)
-    from predict.cli.serving.questions import questions
+    asked = _asked(options)
     from predict.report.console import show
     from predict.report.serving.outcome import answer_json, answer_text
     from predict.serving.config import load_serving
@@ -86,10 +85,8 @@ def run(options: argparse.Namespace) -> None:
     from predict.serving.stepper import Stepper
     from sampling.progress import progress_display
 
-    sought = options.find_capacity
-    asked = questions(options, rates=rates, capacity=sought, slow_first_tokens=sought)
     run = load_serving(options.config, options.overrides)
-    if rates and run.traffic:
+    if asked.rates and run.traffic:
         raise UserError("--sweep: load.file gives the requests; remove one of the two")
     server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
     with progress_display("simulations") as show_progress:
@@ -102,16 +99,29 @@ def run(options: argparse.Namespace) -> None:
         show(answer_text(found))
 
 
-def _require_plot(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
-    """Refuse a plot that cannot be made before anything is simulated."""
-    if not options.output:
-        return
+def _asked(options: argparse.Namespace) -> Questions:
+    """What the options ask; UserError with every fault of them before anything is simulated."""
+    from predict.cli.serving.questions import read_questions
+
+    asked, sought = None, options.find_capacity
+    rates: tuple[float, ...] = ()
+    with Checks() as checks:
+        with checks.one():
+            rates = rates_of(options.sweep) if options.sweep else ()
+        if options.output:
+            checks.run(_require_plot, options.output, rates)
+        with checks.one():
+            asked = read_questions(options)
+    assert asked is not None
+    return replace(asked, rates=rates, capacity=sought, slow_first_tokens=sought)
+
+
+def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
     if len(rates) < LEAST_PLOTTED:
         raise UserError(
             f"--output: a plot needs a sweep of {LEAST_PLOTTED} rates or more; give for example --sweep rate=2..16..2"
         )
-    require_suffix("--output", options.output, SUFFIXES)
-    require_writable("--output", options.output)
+    require_output("--output", output, SUFFIXES)
     require_library("matplotlib")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from predict.run.durations import duration_us
 from predict.serving.scheduler.latency import RequestTimes
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
 
 OPTION = "--slo"
@@ -56,24 +56,20 @@ def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
     """The objectives of texts such as `ttft_p90=1s` or `tpot_p90<=50ms`. UserError with a line for each that is none, and for a time that is
     bounded twice."""
     found: list[Objective] = []
-    faults: list[str] = []
-    for text in texts:
-        one = _objective(text)
-        if one is None:
-            faults.append(f"{OPTION}: {shown(text)} is not an objective; {EXAMPLE}")
-        elif one.name in (other.name for other in found):
-            faults.append(f"{OPTION}: {one.name} is given twice; give it once")
-        else:
-            found.append(one)
-    if faults:
-        raise UserError("\n".join(faults))
+    with Checks() as checks:
+        for text in texts:
+            with checks.one():
+                one = _objective(text)
+                if one.name in (other.name for other in found):
+                    raise UserError(f"{OPTION}: {one.name} is given twice; give it once")
+                found.append(one)
     return tuple(found)
 
 
-def _objective(text: str) -> Objective | None:
+def _objective(text: str) -> Objective:
     matched = FORM.fullmatch(text)
     limit_us = duration_us(matched[4]) if matched else None
     percentile = float(matched[3]) if matched and matched[3] else None
     if matched is None or limit_us is None or percentile == 0:
-        return None
+        raise UserError(f"{OPTION}: {shown(text)} is not an objective; {EXAMPLE}")
     return Objective(figure=matched[1].lower(), percentile=percentile, limit_us=limit_us)

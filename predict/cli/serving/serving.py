@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from predict.serving.coefficients import Coefficients
-    from predict.serving.outcome import Outcome, Rate
     from predict.serving.planning.answer import Questions
+    from predict.serving.planning.loaded_server import Outcome, Rate
 
 EXAMPLES = """\
 examples:
@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.serving.outcome import answer_json, answer_text
     from predict.serving.config import load_serving
-    from predict.serving.outcome import LoadedServer
     from predict.serving.planning.answer import answer
+    from predict.serving.planning.loaded_server import LoadedServer
     from predict.serving.stepper import Stepper
     from sampling.progress import progress_display
 

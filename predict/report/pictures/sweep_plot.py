@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from predict.serving.outcome import Outcome, Rate
+    from predict.serving.planning.loaded_server import Outcome, Rate
 
 SIZE = (10.5, 4.0)
 """Inches."""

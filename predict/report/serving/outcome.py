@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.serving.outcome import Outcome
     from predict.serving.planning.answer import Answer
     from predict.serving.planning.cost import TokenCost
+    from predict.serving.planning.loaded_server import Outcome
     from predict.serving.scheduler.latency import Latency
     from predict.serving.scheduler.traffic import Load
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from predict.ledger.training_cost import Price
-from predict.serving.outcome import LoadedServer, Outcome, Rate
 from predict.serving.planning.cost import TokenCost, cost_at_rate, cost_of_load
 from predict.serving.planning.highest_rate import (
     OF_OBJECTIVES,
@@ -15,6 +14,7 @@ from predict.serving.planning.highest_rate import (
     rate_of_objectives,
     rate_of_slow_first_tokens,
 )
+from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
 from predict.serving.planning.objectives import Objective
 
 

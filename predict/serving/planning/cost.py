@@ -9,7 +9,7 @@ import numpy as np
 
 from predict.ledger.training_cost import Price, Span
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.outcome import LoadedServer, Outcome, Rate
+from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
 
 SECONDS_PER_HOUR, MILLION = 3600.0, 1e6
 

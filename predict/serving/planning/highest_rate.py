@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from predict.serving.outcome import LoadedServer, Outcome, Rate
+from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
 from predict.serving.planning.objectives import Objective, met_share
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError

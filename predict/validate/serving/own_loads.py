@@ -18,7 +18,7 @@ from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.fitting.own_steps import fitted_to_steps
 from predict.serving.kernels.features import kernel_features
-from predict.serving.outcome import LoadedServer, Outcome
+from predict.serving.planning.loaded_server import LoadedServer, Outcome
 from predict.serving.scheduler.latency import Latency
 from predict.serving.stepper import Stepper
 from sampling.errors import UserError

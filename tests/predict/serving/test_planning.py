@@ -10,9 +10,9 @@ import pytest
 
 from predict.cli import main
 from predict.ledger.training_cost import parse_price
-from predict.serving.outcome import LoadedServer, Rate
 from predict.serving.planning.cost import cost_at_rate, cost_of_load
 from predict.serving.planning.highest_rate import bisected, rate_of_objectives
+from predict.serving.planning.loaded_server import LoadedServer, Rate
 from predict.serving.planning.objectives import Objective, met_share, parse_objectives
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError, UserError

@@ -8,6 +8,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
+from sampling.units import MIB
 
 WIRE_SLACK = 2.0
 """Factor by which a collective may be faster than a ring on the stated link: with a switch that reduces and copies (NVLink
@@ -35,5 +36,5 @@ def _bound_us(call: Call, phase: Phase, cluster: Cluster) -> float:
         return terms["wire"] / (WIRE_SLACK * links)
     compute_us = max((value for name, value in terms.items() if name.endswith("_compute")), default=0.0)
     least_bytes = call.least_bytes(phase) if isinstance(call, Operator) else 0.0
-    in_cache = least_bytes < cluster.gpu.cache_mib * 2**20
+    in_cache = least_bytes < cluster.gpu.cache_mib * MIB
     return max(compute_us, 0.0 if in_cache else least_bytes / cluster.gpu.bytes_per_us())

@@ -11,6 +11,7 @@ from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.hardware.cluster import hardware_entry, hardware_facts
 from sampling.hardware.hardware_file import Hardware
+from sampling.units import GIB, MIB
 
 CLOCK_GHZ = 1.0
 """Clock by which cycles are counted where the file states none, as hardware files do: a cycle is a nanosecond."""
@@ -75,8 +76,8 @@ def _of_hardware(facts: Hardware, entry: str) -> Device:
         bytes_per_cycle=facts.memory_gb_per_s * 1e9 / per_cycle,
         macs_per_cycle=macs,
         vector_macs_per_cycle=macs.get("fp32", 0.0),
-        on_chip_bytes=facts.cache_mib * 2**20,
-        memory_bytes=facts.memory_gib * 2**30,
+        on_chip_bytes=facts.cache_mib * MIB,
+        memory_bytes=facts.memory_gib * GIB,
     )
 
 

@@ -15,6 +15,7 @@ from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
 from sampling.files.faults import counted
+from sampling.number_text import duration
 
 REPEATS = 0.06
 """Standard deviation in log time of repeats of one run: 2 to 6 % between published ones."""
@@ -77,5 +78,5 @@ def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -
     for run, times in grouped:
         each_us = [time.step_us for time in times]
         if math.log(max(each_us) / min(each_us)) > AT_ODDS * REPEATS:
-            told = ", ".join(f"{time_us / 1e6:.4g} s" for time_us in each_us)
+            told = ", ".join(duration(time_us) for time_us in each_us)
             yield f"--measured: {run.name}: {told} for one config differ by more than repeats do; leave out what is wrong"

@@ -17,6 +17,7 @@ import numpy as np
 from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
 from sampling.errors import UserError
+from sampling.number_text import duration
 
 UNLIKELY = 3.72
 """Standard deviations, of a Gaussian, beyond which the measurements are not of the configs that they are said to be: 1 in 10,000."""
@@ -87,4 +88,4 @@ def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str
 
 def _told(one: MeasuredRun, off: float) -> str:
     predicted_us = one.measured_us * math.exp(-off)
-    return f"{one.name}: measured {one.measured_us / 1e6:.4g} s, predicted {predicted_us / 1e6:.4g} s"
+    return f"{one.name}: measured {duration(one.measured_us)}, predicted {duration(predicted_us)}"

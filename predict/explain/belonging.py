@@ -12,6 +12,7 @@ from predict.run.training_run import TrainingRun
 from sampling.call import Call
 from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Trace
+from sampling.number_text import duration
 from sampling.operators.gemm import Gemm
 
 LEAST_FOUND = 0.1
@@ -57,12 +58,12 @@ def require_same_step(
     _require_same_products(run, predicted.calls, calls)
     if mistaken := unit_mistake(step_us / predicted.step_us):
         raise UserError(
-            f"--trace: not of {run.name}: its step takes {step_us / 1e6:.4g} s, about {mistaken} the {predicted.step_us / 1e6:.4g} s that are "
+            f"--trace: not of {run.name}: its step takes {duration(step_us)}, about {mistaken} the {duration(predicted.step_us)} that are "
             "predicted; check the unit of its times, which torch's profiler writes in µs"
         )
     if logged_us is not None and not MOST_SLOWED < logged_us / step_us < LONGER:
         raise UserError(
-            f"--log: a step of {logged_us / 1e6:.4g} s, where the traced one takes {step_us / 1e6:.4g} s with its profiler; give the log of the "
+            f"--log: a step of {duration(logged_us)}, where the traced one takes {duration(step_us)} with its profiler; give the log of the "
             "traced run, or its time with the unit that it is in"
         )
 

@@ -19,6 +19,7 @@ from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
 from predict.step.prediction import Prediction
 from sampling.arithmetic.operator import Operator
+from sampling.number_text import signed_percent
 from sampling.operators.attention import Attention
 
 LEAST_SHARE = 0.03
@@ -77,7 +78,7 @@ def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float)
     off = measured.step_us / predicted.step_us - 1
     return Finding(
         cause="none",
-        text=f"The step is {off:+.1%} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
+        text=f"The step is {signed_percent(off)} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
         f"{pace:.2f} × their prediction all together.",
         cost_us=0.0,
     )

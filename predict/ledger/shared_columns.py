@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from predict.run.calibration.terms import Posterior
 
-GB, SECOND = 1e9, 1e6
 LEAST = 0.0005
 """Share of the times from which on a source is told."""
 SHARED = """

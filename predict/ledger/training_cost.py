@@ -11,8 +11,8 @@ from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
+from sampling.units import HOUR_US
 
-US_PER_HOUR = 3.6e9
 HOURS_PER_DAY = 24
 WATTS_PER_MEGAWATT = 1e6
 GOODPUT = 0.9
@@ -105,7 +105,7 @@ def training_cost(
 ) -> TrainingCost:
     """The cost of training on `tokens` tokens at a step time, in µs."""
     steps = math.ceil(tokens / tokens_per_step(run))
-    hours = step_us.times(steps / goodput / US_PER_HOUR)
+    hours = step_us.times(steps / goodput / HOUR_US)
     gpus, power_w = run.cluster.world_size, run.cluster.gpu.power_w
     gpu_hours = hours.times(gpus)
     return TrainingCost(

@@ -19,8 +19,8 @@ from predict.run.training_run import TrainingRun
 from predict.workload.rank.share import RankShare
 from sampling.cells.matrices import Shape
 from sampling.operators.experts import PER_EXPERT
+from sampling.units import MIB
 
-MIB = 2**20
 RESERVED_OVER_ALLOCATED = 1.048
 """Mean of 37 Megatron-Core runs on B200 that state both figures (SimuMax: 1.03 to 1.09)."""
 RESERVED_WIDTH = 0.042

@@ -28,12 +28,12 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Gpu
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from predict.schedules.engine.order import Folded
     from predict.schedules.engine.timeline import Timeline
 
-GIB = 2**30
 DRIVER_SHARE = 0.0052
 """Share of a GPU's memory that its driver keeps: nvidia-smi shows 81,559 of 81,920 MiB on an H100, 183,359 of 184,320 on a B200."""
 SAFETY_MARGIN = 0.05

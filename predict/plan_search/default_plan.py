@@ -22,6 +22,7 @@ from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.hardware.cluster import hardware_facts
+from sampling.units import GIB
 
 
 def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
@@ -46,7 +47,7 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
 
     enough = _enough(asked, fits)
     fix = f"give {enough}" if enough else "take a device with more memory"
-    peak = f"{smallest / 2**30:,.1f} GiB per GPU by the smallest of its plans"
+    peak = f"{smallest / GIB:,.1f} GiB per GPU by the smallest of its plans"
     raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}, where it needs {peak}; {fix}")
 
 

@@ -15,6 +15,7 @@ from predict.plan_search.space.axes import read_questions
 from predict.plan_search.space.legal import legal_plans
 from predict.plan_search.survey import Survey, in_words, survey
 from sampling.errors import InfeasibleError, UserError
+from sampling.units import GIB
 
 TRIES = 8
 """Plans with the smallest floors that are estimated under a change."""
@@ -57,7 +58,7 @@ def _nearest(found: Found) -> str:
     else:
         own = min((each for each in found.surveys if each.nearest), key=lambda each: each.nearest_bytes)
         need, settings, at_least, capacity = own.nearest_bytes, own.nearest or {}, "at least ", own.capacity_bytes
-    return f"the smallest needs {at_least}{need / 2**30:,.1f} GiB of the {capacity / 2**30:,.1f} allowed ({in_words(settings)})"
+    return f"the smallest needs {at_least}{need / GIB:,.1f} GiB of the {capacity / GIB:,.1f} allowed ({in_words(settings)})"
 
 
 def _changes(

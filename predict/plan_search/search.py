@@ -28,6 +28,7 @@ from predict.plan_search.survey import Survey, in_words
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from sampling.units import GIB
 
 Floats = NDArray[np.float64]
 FIRST_ROUND, LONGEST_ROUND = 8, 256
@@ -255,7 +256,7 @@ def _judge(found: Found, survey: int, outcome: Outcome) -> None:
     if outcome.refusal:
         found.leave_out(NOT_RUN, 1, f"{outcome.refusal}: {plan}")
     elif outcome.memory_bytes > own.capacity_bytes:
-        need = f"{outcome.memory_bytes / 2**30:,.1f} GiB of {own.capacity_bytes / 2**30:,.1f}"
+        need = f"{outcome.memory_bytes / GIB:,.1f} GiB of {own.capacity_bytes / GIB:,.1f}"
         found.leave_out(NOT_ENOUGH_MEMORY, 1, f"{need}: {plan}")
     else:
         run = own.space.run(outcome.number)

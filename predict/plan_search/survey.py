@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.floors.memory_floor import memory_floors, state_floors
 from predict.plan_search.space.legal import LeftOut, Space
+from sampling.units import GIB
 
 Floats = NDArray[np.float64]
 STATE = "memory: weights, gradients and optimizer state alone do not fit"
@@ -65,7 +66,7 @@ def survey(legal: Space, *, max_memory: float) -> Survey:
 def _without(space: Space, fits: NDArray[np.bool_], floors: Floats, reason: str, capacity: float) -> Space:
     """The space of the plans that may fit; the others are counted under the reason."""
     row = int(np.flatnonzero(~fits)[0])
-    need = f"{floors[row] / 2**30:,.1f} GiB at least of {capacity / 2**30:,.1f}: {in_words(space.settings(row))}"
+    need = f"{floors[row] / GIB:,.1f} GiB at least of {capacity / GIB:,.1f}: {in_words(space.settings(row))}"
     found = LeftOut(count=int((~fits).sum()), example=need)
     return replace(space.of(fits), left_out={**space.left_out, reason: found})
 

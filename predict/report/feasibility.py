@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.smallest_cluster import SmallestCluster
-from predict.report.memory.text import size
 from predict.run.replica import Replica
 from sampling.files.faults import counted
+from sampling.number_text import size
 
 
 def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:

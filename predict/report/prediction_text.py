@@ -11,11 +11,11 @@ from predict.report.feasibility import headlines, misfit, smallest_in_words
 from predict.report.memory.text import NO_CHANGE, advice_line, summary
 from predict.report.provenance_text import first_lines_of, last_lines
 from predict.report.run_text import run_text
-from predict.report.units import bar, duration, durations, percent
 from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.step.interval import Interval
 from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
+from sampling.number_text import bar, duration, durations, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

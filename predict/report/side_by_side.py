@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from predict.report.units import duration
 from predict.step.prediction import Prediction
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

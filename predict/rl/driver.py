@@ -8,8 +8,8 @@ from dataclasses import replace
 from predict.rl.phase import DRIVER, Phase, independent, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS
-from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval
+from sampling.units import SECOND_US
 
 
 def adv_phase(rl: RlRun) -> Phase:

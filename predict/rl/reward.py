@@ -8,8 +8,8 @@ import numpy as np
 
 from predict.rl.phase import SCORING, Phase, exactly
 from predict.rl.run.config import RlRun
-from predict.rl.weight_sync import SECOND_US
 from predict.serving.batch import Floats
+from sampling.units import SECOND_US
 
 
 def reward_us(rl: RlRun, gen_us: Floats | float) -> Floats:

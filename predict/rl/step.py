@@ -18,8 +18,9 @@ from predict.rl.state.checkpoint import checkpoint_phase
 from predict.rl.state.memory import RlMemory, memory_of
 from predict.rl.terms import FACTORS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, pass_run, update
-from predict.rl.weight_sync import SECOND_US, update_weights
+from predict.rl.weight_sync import update_weights
 from predict.step.interval import Interval
+from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction

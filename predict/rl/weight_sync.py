@@ -11,8 +11,8 @@ from predict.rl.terms import TERMS, Term
 from predict.step.interval import Interval
 from predict.workload.rank.share import WIDER
 from sampling.hardware.cluster import DTYPE_BYTES, Link
+from sampling.units import SECOND_US
 
-SECOND_US = 1e6
 TENSORS_PER_LAYER = 9
 """Tensors of a layer apart from its experts' in a checkpoint: four of attention, three of the MLP, two norms."""
 MATRICES_PER_EXPERT = 3

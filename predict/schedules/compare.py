@@ -12,6 +12,7 @@ from predict.schedules import registry
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.errors import InfeasibleError
+from sampling.units import GIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +177,7 @@ def _nearest(outcomes: Iterable[Outcome]) -> str:
 
 
 def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / 2**30:,.1f} GiB"
+    return f"{size_bytes / GIB:,.1f} GiB"
 
 
 def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:

@@ -14,8 +14,7 @@ from predict.serving.mixers.served import served_mixers
 from predict.serving.server import Server
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
-
-GIB = 2**30
+from sampling.units import GIB
 
 Ints = NDArray[np.int64]
 

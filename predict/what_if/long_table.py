@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from predict.ledger.shared_columns import GB, SECOND, SHARED, calibration_note
+from predict.ledger.shared_columns import SHARED, calibration_note
 from predict.ledger.waterfall.classes import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.run.model_flops import model_flops_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun
 from sampling.files.disk import replacing, write_atomically
+from sampling.units import GB, SECOND_US
 
 OURS = """
 precision framework schedule vpp dp etp zero recompute t_idle t_step_low t_step_high gradient_gb peak_gb capacity_gb verdict
@@ -101,7 +102,7 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
     of_time |= {"t_step_low": step.low_us, "t_step_high": step.high_us}
     return {
         **{name: size / GB for name, size in of_memory.items()},
-        **{name: time_us / SECOND for name, time_us in of_time.items()},
+        **{name: time_us / SECOND_US for name, time_us in of_time.items()},
         "flops_required": model_flops_per_step(run),
         "tokens_per_s": prediction.tokens_per_second,
         "tokens_per_s_per_card": prediction.tokens_per_second_per_gpu,

@@ -11,6 +11,7 @@ from sampling.arithmetic.arrays import all_zero, log2
 from sampling.arithmetic.bandwidth import BandwidthShare
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
+from sampling.units import MIB
 
 FORK_JOIN_ELEMENTS = 32_768
 """Elements above which torch divides an elementwise kernel among CPU threads (at::internal::GRAIN_SIZE, ATen/Parallel.h).
@@ -139,5 +140,5 @@ def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, fl
     compute = sum(value for name, value in terms.items() if name.endswith("_compute"))
     memory = sum(value for name, value in terms.items() if name.endswith("_memory"))
     features["log2_intensity"] = log2((compute + 1e-6) / (memory + 1e-6))
-    features["log2_cache_fill"] = log2(1e-6 + memory * cluster.gpu.bytes_per_us() / (cluster.gpu.cache_mib * 2**20))
+    features["log2_cache_fill"] = log2(1e-6 + memory * cluster.gpu.bytes_per_us() / (cluster.gpu.cache_mib * MIB))
     return features

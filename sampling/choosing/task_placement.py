@@ -13,6 +13,7 @@ from sampling.collectives.kinds import Collective
 from sampling.collectives.topology import Placement, covers, groups_of, placement_of
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.machine import Machine
+from sampling.units import GIB
 
 BUFFER_MEMORY_SHARE = 0.4
 """Share of a rank's memory that the buffers of a collective may take; NCCL's own and those of other groups need some too."""
@@ -74,4 +75,4 @@ def memory_of_a_rank(hardware: str, ranks: int) -> float:
     facts = hardware_facts(hardware)
     if facts.kind == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / ranks
-    return float(facts.memory_gib) * 2**30
+    return float(facts.memory_gib) * GIB

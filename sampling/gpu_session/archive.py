@@ -24,6 +24,7 @@ from sampling.errors import SamplesError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.regular import NotReadError, read_bytes
 from sampling.files.schema import read
+from sampling.units import MIB
 
 FACTS, CALLS = "archive.json", "calls.json"
 MOST_BYTES = 16 * 2**20
@@ -118,7 +119,7 @@ class EventWriter:
             return existing[-1]
         if len(existing) == MOST_PARTS:
             raise ArchiveFullError(
-                f"{self.directory}: holds {MOST_PARTS} files of {MOST_BYTES // 2**20} MiB, which is all that an archive may; "
+                f"{self.directory}: holds {MOST_PARTS} files of {MOST_BYTES // MIB} MiB, which is all that an archive may; "
                 "go on with another --out"
             )
         path = self.directory / f"events-{len(existing) + 1}.jsonl"

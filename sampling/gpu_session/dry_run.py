@@ -30,6 +30,7 @@ from sampling.gpu_session.worker import join_session, session_facts
 from sampling.hardware.cluster import device_names, hardware_entry, hardware_facts, load_cluster
 from sampling.store.profiles import default_profile
 from sampling.timing.timer import PRESETS
+from sampling.units import MIB
 
 FAKE_HARDWARE = "h200"
 MILESTONES_S = (60.0, 200.0, 400.0, 1000.0)
@@ -114,7 +115,7 @@ def dry_run(options: argparse.Namespace) -> str:
         [
             *table,
             f"rehearsed in {rehearsal.clock():,.0f} s of a fake clock: {log.progress.summary()}",
-            f"archive: {len(files)} files, {sum(files) / 2**20:.1f} MiB, the largest {max(files) / 2**20:.1f} MiB",
+            f"archive: {len(files)} files, {sum(files) / MIB:.1f} MiB, the largest {max(files) / MIB:.1f} MiB",
             f"import: {imported}",
         ]
     )

@@ -13,6 +13,7 @@ from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
 from sampling.hardware.code_version import code_version
 from sampling.hardware.cpu_name import cpu_name
+from sampling.units import GIB
 
 DRIVERS_SHARE = 0.03
 """Largest share of a device's memory by which two drivers may report it differently: each keeps about 1 % to itself. Kinds
@@ -82,7 +83,7 @@ def identify(hardware: str) -> dict[str, Any]:
     return {
         "name": properties.name,
         "count": torch.cuda.device_count(),
-        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "memory_gib": round(properties.total_memory / GIB, 1),
     }
 
 

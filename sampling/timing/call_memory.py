@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster
+from sampling.units import GIB
 
 MEMORY_SHARE = 0.6
 """Share of a device's memory that a call's own tensors may take; libraries' workspaces and fragments need the rest."""
@@ -13,4 +14,4 @@ def fits(call: Call, cluster: Cluster) -> bool:
     """Whether a GPU holds the call; ranks on a CPU share what the machine has, and their calls are small."""
     if cluster.gpu.kind == "cpu":
         return True
-    return call.resident_bytes() <= MEMORY_SHARE * cluster.gpu.memory_gib * 2**30
+    return call.resident_bytes() <= MEMORY_SHARE * cluster.gpu.memory_gib * GIB

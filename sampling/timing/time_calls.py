@@ -24,6 +24,7 @@ from sampling.torch_work.build import build
 from sampling.torch_work.collectives.process_groups import align
 from sampling.torch_work.compiling import forget_compiled
 from sampling.torch_work.workload_protocols import NamesKernel, Noted, SelfTimed, Workload
+from sampling.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -182,7 +183,7 @@ class _CallTimer:
         return [timing] if timing else []
 
     def _gpu_timer(self) -> GpuTimer:
-        return gpu_timer(self.device, self.cluster.gpu.cache_mib * 2**20)
+        return gpu_timer(self.device, self.cluster.gpu.cache_mib * MIB)
 
 
 @cache

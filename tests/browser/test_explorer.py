@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import predict
-from predict.report.units import duration
+from sampling.number_text import duration
 from tests.browser.conftest import DEMO, HOSTILE, Visit
 from tests.browser.test_report import faults_of_access, sums
 

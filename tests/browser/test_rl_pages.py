@@ -12,7 +12,7 @@ import predict
 from predict.cli import main
 from predict.explore.rl_answers import RlExplorer
 from predict.explore.server import ExplorerServer
-from predict.report.units import duration
+from sampling.number_text import duration
 from tests.browser.conftest import Visit
 from tests.browser.test_explorer import step, wait
 from tests.browser.test_report import content, faults_of_access, sums

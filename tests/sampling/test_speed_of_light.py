@@ -13,8 +13,7 @@ from sampling.operators.gemm import Gemm
 from sampling.speed_of_light import physical_bound_us
 from sampling.store.profiles import SHIPPED
 from sampling.store.tables import iterate_samples, read_samples
-
-GIB = 2**30
+from sampling.units import GIB
 
 
 def h100(nodes: int = 1) -> Cluster:

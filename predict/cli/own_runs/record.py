@@ -9,6 +9,7 @@ from typing import Any
 
 from predict.cli.options import add_command, add_config, add_json, loaded, log, print_json
 from sampling.errors import UserError
+from sampling.number_text import signed_percent
 
 EXAMPLES = """\
 examples:
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.own_runs.belonging import unit_mistake
     from predict.own_runs.measured_step import measured_step
     from predict.own_runs.records import keep, record_of
-    from predict.report.units import duration
+    from sampling.number_text import duration
 
     date = _date(options.date)
     uncalibrated = loaded(options, ["cluster.calibration=null"])
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(
             f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
-            f"{duration(record.predicted.median_us)} ({record.error:+.1%}{'' if record.covered else ', outside its interval'})"
+            f"{duration(record.predicted.median_us)} ({signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
         )
     log(f"{'wrote' if new else 'recorded before:'} {place}; from {record.measured.source}")
 

@@ -13,7 +13,7 @@ from predict.plan_search.first import FirstAnswer
 from predict.plan_search.search import Found
 from predict.plan_search.survey import in_words
 from predict.plan_search.whole_search import Listener
-from predict.report.units import duration
+from sampling.number_text import duration
 from sampling.progress import Progress, progress_display
 
 

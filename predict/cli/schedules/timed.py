@@ -160,11 +160,11 @@ def of_config(options: argparse.Namespace) -> Comparison:
     from predict import estimate_as_scheduled
     from predict.prices.open import open_prices
     from predict.report.feasibility import misfit
-    from predict.report.units import duration
     from predict.run.plan import BEST
     from predict.schedules.compare import best_or_nearest
     from predict.step.prediction import provenance_of
     from predict.step.scheduling import compare_schedules
+    from sampling.number_text import duration
 
     # whatever schedule the config has, those of --schedule are timed
     run = loaded(options, [f"plan.schedule={BEST}"] if options.schedule else [])

@@ -19,6 +19,7 @@ from sampling.files.schema import build
 from sampling.files.scratch import scratch_folder
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.ranks.launch import launch
+from sampling.units import GIB
 
 TIMEOUT_S = 600.0
 STATE_PASSES = 4
@@ -81,11 +82,11 @@ def _require_room(reduced: TrainingRun) -> None:
     ranks = ranks_of(reduced.plan)
     needed = STATE_PASSES * DTYPE_BYTES.get(reduced.precision, 2) * module_parameters(reduced)
     gpu = reduced.cluster.gpu
-    room = _available_bytes() / ranks if gpu.kind == "cpu" else gpu.memory_gib * 2**30
+    room = _available_bytes() / ranks if gpu.kind == "cpu" else gpu.memory_gib * GIB
     if needed > room:
         raise UserError(
-            f"model: weights, gradients and optimizer of the reduced run take {needed / 2**30:.1f} GiB on each of {ranks} "
-            f"ranks, which have {room / 2**30:.1f} GiB; give more --benchmark-gpus, or estimate without a benchmark"
+            f"model: weights, gradients and optimizer of the reduced run take {needed / GIB:.1f} GiB on each of {ranks} "
+            f"ranks, which have {room / GIB:.1f} GiB; give more --benchmark-gpus, or estimate without a benchmark"
         )
 
 

@@ -11,7 +11,8 @@ import torch
 from predict.measure.serving.clock import Clock
 from predict.measure.serving.requests import Request, Turn
 from predict.measure.serving.scheduler import Scheduler
-from predict.serving.scheduler.traffic import SECOND_US, Traffic
+from predict.serving.scheduler.traffic import Traffic
+from sampling.units import SECOND_US
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from predict.own_runs.formats.figures import GIB, figure, times
+from predict.own_runs.formats.figures import figure, times
 from predict.own_runs.logged import LoggedStep
+from sampling.units import GIB
 
 FRAMEWORK = "DeepSpeed"
 TIMER = re.compile(r"(?:global_step=|\b\d+/)(\d+),\s*RunningAvgSamplesPerSec=")

@@ -6,7 +6,6 @@ import math
 import re
 
 NUMBER = r"([+-]?[\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
-MIB, GIB, GB = 2.0**20, 2.0**30, 1e9
 
 
 def figure(line: str, name: str) -> float | None:

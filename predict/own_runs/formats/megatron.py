@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from predict.own_runs.formats.figures import GB, MIB, figure, times, whole
+from predict.own_runs.formats.figures import figure, times, whole
 from predict.own_runs.logged import LoggedStep
+from sampling.units import GB, MIB
 
 FRAMEWORK = "Megatron"
 STEP = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|")

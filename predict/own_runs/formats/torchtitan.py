@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from predict.own_runs.formats.figures import GIB, NUMBER, figure, times
+from predict.own_runs.formats.figures import NUMBER, figure, times
 from predict.own_runs.logged import LoggedStep
+from sampling.units import GIB
 
 FRAMEWORK = "torchtitan"
 STEP = re.compile(r"\bstep:\s*(\d+)\s+.*\b(?:tps|wps):")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from predict.ledger.compute import ComputeBook, OperatorTime
 from predict.report.tables import figures_table
-from predict.report.units import duration, percent
+from sampling.number_text import duration, percent
 
 if TYPE_CHECKING:
     from rich.table import Table

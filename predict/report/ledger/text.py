@@ -9,14 +9,14 @@ from predict.ledger.books import Ledger
 from predict.ledger.calibration import CalibrationBook
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.schedule import ScheduleBook
-from predict.memory.estimate import GIB
 from predict.report.ledger.compute_text import operators_table, parts_table, quantity
 from predict.report.memory.text import summary
 from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import bar, duration, durations, percent, plain
 from sampling.files.faults import counted
+from sampling.number_text import bar, duration, durations, percent, plain
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

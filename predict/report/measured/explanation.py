@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
 from predict.report.tables import figures_table
-from predict.report.units import duration, percent
 from sampling.files.faults import counted
+from sampling.number_text import duration, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,14 +34,14 @@ def _headline(explanation: Explanation) -> str:
     off = measured.step_us / predicted.step_us - 1
     ranks = counted(len(measured.ranks), "rank")
     lines = [
-        f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted ({off:+.1%})",
+        f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted ({signed_percent(off)})",
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
     if measured.untraced_us:
         off = measured.untraced_us / predicted.step_us - 1
         lines.append(
-            f"  without the profiler the step takes {duration(measured.untraced_us)} ({off:+.1%}); the ledger is of the traced one"
+            f"  without the profiler the step takes {duration(measured.untraced_us)} ({signed_percent(off)}); the ledger is of the traced one"
         )
     return "\n".join(lines)
 

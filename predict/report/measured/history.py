@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from predict.own_runs.drift import ALARM
 from predict.own_runs.history import Drift, History
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations, percent
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,13 +62,13 @@ def history_text(history: History) -> RenderableType:
             duration(one.measured.step_us),
             duration(one.predicted.median_us),
             durations(one.predicted.low_us, one.predicted.high_us),
-            f"{one.error:+.1%}",
+            signed_percent(one.error),
             "yes" if one.covered else "NO",
         )
     older = len(history.records) - MOST_SHOWN
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
     told = (
-        f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {history.bias:+.1%}, "
+        f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {signed_percent(history.bias)}, "
         f"intervals cover {history.coverage:.0%}"
     )
     return Group(table, told, *_drifts(history.drifts))

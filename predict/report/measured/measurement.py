@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.measure.measurement import DeviceRecord, Measurement
 from predict.measure.system_noise import noise_note
-from predict.report.units import duration
+from sampling.number_text import duration, size
 
 
 def measurement_text(measured: Measurement) -> str:
@@ -28,12 +28,11 @@ def _on_a_cpu(measured: Measurement) -> str:
 
 def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
     """The device with what it reported, and the kernels that ran; what nothing reported is left out."""
-    gib = 2**30
     told = [
         f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
         f"{device.power_w:.0f} W" if device.power_w is not None else "",
-        f"{device.peak_allocated_bytes / gib:.2f} GiB allocated at most" if device.peak_allocated_bytes else "",
-        f"{device.peak_reserved_bytes / gib:.2f} GiB reserved" if device.peak_reserved_bytes else "",
+        f"{size(device.peak_allocated_bytes)} allocated at most" if device.peak_allocated_bytes else "",
+        f"{size(device.peak_reserved_bytes)} reserved" if device.peak_reserved_bytes else "",
         f"attention {device.attention}",
         f"experts {device.expert_products}" if device.expert_products else "",
         f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",

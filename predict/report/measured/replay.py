@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from predict.explain.predicted import predicted_step
 from predict.explain.replay import Replay
 from predict.report.tables import figures_table
-from predict.report.units import duration, percent
+from sampling.number_text import duration, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,13 +36,13 @@ def replay_text(replay: Replay) -> RenderableType:
     from rich.console import Group
 
     step_us = replay.replayed.median_us
-    change = step_us / replay.traced_us - 1
+    gain = step_us / replay.traced_us - 1
     table = figures_table("where the step goes", ("",), ("models alone", "replayed", "of the step"))
     for name, alone_us, replayed_us in _terms(replay):
         table.add_row(name, duration(alone_us), duration(replayed_us), percent(replayed_us / step_us))
     table.add_row("step", duration(replay.modelled.median_us), duration(step_us), "100.0%")
     return Group(
-        f"{replay.replayed.run.name}: {duration(step_us)} replayed, {change:+.1%} against the {duration(replay.traced_us)} that were traced",
+        f"{replay.replayed.run.name}: {duration(step_us)} replayed, {signed_percent(gain)} against the {duration(replay.traced_us)} that were traced",
         f"  {percent(replay.replayed_share)} of the work is replayed from the trace, the rest is modelled at its pace; "
         f"the models alone say {duration(replay.modelled.median_us)}",
         "",

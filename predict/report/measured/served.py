@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from predict.measure.serving.real_server import ServedLoad
-from predict.report.units import duration
 from predict.serving.scheduler.latency import Spread
+from sampling.number_text import duration
 
 VERSION = 1
 

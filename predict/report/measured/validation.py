@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from predict.measure.system_noise import noise_note
 from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
-from predict.report.units import duration, durations
 from predict.validate.validation_rows import ValidationRow, summarise
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations, signed_percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +37,7 @@ def validation_text(
             durations(row.predicted.low_us, row.predicted.high_us),
             duration(row.measured_us),
             durations(row.measured_low_us, row.measured_high_us),
-            f"{row.error:+.1%}{' NOISY' if row.noisy else ''}",
+            f"{signed_percent(row.error)}{' NOISY' if row.noisy else ''}",
             "yes" if row.covered else "NO",
         )
     summary = summarise(rows)
@@ -49,7 +49,7 @@ def validation_text(
         "",
         *_devices(rows),
         *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
-        f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {summary.bias:+.1%}, "
+        f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {signed_percent(summary.bias)}, "
         f"intervals cover {summary.coverage:.0%}{_dropped(rows)}",
     )
 
@@ -78,8 +78,8 @@ def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
             table.add_row(
                 escape(row.run),
                 device.expert_products,
-                f"{peak / 2**30:.2f} GiB" if peak else "",
-                f"{row.memory_error:+.1%}" if row.memory_error is not None else "",
+                size(peak) if peak else "",
+                signed_percent(row.memory_error) if row.memory_error is not None else "",
                 f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
                 f"{device.power_w:.0f} W" if device.power_w is not None else "",
             )

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from predict.anchor.restore_memory import RestoredMemory
 from predict.memory.advice import Advice
-from predict.memory.estimate import GIB, MemoryEstimate
+from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory
 from predict.memory.rank_memory import TERMS, PeakMoment
-from predict.report.units import duration, durations
+from sampling.number_text import duration, durations, gib, signed_percent, size
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,11 +28,6 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
     from rich.console import Group
 
     return Group(*_head(memory), "", _ranks(memory), "", _units(memory), "", _buffers(memory), *_advice(memory, advice))
-
-
-def size(size_bytes: float) -> str:
-    """GiB with two decimals, or MiB below a tenth of a GiB."""
-    return f"{size_bytes / GIB:,.2f} GiB" if abs(size_bytes) >= GIB / 10 else f"{size_bytes / 2**20:,.1f} MiB"
 
 
 def summary(memory: MemoryEstimate) -> str:
@@ -92,8 +88,8 @@ def _ranks(memory: MemoryEstimate) -> RenderableType:
         table.add_column(name, justify="right")
     table.add_column("when")
     for rank in memory.ranks:
-        terms = (f"{getattr(rank, term) / GIB:,.2f}" for term in TERMS)
-        table.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{rank.peak / GIB:,.2f}[/]", rank.when.action)
+        terms = (gib(getattr(rank, term)) for term in TERMS)
+        table.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{gib(rank.peak)}[/]", rank.when.action)
     return table
 
 
@@ -135,7 +131,7 @@ def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
 def advice_line(advice: Advice) -> str:
     """One change as options of a command, with what it brings and costs."""
     changes = " ".join(f"--set {setting}" for setting in advice.settings)
-    return f"{changes}   {advice.verdict} at {size(advice.point_bytes)}, step {duration(advice.step_us)} ({advice.cost:+.1%})"
+    return f"{changes}   {advice.verdict} at {size(advice.point_bytes)}, step {duration(advice.step_us)} ({signed_percent(advice.cost)})"
 
 
 def primus_lines(memory: PrimusMemory) -> list[str]:
@@ -145,11 +141,11 @@ def primus_lines(memory: PrimusMemory) -> list[str]:
         f"{memory.run}: memory of pipeline rank {memory.pipeline_rank} by the formulas of Primus Projection",
         f"  parameters            {memory.total_parameters:,} in total, {memory.parameters:,} on the rank",
         *_primus_components(memory),
-        f"  weights + gradients + optimizer   {_gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
-        f"  activations                       {_gib(memory.activation_bytes)} GiB  "
-        f"({_gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
+        f"  weights + gradients + optimizer   {gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
+        f"  activations                       {gib(memory.activation_bytes)} GiB  "
+        f"({gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
         f"ga {factors.ga_saving:g})",
-        f"  total                             {_gib(memory.total_bytes)} GiB",
+        f"  total                             {gib(memory.total_bytes)} GiB",
         "how ours differs:",
         *(f"  {term}: {difference}" for term, difference in memory.differences.items()),
     ]
@@ -167,7 +163,3 @@ def _primus_components(memory: PrimusMemory) -> Iterator[str]:
 
 def _primus_sizes(of: PrimusComponent | PrimusLayer) -> str:
     return f"{of.parameters:>18,} parameters {of.activation_bytes / GIB:>10.4f} GiB"
-
-
-def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / GIB:,.2f}"

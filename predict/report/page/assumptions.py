@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from predict.ledger.books import Ledger
-from predict.report.memory.text import size
 from predict.step.prediction import Prediction
+from sampling.number_text import size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,10 +11,10 @@ from predict.report.memory.json import memory_json
 from predict.report.pictures.memory_plot import COLOURS, shown_ranks
 from predict.schedules.engine.order import Floats
 from predict.step.prediction import Prediction
+from sampling.units import MIB
 
 COLUMNS = 160
 """Columns of a course; each shows its highest point, so that no peak is lost."""
-MIB = 2**20
 
 
 def memory_view(prediction: Prediction) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) ->
 def _timeline(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
     from predict.report.pictures.schedule_plot import timeline_figure
     from predict.report.run_text import run_text
-    from predict.report.units import duration
+    from sampling.number_text import duration
 
     title = f"pipeline of {prediction.run.name}"
     return timeline_figure(prediction.timeline, title, run_text(prediction.run), duration)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predict.memory.estimate import GIB, MemoryEstimate
+from predict.memory.estimate import MemoryEstimate
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
 from predict.report.pictures.figure_file import lines_within, save_figure
 from predict.report.run_text import run_text
-from predict.report.units import duration
 from predict.schedules.engine.order import Floats
+from sampling.number_text import duration
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

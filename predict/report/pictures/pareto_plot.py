@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.memory.estimate import GIB
 from predict.report.pictures.palette import ACCENT, INK, LIMIT, LINE, SOFT
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

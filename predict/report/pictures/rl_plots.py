@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from predict.memory.estimate import GIB
 from predict.report.pictures.memory_plot import COLOURS
 from predict.report.pictures.palette import INK, LIMIT, PHASE_COLOURS
 from predict.report.pictures.waterfall_plot import (
@@ -21,10 +20,11 @@ from predict.report.pictures.waterfall_plot import (
 )
 from predict.report.rl.step import headline
 from predict.report.schedules.palette import ink
-from predict.report.units import duration
 from predict.rl.ledger.lanes import spans
 from predict.rl.state.memory import TERMS
 from predict.rl.step import RlStep
+from sampling.number_text import duration
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from predict.report.pictures.timeline.boxes import Boxes, box_per_action, merged
 from predict.report.pictures.timeline.steady_state import SteadyState, steady_state
 from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.report.schedules.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
-from predict.report.units import Show, plain
 from predict.schedules.engine.order import Floats, Kind
 from predict.schedules.engine.timeline import Timeline
 from sampling.files.faults import counted
+from sampling.number_text import Show, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

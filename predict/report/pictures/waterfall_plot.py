@@ -10,8 +10,8 @@ from predict.ledger.waterfall.bars import waterfall
 from predict.report.pictures.figure_file import lines_within
 from predict.report.pictures.palette import CLASS_COLOURS, INK, LINE, SOFT
 from predict.report.run_text import run_text
-from predict.report.units import duration, durations
 from predict.step.prediction import Prediction
+from sampling.number_text import duration, durations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.validate.memory.comparison import GIB, MemoryComparison
+from predict.validate.memory.comparison import MemoryComparison
 from predict.validate.memory.summary import classes, summary
+from sampling.number_text import signed_percent, with_minus
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,7 +50,7 @@ def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
             str(row["distinct"]),
             f"{row['mean_error_percent']:.1f} %",
             f"{row['median_error_percent']:.1f} %",
-            f"{row['bias_percent']:+.1f} %",
+            with_minus(f"{row['bias_percent']:+.1f} %"),
             str(row["fits_in_vain"]),
         )
     return table
@@ -67,7 +69,7 @@ def _rows(comparisons: Sequence[MemoryComparison]) -> Table:
             escape(one.counter),
             f"{one.predicted_bytes / GIB:.1f} GiB",
             f"{one.measured_bytes / GIB:.1f} GiB",
-            f"{one.error:+.1%}",
+            signed_percent(one.error),
             one.verdict,
         )
     return table

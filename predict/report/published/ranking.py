@@ -12,6 +12,7 @@ from rich.markup import escape
 from predict.report.tables import figures_table
 from predict.validate.ranking.group_scores import LEAST_TIMED, GroupScores, summary
 from sampling.files.faults import counted
+from sampling.number_text import signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +79,7 @@ def _order_cells(figures: Mapping[str, float]) -> list[str]:
 def _level_cells(figures: Mapping[str, float]) -> list[str]:
     rates = [_percent(figures[name]) for name in ("oom_recall", "false_oom")]
     inside = [_percent(figures[name]) for name in ("ratio_coverage", "tie_coverage")]
-    return [*rates, f"{figures['bias']:+.1%}", f"{figures['coverage']:.0%}", *inside]
+    return [*rates, f"{signed_percent(figures['bias'])}", f"{figures['coverage']:.0%}", *inside]
 
 
 def _random_cells(figures: Mapping[str, float]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
+from sampling.number_text import percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,4 +116,4 @@ def _rows(rows: list[Mapping[str, Any]]) -> Table:
 def _percent(share: float | None, *, signed: bool = False) -> str:
     if share is None:
         return "–"
-    return f"{share:+.1%}" if signed else f"{share:.1%}"
+    return signed_percent(share) if signed else percent(share)

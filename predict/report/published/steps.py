@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
 from predict.run.calibration.terms import Posterior
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu
 from predict.validate.published.repeats import configurations
 from predict.validate.published.summary import classes, summary
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations, signed_percent, with_minus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def _rows(title: str, comparisons: Sequence[Comparison], *, reasons: bool = Fals
             duration(interval.median_us),
             durations(interval.low_us, interval.high_us),
             duration(one.measured_us),
-            f"{one.error:+.1%}",
+            signed_percent(one.error),
             "yes" if one.covered else "NO",
         ]
         table.add_row(*map(escape, cells), *([escape(_reason(one))] if reasons else []))
@@ -98,7 +98,7 @@ def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
                 str(row["measurements"]),
                 f"{row['mean_error_percent']:.1f} %",
                 f"{row['median_error_percent']:.1f} %",
-                f"{row['bias_percent']:+.1f} %",
+                with_minus(f"{row['bias_percent']:+.1f} %"),
                 f"{row['coverage']:.0%}",
                 f"{row['log_half_width']:.2f}",
             )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.memory.estimate import GIB
 from predict.report.rl.step import rl_step_json
 from predict.report.tables import figures_table
-from predict.report.units import duration
 from predict.rl.phase import NAMES
+from sampling.number_text import duration, signed_percent
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ def _add(table: Table, name: str, times_us: Sequence[float | None]) -> None:
     first, *others = times_us
     cells = ["" if first is None else duration(first)]
     for time_us in others:
-        change = f" ({time_us / first - 1:+.0%})" if time_us is not None and first else ""
+        change = f" ({signed_percent(time_us / first - 1, decimals=0)})" if time_us is not None and first else ""
         cells.append("" if time_us is None else duration(time_us) + change)
     table.add_row(name, *cells)
 

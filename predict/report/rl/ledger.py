@@ -11,10 +11,10 @@ from predict.report.provenance_text import first_lines_of
 from predict.report.rl.memory import rl_memory_parts
 from predict.report.rl.step import rests_on
 from predict.report.tables import figures_table
-from predict.report.units import bar, duration, durations, percent
 from predict.rl.ledger.lanes import WAITING
 from predict.rl.phase import NOTHING_US
 from sampling.files.faults import counted
+from sampling.number_text import bar, duration, durations, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from predict.measure.system_noise import noise_note
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
+from sampling.number_text import duration, durations, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +51,7 @@ def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any])
                 durations(phase.predicted.low_us, phase.predicted.high_us),
                 duration(phase.measured.median_us),
                 durations(phase.measured.p10_us, phase.measured.p90_us),
-                f"{phase.error:+.1%}",
+                signed_percent(phase.error),
                 "yes" if phase.covered else "NO",
             )
     disturbed = ", ".join(escape(row.run) for row in rows if row.measurement.noisy)
@@ -71,7 +71,7 @@ def _over_runs(summary: Mapping[str, Any]) -> Table:
         shares = (
             f"{figures['mean']:.1%}",
             f"{figures['worst']:.1%}",
-            f"{figures['bias']:+.1%}",
+            signed_percent(figures["bias"]),
             f"{figures['coverage']:.0%}",
         )
         table.add_row(name, str(figures["rows"]), *shares)

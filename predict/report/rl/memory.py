@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.memory.estimate import GIB
 from predict.report.tables import figures_table
-from predict.report.units import duration
 from predict.rl.state.memory import TERMS
+from sampling.number_text import duration
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from predict.report.prediction_json import interval_json
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
+from sampling.number_text import duration, durations
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.memory.estimate import GIB
 from predict.report.feasibility import headlines
 from predict.report.ledger.compute_text import quantity
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json, rl_misfit
 from predict.report.tables import figures_table
-from predict.report.units import duration, plain
 from predict.rl.ledger.books import RlLedger
 from predict.rl.run.section import COLOCATED
+from sampling.number_text import duration, plain
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

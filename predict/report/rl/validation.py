@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
+from sampling.number_text import signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,6 +81,6 @@ def _rows(rows: list[Mapping[str, Any]]) -> Table:
                 f"{phase['predicted_s']:.1f} s",
                 f"{phase['low_s']:.1f}–{phase['high_s']:.1f}",
                 f"{phase['measured_s']:.1f} s",
-                f"{phase['error']:+.0%}",
+                signed_percent(phase["error"], decimals=0),
             )
     return table

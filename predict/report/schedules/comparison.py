@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from predict.report.schedules.text import timeline_text
-from predict.report.units import Show
 from predict.schedules.compare import Outcome, reasons
 from predict.schedules.engine.timeline import Timeline
+from sampling.number_text import Show, signed_percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -101,7 +101,7 @@ class _Column:
 
 def _columns(best: float, show: Show) -> list[_Column]:
     def behind(outcome: Outcome, line: Timeline) -> str:
-        return f"{outcome.cost / best - 1:+.1%}" if best and outcome.valid else ""
+        return signed_percent(outcome.cost / best - 1) if best and outcome.valid else ""
 
     return [
         _Column(name="makespan", rank=0, write=lambda outcome, line: show(line.makespan)),
@@ -145,4 +145,4 @@ def _range(peaks: Sequence[int]) -> str:
 
 
 def _bytes(peaks: Sequence[float] | None) -> str:
-    return f"{max(peaks) / 2**30:,.4g} GiB" if peaks and max(peaks) else ""
+    return size(max(peaks)) if peaks and max(peaks) else ""

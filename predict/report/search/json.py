@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from predict.memory.estimate import GIB
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
 from predict.report.prediction_json import interval_json
+from sampling.units import GIB
 
 VERSION = 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.memory.estimate import GIB
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
@@ -13,8 +12,9 @@ from predict.plan_search.survey import SHORT, in_words
 from predict.report.provenance_text import first_lines_of
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
-from predict.report.units import duration
 from sampling.files.faults import counted
+from sampling.number_text import duration, signed_percent
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -170,7 +170,7 @@ def _measured(answer: Answer) -> Iterator[str]:
         said = (
             "not measured"
             if measured_us is None
-            else f"{duration(measured_us)}, predicted {predicted_us / measured_us - 1:+.1%}"
+            else f"{duration(measured_us)}, predicted {signed_percent(predicted_us / measured_us - 1)}"
         )
         yield f"plan {place} measured: {said}"
     if answer.regret is not None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.report.tables import figures_table
-from predict.report.units import duration, plain
 from predict.serving.step_model import step_model
 from sampling.files.faults import counted
+from sampling.number_text import duration, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,8 +19,9 @@ from predict.report.serving.planning import (
 from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
-from predict.report.units import duration, plain
 from predict.serving.step_model import KERNELS
+from sampling.number_text import duration, plain
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Of the JSON; since 2, `requests_per_s` counts completions from the first to the last."""
-GIB = 2**30
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.tables import figures_table
+from sampling.number_text import signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,12 +32,12 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
             cells += [
                 f"{row['predicted_ms'][figure]:.1f}",
                 f"{row['measured_ms'][figure]:.1f}",
-                f"{row['errors'][figure]:+.1%}",
+                signed_percent(row["errors"][figure]),
             ]
         table.add_row(*map(escape, cells), f"{row['spread']['e2e']:.0%}", f"{median(row['paces']):.2f}")
     means = ", ".join(f"{title} {content['summary'][figure]:.1%}" for figure, title in TITLES.items())
     paced = ", ".join(f"{title} {content['summary']['paced'][figure]:.1%}" for figure, title in TITLES.items())
-    bias = ", ".join(f"{title} {content['bias'][figure]:+.1%}" for figure, title in TITLES.items())
+    bias = ", ".join(f"{title} {signed_percent(content['bias'][figure])}" for figure, title in TITLES.items())
     kernels = ", ".join(f"{share:.0%} {source}" for source, share in content["kernels"].items())
     waited = sum(row["waited_s"] for row in content["rows"])
     return Group(

@@ -10,8 +10,8 @@ from rich.markup import escape
 from predict.report.provenance_text import noted
 from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.tables import figures_table
-from predict.report.units import duration
 from sampling.files.faults import counted
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,8 +9,8 @@ from predict.bounds.kernels import Kernel
 from predict.bounds.roofline import Models, Roofline
 from predict.report.speed_of_light.files import analysis_content, perf_content
 from predict.report.tables import figures_table
-from predict.report.units import duration, plain
 from sampling.files.faults import counted
+from sampling.number_text import duration, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from predict.bounds.step import OperatorBound, StepBounds
 from predict.report.run_text import run_text
 from predict.report.tables import figures_table
-from predict.report.units import duration, plain
+from sampling.number_text import duration, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.report.tables import figures_table
-from predict.report.units import duration
 from predict.run.calibration.priors import NINETY, prior_deviations
 from predict.run.calibration.terms import TERMS, Posterior, bounds
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.memory.estimate import GIB
 from predict.memory.rank_memory import TERMS
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations, gib, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -117,9 +116,9 @@ def _memory(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     for term in TERMS:
         changes = [each.memory_bytes[term] for each in differences]
         size = getattr(first, term)
-        table.add_row(term, f"{size / GIB:,.2f}", *_sizes(changes, first.peak))
+        table.add_row(term, gib(size), *_sizes(changes, first.peak))
     peaks = [sum(each.memory_bytes.values()) for each in differences]
-    table.add_row("peak", f"{first.peak / GIB:,.2f}", *_sizes(peaks, first.peak), style="bold")
+    table.add_row("peak", gib(first.peak), *_sizes(peaks, first.peak), style="bold")
     return table
 
 
@@ -129,18 +128,14 @@ def _columns(names: Sequence[str]) -> list[str]:
 
 def _cells(changes_us: Sequence[float], of_us: float) -> Iterator[str]:
     for change_us in changes_us:
-        yield f"{'+' if change_us > 0 else '−' if change_us < 0 else ''}{duration(abs(change_us))}"
-        yield _percent(change_us / of_us)
+        yield f"{'+' if change_us > 0 else ''}{duration(change_us)}"
+        yield signed_percent(change_us / of_us)
 
 
 def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
-    for change in changes:
-        yield f"{change / GIB:+,.2f}".replace("-", "−")
-        yield _percent(change / of)
-
-
-def _percent(share: float) -> str:
-    return f"{round(share, 3) + 0.0:+.1%}".replace("-", "−")
+    for size_bytes in changes:
+        yield f"{'+' if size_bytes > 0 else ''}{gib(size_bytes)}"
+        yield signed_percent(size_bytes / of)
 
 
 def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:

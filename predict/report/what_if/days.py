@@ -10,8 +10,8 @@ from predict.report.feasibility import headlines, misfit
 from predict.report.money import money_text, span_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
-from predict.report.units import duration
 from predict.step.prediction import Prediction
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

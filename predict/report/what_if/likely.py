@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from predict.report.memory.text import size
 from predict.report.prediction_json import VERSION, interval_json, prediction_json
 from predict.report.prediction_text import in_words, prediction_text, step_line
-from predict.report.units import duration
 from predict.unstated.likely import LikelySteps
 from predict.unstated.values import stated
 from sampling.files.faults import counted
+from sampling.number_text import duration, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,7 +55,7 @@ def _table(title: str, changes: Sequence[Sensitivity]) -> list[Table | str]:
     table = figures_table(title, ("", "change"), ("step time", "saves"))
     told = [each for each in changes if abs(each.gain) >= NOTHING]
     for each in told:
-        table.add_row(each.name, each.change, duration(each.step_us), f"{each.gain:+.2%}".replace("-", "−"))
+        table.add_row(each.name, each.change, duration(each.step_us, digits=4), signed_percent(each.gain, decimals=2))
     left = len(changes) - len(told)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
 

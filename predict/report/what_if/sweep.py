@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.memory.estimate import GIB
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep
 from sampling.files.faults import counted
+from sampling.number_text import duration, durations
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

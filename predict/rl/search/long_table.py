@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from predict.ledger.shared_columns import GB, SECOND, SHARED, calibration_note
+from predict.ledger.shared_columns import SHARED, calibration_note
 from predict.ledger.waterfall.classes import COMPUTE, MEMORY
 from predict.rl.ledger.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
 from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
+from sampling.units import GB, SECOND_US
 
 CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
 """End of a column's name → the class of headings that it has."""
@@ -67,19 +68,19 @@ def _figures(step: RlStep) -> dict[str, Any]:
     flops = sum(phase.mfu["palm"].flops or 0.0 for phase in step.phases if "palm" in phase.mfu)
     actor = step.phase("update_actor")
     per_card = step.tokens_per_second_per_gpu
-    times = {f"t_{phase.name}": phase.time.median_us / SECOND for phase in step.phases}
+    times = {f"t_{phase.name}": phase.time.median_us / SECOND_US for phase in step.phases}
     ledger = RlLedger(step=step)
-    classes = {f"t_{name}": ledger.by_class_us[found] / SECOND for name, found in CLASSES.items()}
+    classes = {f"t_{name}": ledger.by_class_us[found] / SECOND_US for name, found in CLASSES.items()}
     return {
         **times,
         **classes,
         "calibration_note": calibration_note(ledger.sources, step.rl.base.calibration),
         "flops_required": flops,
-        "t_step": step.time.median_us / SECOND,
-        "t_step_low": step.time.low_us / SECOND,
-        "t_step_high": step.time.high_us / SECOND,
-        "t_wait_gen": step.wait_gen_us / SECOND,
-        "t_idle_gen": step.idle_gen_us / SECOND,
+        "t_step": step.time.median_us / SECOND_US,
+        "t_step_low": step.time.low_us / SECOND_US,
+        "t_step_high": step.time.high_us / SECOND_US,
+        "t_wait_gen": step.wait_gen_us / SECOND_US,
+        "t_idle_gen": step.idle_gen_us / SECOND_US,
         "tokens_per_s": per_card * step.rl.gpus,
         "tokens_per_s_per_card": per_card,
         "mfu": actor.mfu["palm"].mfu if actor else None,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predict.memory.estimate import GIB
 from predict.rl.search.space import Space, space_of
 from predict.rl.step import RlStep, rl_step
 from predict.rl.training import Estimate
 from sampling.errors import ConfigError, InfeasibleError
+from sampling.units import GIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from predict.memory.state import weight_bytes
 from predict.rl.phase import STORAGE, Phase, exactly
 from predict.rl.run.config import RlRun
-from predict.rl.weight_sync import SECOND_US
+from sampling.units import SECOND_US
 
 OPTIMIZER_BYTES = 12
 """Of a parameter: the master copy and Adam's two moments, in fp32."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from predict.serving.batch import Floats, pairs_within
 from predict.serving.features import Features, sums
-from predict.serving.scheduler.traffic import SECOND_US, Load
+from predict.serving.scheduler.traffic import Load
 from predict.serving.server import EngineSettings
+from sampling.units import SECOND_US
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 DEVIATIONS = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)

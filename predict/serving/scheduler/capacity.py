@@ -8,9 +8,10 @@ import numpy as np
 
 from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import SECOND_US, Load, traffic_of
+from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
+from sampling.units import SECOND_US
 
 ROUNDS = 6
 """Times that every place of the engine is filled; the first and the last do not count."""

@@ -19,12 +19,13 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from predict.serving.batch import Floats
-from predict.serving.scheduler.traffic import SECOND_US, Traffic, shortest_of_each
+from predict.serving.scheduler.traffic import Traffic, shortest_of_each
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.keys import Key, keys_of
 from sampling.files.regular import NotReadError, read_text
 from sampling.files.schema import MOST_TOLD, build
+from sampling.units import SECOND_US
 
 COLUMNS_IN_WORDS = "arrival_s, prompt, output and, where prompts repeat, prompt_id"
 Request = TypeVar("Request", bound="FileRequest")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from predict.serving.batch import Floats
 from sampling.errors import UserError
 from sampling.files.keys import Key
+from sampling.units import SECOND_US
 
 Ints = NDArray[np.int64]
 Arrivals = Literal["poisson", "constant"]
-SECOND_US = 1e6
 SEED = 20
 """Seed of the draws, so that equal traffic gives equal results."""
 

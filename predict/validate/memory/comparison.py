@@ -16,8 +16,8 @@ from predict.validate.memory.megatron_tests import is_megatron_test
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
 from sampling.progress import Progress
+from sampling.units import GB, GIB
 
-GIB, GB = 2**30, 1e9
 STATE, PEAK = "state", "peak"
 FIGURES = ("peak_mem_gib", "peak_mem_gb", megatron_tests.STATE, megatron_tests.PEAK)
 """Columns that state memory."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from predict.validate.memory.comparison import GB, PEAK, MemoryComparison
+from predict.validate.memory.comparison import PEAK, MemoryComparison
+from sampling.units import GB
 
 VERSION = 1
 SMALL_BYTES = 4 * GB

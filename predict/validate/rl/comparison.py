@@ -11,7 +11,6 @@ from typing import Any
 from predict.rl.step import RlStep, scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors, in_sample
 from predict.rl.training import Estimate
-from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, factors_without
@@ -19,6 +18,7 @@ from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
+from sampling.units import SECOND_US
 
 VERSION = 1
 Progress = Callable[[int, int, str], None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from predict.rl.weight_sync import SECOND_US
 from predict.step.interval import Interval
+from sampling.units import SECOND_US
 
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
 """Phases that tables publish."""

@@ -9,10 +9,11 @@ from typing import Any
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.rl.terms import in_sample
-from predict.rl.weight_sync import SECOND_US, sync_time
+from predict.rl.weight_sync import sync_time
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.judged import Judged, phase_json, summaries
 from sampling.hardware.cluster import known_hardware, load_cluster
+from sampling.units import SECOND_US
 
 TRANSFER_COLUMNS = {"source", "model", "placement", "method", "seconds"}
 """Columns by which a table of weight transfers is told from one of steps."""

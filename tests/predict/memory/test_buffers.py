@@ -9,9 +9,8 @@ import pytest
 
 from predict.memory.estimate import MemoryModel
 from predict.run.training_run import TrainingRun
+from sampling.units import MIB
 from tests.predict.workload.parallel_runs import made, spec
-
-MIB = 2**20
 
 
 def workspaces(run: TrainingRun) -> dict[str, float]:

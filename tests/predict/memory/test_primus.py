@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from predict.memory.estimate import GIB
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory, primus_memory
 from predict.model.layer_kinds import LayerKind
@@ -23,6 +22,7 @@ from predict.report.memory.json import primus_json
 from predict.report.memory.text import primus_lines
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
+from sampling.units import GIB
 from tests.tiny_runs import LLAMA, tiny_run
 
 SPARSE = LayerKind(sparse=True)

@@ -12,13 +12,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from predict.memory.buffers import communicators_of, device_buffers
-from predict.memory.estimate import GIB, MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
+from predict.memory.estimate import MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
 from predict.memory.peak import peak_of_order
 from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
+from sampling.units import GIB
 from tests.predict.workload.parallel_runs import made, spec
 
 

@@ -16,11 +16,11 @@ from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange
 from sampling.hardware.cluster import Cluster, Link, load_cluster
+from sampling.units import MIB
 
 IN_GROUPS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll)
 KINDS = (*IN_GROUPS, SendRecv)
 GPUS = ("a100-80gb", "h100-sxm", "mi300x")
-MIB = 2**20
 
 sizes = st.integers(min_value=1, max_value=2**34)
 groups_of_ranks = st.sampled_from([(n, g) for n in (2, 4, 8, 16, 64, 512) for g in (1, 2, 4, 8) if g <= n])

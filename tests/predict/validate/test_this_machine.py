@@ -45,7 +45,7 @@ def shown(*rows: ValidationRow) -> str:
 
 def test_noise_is_told_beside_the_error() -> None:
     noisy = shown(row(noisy=True))
-    assert "-66.7% NOISY" in noisy
+    assert "−66.7% NOISY" in noisy
     assert "NOISY: other processes disturbed most steps of a; none could be dropped: repeat" in noisy
     assert "1 run: mean error" in noisy
     assert "dropped; " not in noisy and "0 noisy steps" not in noisy

@@ -14,9 +14,10 @@ from predict.measure.serving.requests import Turn
 from predict.measure.serving.scheduler import Scheduler
 from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import SECOND_US, Traffic
+from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings
 from sampling.errors import UserError
+from sampling.units import SECOND_US
 from tests.predict.serving.servers import engine, requests, unit_table
 
 

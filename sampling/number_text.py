@@ -1,0 +1,103 @@
+"""Numbers as people read them: times, sizes, shares, each with the digits that it is worth and never with an exponent.
+
+A negative number has a minus sign, not a hyphen; what rounds to nothing has no sign; thousands have commas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from sampling.units import GIB, HOUR_US, MIB, SECOND_US
+
+Show = Callable[[float], str]
+"""Writes a number as text."""
+
+UNITS = ((HOUR_US, "h"), (SECOND_US, "s"), (1e3, "ms"), (1.0, "µs"))
+"""µs in each unit that a time is told in."""
+DIGITS = 3
+"""Significant digits of a time."""
+MOST_DECIMALS = 3
+"""Decimals that a time has at most: below a nanosecond nothing is told apart."""
+ROUNDED_UP = 1 - 0.5 * 10**-DIGITS
+"""Share of a unit from which on a time is told in it: 999.7 µs are 1.00 ms."""
+BAR_WIDTH = 24
+"""Characters of a bar that stands for all."""
+
+
+def duration(time_us: float, *, digits: int = DIGITS) -> str:
+    """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.70 s, 14.0 s, 2.10 h."""
+    size, unit = _unit(time_us)
+    return f"{significant(time_us / size, digits)} {unit}"
+
+
+def durations(low_us: float, high_us: float) -> str:
+    """An interval in one unit and with one number of decimals, those of its upper bound: `0.98 to 1.21 s`."""
+    size, unit = _unit(high_us)
+    low, high = low_us / size, high_us / size
+    decimals = _decimals(high, DIGITS)
+    if low and abs(low) < 0.5 * 10**-decimals:  # too far below for these decimals
+        decimals = _decimals(low, 1)
+    return f"{_fixed(low, decimals)} to {significant(high, DIGITS)} {unit}"
+
+
+def _unit(time_us: float) -> tuple[float, str]:
+    return next((each for each in UNITS if abs(time_us) >= ROUNDED_UP * each[0]), UNITS[-1])
+
+
+def significant(value: float, digits: int = DIGITS) -> str:
+    """A number with so many significant digits, zeros at its end kept; of a larger one all digits before the point."""
+    return _fixed(value, _decimals(value, digits))
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Decimals that give so many significant digits, MOST_DECIMALS at most; 0 for nothing."""
+    if not value or not math.isfinite(value):
+        return 0
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.999 is told as 10.0
+    return min(MOST_DECIMALS, max(0, digits - 1 - exponent))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{value:,.{decimals}f}"
+    if not any(digit in text for digit in "123456789") and math.isfinite(value):
+        return "0"
+    return with_minus(text)
+
+
+def percent(share: float) -> str:
+    """Percent to a tenth; a value that rounds to 0 has no sign."""
+    return with_minus(f"{round(share, 3) + 0.0:.1%}")
+
+
+def signed_percent(share: float, *, decimals: int = 1) -> str:
+    """A difference as a share of what it is a difference from: +3.1%, −12.0%; 0.0% where it rounds to nothing."""
+    rounded = round(share, decimals + 2) + 0.0
+    return with_minus(f"{rounded:+.{decimals}%}") if rounded else f"{0:.{decimals}%}"
+
+
+def with_minus(text: str) -> str:
+    """A number's text with the minus sign of print in place of a hyphen at its start."""
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def size(size_bytes: float) -> str:
+    """GiB with two decimals, or MiB below a tenth of a GiB."""
+    if abs(size_bytes) >= GIB / 10:
+        return f"{gib(size_bytes)} GiB"
+    return f"{_fixed(size_bytes / MIB, 1)} MiB"
+
+
+def gib(size_bytes: float) -> str:
+    """GiB with two decimals, for columns whose heading names the unit."""
+    return with_minus(f"{size_bytes / GIB:,.2f}")
+
+
+def plain(value: float) -> str:
+    """A number without a unit, as short as it is still exact to four digits."""
+    return with_minus(f"{value:,.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:.4g}")
+
+
+def bar(share: float) -> str:
+    """A bar as long as the share, of BAR_WIDTH characters for all."""
+    return "█" * round(BAR_WIDTH * max(0.0, share))

@@ -8,12 +8,12 @@ from math import isinf
 from typing import Any
 
 from predict.report.money import money_text
-from predict.report.units import duration, percent, plain
 from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.highest_rate import ObjectivesRate
 from predict.serving.planning.loaded_server import LoadedServer, Rate
 from predict.serving.planning.objectives import Objective
 from sampling.files.faults import counted
+from sampling.number_text import duration, percent, plain
 
 
 def rate_text(rate: Rate) -> str:

@@ -12,6 +12,8 @@ from sampling.files.keys import Scalar
 STRETCHING = ("linear", "dynamic", "yarn")
 """Scalings of rotary embeddings that add positions to those that `config.json` states."""
 
+MOST_STRETCHED = 1e6
+
 
 def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
     """Fill in the fields that follow from others, with a fault where they cannot."""
@@ -42,7 +44,7 @@ def stretched_positions(positions: int, family: Family, given: Mapping[Any, Any]
         return positions
     factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
     kind = scaling.get("rope_type", scaling.get("type"))
-    if kind not in STRETCHING or not isinstance(factor, int | float) or factor < 1:
+    if kind not in STRETCHING or not isinstance(factor, int | float) or not 1 <= factor <= MOST_STRETCHED:
         return positions
     return int(factor * (original if kind == "yarn" and isinstance(original, int) else positions))
 

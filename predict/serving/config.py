@@ -22,9 +22,10 @@ from predict.model.spec import ModelSpec
 from predict.prices.whose_rows import require_known
 from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.mixers.served import is_served
-from predict.serving.positions import limit_faults, load_faults
+from predict.serving.rules.load_keys import load_key_faults, prompt_key_faults, without_replaced
+from predict.serving.rules.positions import limit_faults, load_faults
 from predict.serving.scheduler.request_file import read_requests
-from predict.serving.scheduler.traffic import Load, Traffic, load_of
+from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known_prompts
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
@@ -69,6 +70,10 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
         raise config_error(faults, sources)
     faults += _overridden(document, overrides, sources)
     faults += unknown_keys(document, SECTIONS)
+    if isinstance(given := document.get("load"), dict):
+        options = frozenset(key for key in given if f"load.{key}" in sources)
+        document["load"] = without_replaced(given, options)
+        faults += load_key_faults(document["load"])
     faults += [
         Fault(path=name, problem=f"missing; give it, for example {name}: {example}")
         for name, example in REQUIRED.items()
@@ -89,8 +94,11 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     cluster = _cluster(hardware, placement.tp * placement.dp, profile)
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
     run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
-    run = _with_requests(run, read_requests(path.parent / load.file)) if load.file else run
-    if faults := load_faults(server, run.load, run.traffic):
+    if load.file:
+        traffic = read_requests(path.parent / load.file)
+        faults += prompt_key_faults(load, traffic)
+        run = _with_requests(run, with_known_prompts(traffic, load))
+    if faults := [*faults, *load_faults(server, run.load, run.traffic)]:
         raise config_error(faults, sources)
     return run
 

@@ -18,7 +18,7 @@ from predict.serving.kernels.eager import with_launches
 from predict.serving.kernels.features import prices_of
 from predict.serving.kernels.grouped import Group
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
-from predict.serving.positions import require_positions
+from predict.serving.rules.positions import require_positions
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable

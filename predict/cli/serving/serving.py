@@ -86,8 +86,6 @@ def run(options: argparse.Namespace) -> None:
     from sampling.progress import progress_display
 
     run = load_serving(options.config, options.overrides)
-    if asked.rates and run.traffic:
-        raise UserError("--sweep: load.file gives the requests; remove one of the two")
     server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
     with progress_display("simulations") as show_progress:
         found = answer(server, asked, lambda done, of: show_progress(done, of, ""))

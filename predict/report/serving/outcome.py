@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -20,8 +21,9 @@ from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
 from predict.serving.step_model import KERNELS
+from sampling.files.faults import counted
 from sampling.number_text import duration, plain
-from sampling.units import GIB
+from sampling.units import GIB, SECOND_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,7 +66,7 @@ def answer_text(answer: Answer) -> RenderableType:
         ]
         lines += _there(answer.capacity_cost)
         if run.traffic:
-            lines += ["            both for requests of the file's mean lengths, each with a prompt of its own"]
+            lines += ["            both for the file's requests over and over, their lengths and prompts together"]
     if answer.kept:
         lines += ["", *objectives_lines(server, answer.kept), *_there(answer.kept_cost)]
     lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
@@ -81,8 +83,27 @@ def _there(cost: TokenCost | None) -> list[str]:
 def load_line(load: Load) -> str:
     """A load in one line."""
     how = f"{load.concurrency} in flight" if load.concurrency else f"{plain(load.rate)} requests/s ({load.arrivals})"
+    if load.file:
+        over = (
+            f"{plain(load.rate)} requests/s over {duration(load.duration_s * SECOND_US)}"
+            if load.rate
+            else "all at once"
+        )
+        how = f"{file_text(load)}, {over}"
+    return f"{how}, {requests_text(load)}"
+
+
+def requests_text(load: Load) -> str:
+    """The requests of a load, without their arrivals."""
+    if load.file:
+        return f"{load.prompt:,} tokens in and {load.output:,} out on average"
     again = f", {load.distinct_prompts} prompts again and again" if load.distinct_prompts else ""
-    return f"{how}, {load.prompt:,} tokens in, {load.output:,} out{again}"
+    return f"{load.prompt:,} tokens in, {load.output:,} out{again}"
+
+
+def file_text(load: Load) -> str:
+    """The file of a load, and how many requests it has."""
+    return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
 
 
 def _one(outcome: Outcome) -> RenderableType:
@@ -121,10 +142,10 @@ def _one(outcome: Outcome) -> RenderableType:
 
 
 def _several(answer: Answer) -> Table:
-    outcomes, costs = answer.outcomes, answer.costs
+    outcomes, costs, load = answer.outcomes, answer.costs, answer.outcomes[0].load
     figures = ("E2E", "90 % interval", "E2E p90", "TTFT", "TTFT p90", "TPOT", "tokens/s", "cache", "queue")
     table = figures_table(
-        load_line(outcomes[0].load).partition(", ")[2],
+        ", ".join([*([file_text(load)] if load.file else []), requests_text(load)]),
         ("requests/s",),
         (*figures, *(["per M output"] if costs else [])),
     )
@@ -182,6 +203,7 @@ def _load_json(one: Outcome) -> dict[str, Any]:
     return {
         "rate_rps": one.load.rate,
         "concurrency": one.load.concurrency,
+        "file": _file_json(one.load) if one.load.file else None,
         "prompt": one.load.prompt,
         "output": one.load.output,
         **{f"{name}_us": _spread_json(name, one) for name in TITLES},
@@ -194,6 +216,11 @@ def _load_json(one: Outcome) -> dict[str, Any]:
         "preemptions": served.preemptions,
         "steps": served.steps,
     }
+
+
+def _file_json(load: Load) -> dict[str, Any]:
+    """The recorded requests, and the seconds in which they arrive at the load's rate."""
+    return {"name": load.file, "requests": load.requests, "span_s": load.duration_s}
 
 
 def _spread_json(name: str, one: Outcome) -> dict[str, float]:

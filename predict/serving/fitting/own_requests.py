@@ -19,6 +19,7 @@ from predict.serving.scheduler.traffic import Load, Traffic, every, load_of, wit
 from predict.serving.step_model import StepModel
 from predict.serving.stepper import Stepper
 from sampling.errors import ConfigError, UserError
+from sampling.units import SECOND_US
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +42,15 @@ class AnsweredLoad:
         known = int((self.traffic.group >= 0).any())
         shared = round(float(self.traffic.shared.mean()))
         load = load_of(self.traffic, self.run.load)
-        # a prompt that is known in part counts by the tokens that are known on average
-        return replace(load, shared_tokens=known * shared)
+        # a prompt that is known in part counts by the tokens that are known on average; the answers to requests that arrive at once
+        # end one after the other
+        return replace(load, shared_tokens=known * shared, rate=load.rate or self._answers_per_s)
+
+    @property
+    def _answers_per_s(self) -> float:
+        """Requests of one replica per second from the first arrival to the last answer."""
+        ends_us = self.requests.traffic.arrival_us + self.requests.e2e_us
+        return len(self.traffic) / float(ends_us.max()) * SECOND_US
 
     @property
     def observed(self) -> Observed:

@@ -11,6 +11,7 @@ from predict.serving.config import ServingRun
 from predict.serving.kv_cache import CacheRoom
 from predict.serving.scheduler.capacity import capacity_per_s
 from predict.serving.scheduler.latency import Latency, RequestTimes, latency_of, times_of
+from predict.serving.scheduler.recorded import at_rate_of, played_again
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.serving.server import EngineSettings
@@ -90,12 +91,11 @@ class LoadedServer:
 
     def as_configured(self) -> Outcome:
         """The outcome of the config's own load: its file's requests where it has one, every dp-th of them on one replica."""
-        traffic, replicas = self.run.traffic, self.run.server.placement.dp
-        return self.under(self.run.load, traffic and every(traffic, replicas))
+        return self.under(self.run.load, self._recorded)
 
     def under(self, load: Load, traffic: Traffic | None = None) -> Outcome:
         """The outcome of a load, or of one replica's requests in its place."""
-        requests = traffic or traffic_of(self._share(load))
+        requests = traffic or self._requests(load)
         low, middle, high = (
             serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests)
             for factor in self.stepper.interval_factors
@@ -111,7 +111,7 @@ class LoadedServer:
         )
 
     def at_rates(self, rates: Sequence[float]) -> Iterator[Outcome]:
-        """The outcome at each rate."""
+        """The outcome at each rate, of the config's load or of its file's requests."""
         for rate in rates:
             yield self.under(at_rate(self.run.load, rate))
 
@@ -120,17 +120,29 @@ class LoadedServer:
         load = self._share(self.run.load)
         replicas = self.run.server.placement.dp
         low, middle, high = (
-            replicas * capacity_per_s(self.engine, self.room.pool, self.stepper.table.scaled(1 / factor), load)
+            replicas
+            * capacity_per_s(self.engine, self.room.pool, self.stepper.table.scaled(1 / factor), load, self._recorded)
             for factor in self.stepper.interval_factors
         )
         return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
 
     def times_at(self, rate: float, factor: float = 1.0) -> RequestTimes:
         """The times of SEARCHED requests or more of the config's load at a rate, with steps that take `factor` times as long."""
-        load = self._share(at_rate(self.run.load, rate))
-        longer = replace(load, duration_s=max(load.duration_s, SEARCHED / load.rate))
-        table = self.stepper.table.scaled(factor)
-        return times_of(serve(self.engine, self.room.pool, table, traffic_of(longer)), self.client)
+        requests = self._requests(at_rate(self.run.load, rate), SEARCHED)
+        return times_of(serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests), self.client)
+
+    @property
+    def _recorded(self) -> Traffic | None:
+        """The requests of the config's file that one replica gets."""
+        return self.run.traffic and every(self.run.traffic, self.run.server.placement.dp)
+
+    def _requests(self, load: Load, least: int = 0) -> Traffic:
+        """One replica's requests of a load, at least so many of them in an open loop: drawn, or those of the config's file at its rate."""
+        share, recorded = self._share(load), self._recorded
+        if recorded is not None:
+            return at_rate_of(played_again(recorded, least), share.rate)
+        longest = max(share.duration_s, least / share.rate) if share.rate else share.duration_s
+        return traffic_of(replace(share, duration_s=longest))
 
     def _share(self, load: Load) -> Load:
         """The load of one replica."""

@@ -52,6 +52,16 @@ class Traffic:
     def __len__(self) -> int:
         return len(self.arrival_us)
 
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first arrival to the last."""
+        return float(self.arrival_us[-1] - self.arrival_us[0]) / SECOND_US
+
+    @property
+    def rate(self) -> float:
+        """Requests per second in that time; 0 where all arrive at once."""
+        return (len(self) - 1) / self.span_s if self.span_s else 0.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
@@ -66,7 +76,7 @@ class Load:
     duration_s: Annotated[float, Key(maximum=1e6)] = 600.0
     """Seconds in which requests arrive; in a closed loop it decides nothing."""
     requests: Annotated[int, Key(minimum=0)] = 0
-    """Requests of a closed loop; 0 for 20 times those in flight, at least 200."""
+    """Requests of a closed loop, or of a file; 0 for 20 times those in flight, at least 200."""
     prompt: int = 1024
     """Tokens of a prompt, on average."""
     output: int = 128
@@ -78,7 +88,8 @@ class Load:
     shared_tokens: Annotated[int, Key(minimum=0)] = 0
     """Leading tokens that all prompts have in common, such as a system prompt, where each request has its own prompt."""
     file: str = ""
-    """File of requests (CSV or lifecycle JSON) in place of all of these, relative to the config."""
+    """File of requests (CSV or lifecycle JSON), relative to the config, in place of all of these; where it does not tell which prompts are
+    the same, distinct_prompts or shared_tokens does."""
 
 
 MOST_REQUESTS = 2_000_000
@@ -108,7 +119,7 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
     return Traffic(
         arrival_us=_arrivals_us(load, count, draw),
         prompt=prompt,
-        output=_apart(output, in_flight) if count > in_flight else output,
+        output=cut_short(output, in_flight) if count > in_flight else output,
         shared=shared,
         group=group,
         in_flight=in_flight,
@@ -124,7 +135,7 @@ def _require_within(shared: int, prompt: Ints) -> None:
         )
 
 
-def _apart(output: Ints, in_flight: int) -> Ints:
+def cut_short(output: Ints, in_flight: int) -> Ints:
     """Answers of a closed loop whose first requests are at every stage of theirs, as those of a loop that has run for long: requests that
     start together would all end together again and again. Those answers are cut short, so that a loop without others keeps them whole."""
     done = np.arange(in_flight) / max(1, in_flight)
@@ -132,13 +143,14 @@ def _apart(output: Ints, in_flight: int) -> Ints:
 
 
 def load_of(traffic: Traffic, load: Load) -> Load:
-    """The load with the rate and the mean lengths of requests in place of its own, each with a prompt of its own."""
-    span_s = max(float(traffic.arrival_us[-1]) / SECOND_US, 1e-3)
+    """The load with the number, rate, span and mean lengths of requests in place of its own, each with a prompt of its own. The rate is 0
+    where all arrive at once."""
     return replace(
         load,
-        rate=len(traffic) / span_s,
+        rate=traffic.rate,
         concurrency=0,
-        duration_s=span_s,
+        duration_s=traffic.span_s,
+        requests=len(traffic),
         spread=0.0,
         distinct_prompts=0,
         shared_tokens=0,
@@ -172,8 +184,9 @@ def shortest_of_each(prompt: Ints, group: Ints) -> Ints:
 
 
 def at_rate(load: Load, rate: float) -> Load:
-    """The same load in an open loop at another rate."""
-    return replace(load, rate=rate, concurrency=0)
+    """The same load in an open loop at another rate; a file's requests take as much longer as that is lower."""
+    span = (load.requests - 1) / rate if load.file else load.duration_s
+    return replace(load, rate=rate, concurrency=0, duration_s=span)
 
 
 def every(traffic: Traffic, replicas: int) -> Traffic:

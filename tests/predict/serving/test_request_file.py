@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from predict.cli import main
+from predict.serving.config import load_serving
 from predict.serving.planning.highest_rate import rate_of_slow_first_tokens
+from predict.serving.planning.loaded_server import LoadedServer
+from predict.serving.scheduler.recorded import at_rate_of, in_closed_loop, played_again
 from predict.serving.scheduler.request_file import read_requests
+from predict.serving.scheduler.traffic import Traffic
+from predict.serving.stepper import stepper
 from sampling.errors import ConfigError
-from tests.predict.serving.servers import CONFIG, loaded
+from tests.predict.serving.servers import CONFIG
+
+
+def served(*settings: str) -> LoadedServer:
+    """The shipped server under the requests of a file."""
+    run = load_serving(CONFIG, settings)
+    return LoadedServer(run, stepper(run.server, "formula"))
 
 
 def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,13 +41,87 @@ def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFix
     assert by_table.arrival_us[[0, -1]] == pytest.approx([0, 5.8e6])
     assert len(set(by_table.group.tolist())) == 5
     assert by_lifecycle.group.max() == -1
-    one = loaded(f"load.file={table}", "load.shared_tokens=900")
-    assert rate_of_slow_first_tokens(one, one.capacity().median_per_s) > 0
+    one = served(f"load.file={table}")
     found = one.as_configured()
     assert (found.load.prompt, len(found.served.traffic)) == (302, 30)
     assert found.served.chunk_tokens < 0.5 * by_table.prompt.sum()
-    assert main(["serving", str(CONFIG), "--set", f"load.file={table}", "--sweep", "rate=3"]) == 2
-    assert "remove one of the two" in capsys.readouterr().err
+    assert (
+        served(f"load.file={lifecycle}", "load.shared_tokens=288").as_configured().served.chunk_tokens < 0.5 * 30 * 302
+    )
+    assert main(["serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}"]) == 0
+    told = capsys.readouterr().out
+    assert "30 requests of requests.csv, 5" in told
+    assert "302 tokens in and 40 out on average" in told
+    assert "poisson" not in told
+
+
+def recorded(tmp_path: Path, same: bool) -> str:
+    """A setting: 40 requests, of long prompts with short answers and short prompts with long answers."""
+    rows = [(0.5 * place, *((1500, 20) if place % 2 else (100, 400)), place % 2 if same else "") for place in range(40)]
+    table = tmp_path / f"requests-{same}.csv"
+    table.write_text("arrival_s,prompt,output,prompt_id\n" + "".join(f"{a},{p},{o},{i}\n" for a, p, o, i in rows))
+    return f"load.file={table}"
+
+
+def test_the_capacity_of_a_file_is_that_of_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of their lengths, and of the prompts that they share; at rates beside it the same requests arrive faster or slower."""
+    own, same = (served(recorded(tmp_path, each)) for each in (False, True))
+    carried, more = (one.capacity().median_per_s for one in (own, same))
+    assert more > 1.2 * carried
+    slow, fast = own.at_rates([0.8 * carried, 1.25 * carried])
+    assert len(slow.served.traffic) == 40
+    assert fast.latency.ttft.mean_us > slow.latency.ttft.mean_us
+    assert slow.served.traffic.rate == pytest.approx(0.8 * carried)
+    assert rate_of_slow_first_tokens(own, carried) > 0
+    sweep = ["serving", str(CONFIG), "--model", "formula", "--set", recorded(tmp_path, True), "--sweep", "rate=2,4"]
+    assert main([*sweep, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
+    assert [each["file"]["requests"] for each in content["loads"]] == [40, 40]
+    assert [each["file"]["span_s"] for each in content["loads"]] == [19.5, 9.75]
+
+
+def test_recorded_requests_are_played_again() -> None:
+    """Prompts that several requests have recur; those of a single one are new each time."""
+    first = Traffic(
+        arrival_us=np.array([0.0, 1.0, 4.0]),
+        prompt=np.array([7, 8, 8]),
+        output=np.array([1, 2, 3]),
+        shared=np.array([7, 8, 8]),
+        group=np.array([0, 1, 1]),
+    )
+    again = played_again(first, 5)
+    assert again.arrival_us.tolist() == [0, 1, 4, 6, 7, 10]
+    assert again.group.tolist() == [-1, 1, 1] * 2
+    assert again.output.tolist() == [1, 2, 3] * 2
+    assert at_rate_of(first, 1e6).arrival_us.tolist() == [0, 0.5, 2]
+    at_once = replace(first, arrival_us=np.zeros(3))
+    assert (at_once.rate, at_rate_of(at_once, 1.0).arrival_us.tolist()) == (0, [0, 1e6, 2e6])
+    loop = in_closed_loop(first, 2, 5)
+    assert (loop.in_flight, len(loop), loop.output[1]) == (2, 6, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (("load.file=FILE", "load.rate=3"), "load.rate: does not go with load.file"),
+        (("load.file=FILE", "load.shared_tokens=9"), "load.shared_tokens: does not go with load.file, whose prompt_id"),
+        (("load.requests=30",), "load.requests: does not go with an open loop"),
+        (("load.distinct_prompts=3", "load.shared_tokens=9"), "load.shared_tokens: does not go with distinct_prompts"),
+    ],
+)
+def test_keys_that_would_change_nothing_are_refused(settings: tuple[str, ...], fault: str, tmp_path: Path) -> None:
+    given = [recorded(tmp_path, True) if each == "load.file=FILE" else each for each in settings]
+    with pytest.raises(ConfigError, match=fault):
+        load_serving(CONFIG, given)
+
+
+def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path) -> None:
+    assert load_serving(CONFIG, [recorded(tmp_path, True)]).load.rate == pytest.approx(2.0)
+    own = tmp_path / "own.yml"
+    own.write_text(CONFIG.read_text().replace("rate: 8", f"file: {tmp_path / 'requests-True.csv'}, rate: 8"))
+    with pytest.raises(ConfigError, match=r"load\.rate: does not go with load\.file"):
+        load_serving(own)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Keys of a load that do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from predict.serving.scheduler.traffic import Load, Traffic
+from sampling.files.faults import Fault
+
+OF_PROMPTS = ("distinct_prompts", "shared_tokens")
+"""Keys that go with a file: it may not tell which prompts are the same."""
+OF_FILE = ("file", *OF_PROMPTS)
+
+
+def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
+    """The keys of a load, but for those of the config in whose place a file is given as an option; `options` are the keys that are."""
+    if "file" not in options:
+        return dict(load)
+    return {key: value for key, value in load.items() if key in OF_FILE or key in options or not _is_known(key)}
+
+
+def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
+    """Keys that would change nothing beside others."""
+    if load.get("file"):
+        for key in load:
+            if key not in OF_FILE and _is_known(key):
+                yield _apart(key, "load.file, whose requests are served as they are")
+    elif load.get("requests") and not load.get("concurrency"):
+        yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
+    if all(load.get(key) for key in OF_PROMPTS):
+        yield _apart("shared_tokens", "distinct_prompts, which are whole prompts")
+
+
+def prompt_key_faults(load: Load, traffic: Traffic) -> Iterator[Fault]:
+    """Keys on which prompts are the same beside a file that tells it."""
+    if (traffic.group >= 0).any():
+        for key in OF_PROMPTS:
+            if getattr(load, key):
+                yield _apart(key, "load.file, whose prompt_id says which prompts are the same")
+
+
+def _is_known(key: str) -> bool:
+    return key in {each.name for each in fields(Load)}
+
+
+def _apart(key: str, other: str) -> Fault:
+    return Fault(path=f"load.{key}", problem=f"does not go with {other}; remove it")

@@ -17,6 +17,7 @@ from sampling.store import profiles
 from sampling.store.manifest import read_manifest
 from sampling.store.profiles import OWN, SHIPPED, is_fitted
 from tests.project_copy import project_with_examples
+from tests.warm.python import warm_interpreter
 
 # the many Python processes that tests start would each compile every module anew where this is set, as in containers
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -40,6 +41,19 @@ def two_ranks() -> Cluster:
 def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project with every example of `docs/extend.md`."""
     return project_with_examples(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An interpreter that starts with torch imported."""
+    with warm_interpreter(tmp_path_factory.mktemp("warm")) as interpreter:
+        yield interpreter
+
+
+@pytest.fixture
+def starts_warm(warm_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that a test has started, and ranks among them, start with torch imported."""
+    monkeypatch.setattr(sys, "executable", str(warm_python))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -46,6 +46,7 @@ def stored(data: Path) -> list[Sample]:
     return list(iterate_samples(read_samples(data / "samples" / "test")))
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopped(tmp_path: Path) -> None:
     (tmp_path / "box.yml").write_text(BOX)
     arguments = [

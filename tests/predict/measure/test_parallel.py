@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +21,13 @@ CASES = [(model, name) for model in (LLAMA, GPT) for name, plan in VARIANTS.item
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def seen(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> list[dict[str, Any]]:
     """What each of two ranks saw, by variant; all of them in one launch."""
     folder = tmp_path_factory.mktemp("variants")
-    launch(
-        ["-m", "tests.predict.measure.train_variants", str(folder)],
-        name="variants",
-        processes=2,
-        threads=1,
-        timeout_s=100,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(warm_python))
+        worker = ["-m", "tests.predict.measure.train_variants", str(folder)]
+        launch(worker, name="variants", processes=2, threads=1, timeout_s=100)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -10,6 +10,7 @@ from sampling.errors import UserError
 from tests.predict.measure.train_variants import run_of
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_measures_in_rounds_and_tells_of_them() -> None:
     told: list[str] = []
     (result,) = measure_interleaved([(run_of(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append)

@@ -34,6 +34,7 @@ EXCHANGE = AllToAll(size_bytes=4096, ranks=2, ranks_per_node=2)
 BESIDE = Overlap(dtype="fp32", m=64, n=64, k=64, collective="all_reduce", size_bytes=4096, ranks=2, ranks_per_node=2)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_compute_and_communication_are_timed_alone_and_beside_each_other(tmp_path: Path) -> None:
     pair = SendRecv(size_bytes=4096, ranks=2, ranks_per_node=2)
     alone = (REDUCE, pair, BESIDE.gemm)
@@ -51,6 +52,7 @@ def test_a_killed_rank_is_named_and_finished_rows_are_kept(tmp_path: Path) -> No
     assert [sample.call for sample in kept(tmp_path)] == [REDUCE]
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_the_rank_that_keeps_the_store_is_named_too_where_no_torchrun_looks_after_the_ranks(tmp_path: Path) -> None:
     job_file = tmp_path / "job.json"
     job_file.write_text(json.dumps(asdict(job_of(tmp_path, 2, REDUCE, EXCHANGE))))

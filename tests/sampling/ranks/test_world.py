@@ -9,6 +9,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+
 from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.gemm import Gemm
@@ -16,6 +18,7 @@ from sampling.ranks.launch import ROOT
 from sampling.store.manifest import read_manifest
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
 
+pytestmark = pytest.mark.usefixtures("starts_warm")
 LEADING = str(Path(__file__).with_name("leading_ranks.py"))
 BOX = """
 {dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],

@@ -12,6 +12,7 @@ import pytest
 from predict.run.run_json import dump_run
 from tests.predict.measure.gpu.gpu_runs import MIXTURE, gpu_run
 
+pytestmark = pytest.mark.usefixtures("starts_warm")
 ABSENT = ("pandas", "pyarrow", "sklearn", "xgboost", "rich", "scipy", "joblib", "numba", "matplotlib", "transformers")
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
 TRAIN = """

@@ -1,0 +1,52 @@
+"""A process of the warm interpreter is, to who started it, as one of Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WAITS = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+def said(*arguments: str, **variables: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **variables}
+    )
+    return done.returncode, done.stdout, done.stderr.splitlines()[-1] if done.stderr else ""
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_arguments_environment_and_end_are_those_of_a_process_of_its_own(
+    warm: bool, warm_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if warm:
+        monkeypatch.setattr(sys, "executable", str(warm_python))
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.custom = True\n")
+    (tmp_path / "twice.py").write_text(
+        "import os, sys\nprint(sys.argv[1:] * 2, sys.custom, os.getppid())\nsys.exit(7)\n"
+    )
+    expected = f"['a', 'a'] True {os.getpid()}\n"
+    assert said(str(tmp_path / "twice.py"), "a", PYTHONPATH=str(tmp_path)) == (7, expected, "")
+    assert said("-m", "twice", "a", PYTHONPATH=str(tmp_path)) == (7, expected, "")
+    assert said("-c", "import sys; print(sys.argv, 'torch' in sys.modules)", "b") == (0, f"['-c', 'b'] {warm}\n", "")
+    assert said("-c", "1 / 0") == (1, "", "ZeroDivisionError: division by zero")
+    assert said("-c", "import sys; sys.exit('told')") == (1, "", "told")
+    assert said("-c", "import os; os.kill(os.getpid(), 9)") == (-signal.SIGKILL, "", "")
+
+
+@pytest.mark.usefixtures("starts_warm")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_it(how: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        child = int(waiting.stdout.readline())
+        waiting.send_signal(how)
+        assert waiting.wait() == -how
+    while Path(f"/proc/{child}").exists():
+        time.sleep(0.01)

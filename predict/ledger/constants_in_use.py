@@ -96,10 +96,13 @@ class Used:
             for chunk in rank.chunks
             for block in (*chunk.forward.blocks, *chunk.backward.blocks)
         )
-        floors = [block.priced.floor for block in blocks if block.priced.floor is not None]
+        priced = {id(block.priced): block.priced for block in blocks}.values()
         most = 1 + CONSTANTS["LAUNCH_FLOOR_WIDTH"].value
         return any(
-            floor.source == "analytic" or math.isclose(floor.high_us, most * floor.median_us) for floor in floors
+            math.isclose(one.floor.high_us, most * one.floor.median_us)
+            or bool(one.block.launching and one.block.launching.mixture_us)
+            for one in priced
+            if one.floor is not None
         )
 
     def spread(self, name: str) -> bool:

@@ -83,6 +83,8 @@ class Cluster:
     nodes: int
     gpus_per_node: int
     profile: str
+    node_size: int = 0
+    """GPUs of a machine, where the ranks are on a part of them; 0 where they are on all."""
     network_share: float = 1.0
     """Share of the network cards that nodes of this hardware usually have, by the bandwidth between nodes as the cluster states it."""
 
@@ -102,7 +104,7 @@ class Cluster:
     def link_in_node(self, ranks: int) -> Link:
         """The link of one of `ranks` in a node to the others: in a mesh, those that lead out of the group carry nothing."""
         link = self.intra_node
-        if link.mesh != self.gpus_per_node or not 1 < ranks < link.mesh:
+        if link.mesh != (self.node_size or self.gpus_per_node) or not 1 < ranks < link.mesh:
             return link
         return replace(link, gb_per_s=link.gb_per_s * (ranks - 1) / (link.mesh - 1))
 
@@ -113,6 +115,7 @@ def load_cluster(
     nodes: int,
     gpus_per_node: int,
     profile: str,
+    node_size: int | None = None,
     cores: int | None = None,
     **links: float,
 ) -> Cluster:
@@ -120,9 +123,15 @@ def load_cluster(
 
     `links` replaces its figures: `intra_node_gb_per_s`, `inter_node_latency_us` and so on.
 
+    `node_size` is the number of GPUs of a machine, where the ranks are on a part of them.
+
     `cores` is the number of cores of a CPU machine (default: this machine's), which its ranks share evenly.
-    Raises ConfigError for unknown hardware and for more ranks than cores.
+    Raises ConfigError for unknown hardware, for more ranks than cores, and for more on a machine than it has GPUs.
     """
+    if node_size is not None and node_size < gpus_per_node:
+        raise ConfigError(
+            f"cluster.node_size: {node_size} is less than the {gpus_per_node} GPUs per node that the run has; give the GPUs of a whole machine"
+        )
     facts = hardware_facts(hardware)
     gpu = Gpu(**{each.name: getattr(facts, each.name) for each in fields(Gpu) if each.name != "threads"})
     if gpu.kind == "cpu":
@@ -141,6 +150,7 @@ def load_cluster(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         profile=profile,
+        node_size=node_size or 0,
         network_share=min(1.0, inter_node.gb_per_s / facts.inter_node.gb_per_s),
     )
 

@@ -74,6 +74,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "batch.seq_len": (1, 2, 17, 131_072, 10_000_000, 2**31 - 1),
     "cluster.nodes": (1, 2, 1000, 1_250_000),
     "cluster.gpus_per_node": (1, 3, 8, 72, 100_000),
+    "cluster.node_size": (1, 3, 8, 72, 100_000),
     "cluster.intra_node_gb_per_s": (1e-300, 1e-6, 0.1, 1e4, 1e9),
     "cluster.inter_node_gb_per_s": (1e-300, 1e-6, 0.1, 1e4, 1e9),
     "cluster.intra_node_latency_us": (1e-300, 0.1, 1e6, 1e9),

@@ -107,14 +107,15 @@ def hardware_of(row: PublishedRow) -> str:
 
 
 def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
-    gpus, per_node = row.integer("n_gpus"), row.integer("gpus_per_node", 8)
+    gpus, node_size = row.integer("n_gpus"), row.integer("gpus_per_node", 8)
     if "NVL72" in row.text("intra_node"):
-        per_node = hardware_facts(hardware).gpus_per_node
-    per_node = max(size for size in range(1, min(per_node, gpus) + 1) if gpus % size == 0)
+        node_size = hardware_facts(hardware).gpus_per_node
+    per_node = max(size for size in range(1, min(node_size, gpus) + 1) if gpus % size == 0)
     cluster: dict[str, Any] = {
         "hardware": hardware,
         "nodes": gpus // per_node,
         "gpus_per_node": per_node,
+        "node_size": node_size,
         "profile": profile_of(hardware),
     }
     if gb_per_s := _inter_node_gb_per_s(row, row.integer("gpus_per_node", 8)):

@@ -217,7 +217,8 @@ def test_advice_for_a_restored_step_is_restored_too() -> None:
     assert {"recompute", "smaller microbatch"} <= {each.kind for each in advice}
     for each in advice:
         assert each.step_us_before == prediction.median_us
-        assert each.step_us == pytest.approx(taken(apply(small, each), slower).median_us, rel=1e-3)
+        # the ends' launches do not slow down with the machine, the kernels that they may hide do
+        assert each.step_us == pytest.approx(taken(apply(small, each), slower).median_us, rel=2e-3)
 
 
 def test_one_benchmark_serves_other_plans_of_the_run() -> None:

@@ -15,6 +15,7 @@ from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collecti
 from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange
+from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, Link, load_cluster
 from sampling.units import MIB
 
@@ -288,5 +289,11 @@ def test_a_pair_in_a_mesh_has_its_own_links_alone(kind: type[Collective], hardwa
     assert time_us(kind, large, 2, 1, mesh) == time_us(kind, large, 2, 1, joined)
 
 
-def test_the_shipped_a100_of_eight_has_a_switch() -> None:
-    assert cluster_of("a100-80gb").link_in_node(2) == cluster_of("a100-80gb").intra_node
+def test_the_shipped_a100_of_eight_has_a_switch_for_a_part_of_its_gpus_too() -> None:
+    for gpus in (8, 4):
+        cluster = load_cluster(
+            hardware="a100-80gb", nodes=1, gpus_per_node=gpus, node_size=8, profile="no-such-profile"
+        )
+        assert cluster.link_in_node(2) == cluster.intra_node
+    with pytest.raises(ConfigError, match="node_size: 4 is less than the 8 GPUs per node"):
+        load_cluster(hardware="a100-80gb", nodes=1, gpus_per_node=8, node_size=4, profile="no-such-profile")

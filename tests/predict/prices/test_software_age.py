@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from predict.prices.conditions import months_to_settle
-from predict.workload.layers.launches import launchings
+from predict.workload.layers.launches import SHARE_OF_AN_END, launchings
 from predict.workload.rank.share import RankShare
-from tests.predict.workload.parallel_runs import made
+from tests.predict.workload.parallel_runs import BATCH, estimated, made
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,15 @@ def test_only_mixtures_have_launches_of_experts_and_a_graph_of_the_step_has_none
     assert us["backward"] == us["backward_input"] + us["backward_weight"] == 2 * us["forward"] > 0
     graphed = RankShare(run=made("deepseek-v3", plan__dp=8, plan__ep=8, execution__cuda_graphs="full"))
     assert launchings(graphed, sparse) == {}
+
+
+def test_the_host_launches_the_ends_of_a_model_too() -> None:
+    floor_us, layers = 50_000.0, 4
+    settings = {"plan__tp": 8, "plan__recompute": "none", "execution__launch_floor_us": floor_us}
+    launched, graphed = (
+        estimated(made("llama3-70b", layers, **settings, execution__cuda_graphs=graphs)).median_us
+        for graphs in ("none", "full")
+    )
+    phases = 2 * (layers + 2 * SHARE_OF_AN_END)
+    assert launched == pytest.approx(BATCH["global"] * phases * floor_us, rel=0.03)
+    assert graphed < launched / 10

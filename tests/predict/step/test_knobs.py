@@ -226,6 +226,14 @@ CLUSTER_KNOBS = [
         base={"plan__tp": 8},
     ),
     Knob(
+        key="cluster__node_size",
+        before=4,
+        after=8,
+        grows=False,
+        metric=exposed("tp"),
+        base={"cluster__hardware": "a100-80gb", "plan__tp": 2, "plan__dp": 2},
+    ),
+    Knob(
         key="cluster__inter_node_gb_per_s",
         before=50,
         after=5,

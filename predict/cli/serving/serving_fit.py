@@ -32,7 +32,7 @@ Fit the coefficients of a step model to measured serving runs.
 
 TRACES is a folder with serving_experiments.csv, a row for each stage of runs of any servers. Or, with --config, it is files of requests
 that one server answered, a file for each of three loads or more: CSV tables of arrival_s, prompt, output, ttft_ms, e2e_ms and, where
-prompts repeat, prompt_id; or per-request lifecycle metrics of inference-perf (.json).
+prompts repeat, prompt_id; or .json: per-request lifecycle metrics of inference-perf, or what `vllm bench serve --save-detailed` writes.
 
 Weights are least squares within physical bounds about stated priors, on the time per output token at the measured load, each stage
 weighed by how much a simulation amplifies its error; the client's part of TTFT follows from simulations. Intervals are those of

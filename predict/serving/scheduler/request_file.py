@@ -1,16 +1,12 @@
-"""Requests from a file: a CSV table, or the per-request lifecycle metrics of inference-perf.
+"""Requests from a file: a CSV table, or JSON that a load generator wrote (request_json.py).
 
-    arrival_s,prompt,output[,prompt_id][,ttft_ms,e2e_ms]        seconds from any zero; equal prompt_id mean the same prompt
-
-A lifecycle file is a JSON list of objects with start_time in seconds and info.input_tokens and info.output_tokens; where the times of
-the requests count too, with end_time and info.output_token_times.
+arrival_s,prompt,output[,prompt_id][,ttft_ms,e2e_ms]        seconds from any zero; equal prompt_id mean the same prompt
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +15,15 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from predict.serving.batch import Floats
+from predict.serving.scheduler.request_json import rows_of_json
 from predict.serving.scheduler.traffic import Traffic, shortest_of_each
 from sampling.errors import ConfigError
-from sampling.files.faults import Fault, config_error, shown
+from sampling.files.faults import Fault, config_error
 from sampling.files.keys import Key, keys_of
 from sampling.files.regular import NotReadError, read_text
 from sampling.files.schema import MOST_TOLD, build
 from sampling.units import SECOND_US
 
-COLUMNS_IN_WORDS = "arrival_s, prompt, output and, where prompts repeat, prompt_id"
 Request = TypeVar("Request", bound="FileRequest")
 Milliseconds = Annotated[float, Key(maximum=1e9)]
 
@@ -97,8 +93,8 @@ def _read(path: Path, cls: type[Request]) -> list[Request]:
         text = read_text(path)
     except NotReadError as error:
         raise ConfigError(f"{path}: {error}; give a file of requests") from None
-    read = _from_json if path.suffix.lower() == ".json" else _from_csv
-    rows = read(path, text, {key.name: key for key in keys_of(cls)})  # type: ignore[arg-type]
+    names = {key.name: key for key in keys_of(cls)}  # type: ignore[arg-type]
+    rows = _from_json(path, text, names) if path.suffix.lower() == ".json" else _from_csv(path, text, names)
     found: list[Request] = []
     faults: list[Fault] = []
     for place, row in enumerate(rows, 1):
@@ -128,6 +124,11 @@ def _traffic(requests: Sequence[FileRequest]) -> Traffic:
     )
 
 
+def _from_json(path: Path, text: str, names: Mapping[str, Key]) -> list[dict[str, Any]]:
+    rows = rows_of_json(path, text, timed="e2e_ms" in names)
+    return [{name: value for name, value in row.items() if name in names and value is not None} for row in rows]
+
+
 def _from_csv(path: Path, text: str, names: Mapping[str, Key]) -> list[dict[str, Any]]:
     table = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
     lacking = [name for name, key in names.items() if key.required and table and name not in table[0]]
@@ -149,40 +150,3 @@ def _number(text: str) -> Any:
     except ValueError:
         return text
     return int(value) if value.is_integer() else value
-
-
-def _from_json(path: Path, text: str, names: Mapping[str, Key]) -> list[dict[str, Any]]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(
-            f"{path}: is not JSON; give {COLUMNS_IN_WORDS} as CSV, or per-request lifecycle metrics"
-        ) from None
-    wanted = "a list of objects with start_time and info.input_tokens and info.output_tokens"
-    if not isinstance(content, list):
-        raise ConfigError(f"{path}: holds {shown(content)} at its top level; give {wanted}")
-    if not all(isinstance(each, dict) and isinstance(each.get("info"), dict) for each in content):
-        raise ConfigError(f"{path}: is of another schema; give {wanted}")
-    rows = [_from_lifecycle(each) for each in content]
-    timeless = next((place for place, row in enumerate(rows, 1) if row["ttft_ms"] is None or row["e2e_ms"] is None), 0)
-    if timeless and "e2e_ms" in names:
-        raise ConfigError(f"{path}: request {timeless} lacks its times; give end_time and info.output_token_times")
-    return [{name: value for name, value in row.items() if name in names and value is not None} for row in rows]
-
-
-def _from_lifecycle(each: Mapping[str, Any]) -> dict[str, Any]:
-    info, start = each["info"], each.get("start_time")
-    tokens = info.get("output_token_times")
-    return {
-        "arrival_s": start,
-        "prompt": info.get("input_tokens"),
-        "output": info.get("output_tokens"),
-        "ttft_ms": _ms_between(start, tokens[0] if isinstance(tokens, list) and tokens else None),
-        "e2e_ms": _ms_between(start, each.get("end_time")),
-    }
-
-
-def _ms_between(start: Any, end: Any) -> Any:
-    """Milliseconds from one time in seconds to another; None where either is no number."""
-    numbers = isinstance(start, int | float) and isinstance(end, int | float)
-    return 1e3 * (end - start) if numbers else None

@@ -14,7 +14,7 @@ from predict.serving.config import load_serving
 from predict.serving.planning.highest_rate import rate_of_slow_first_tokens
 from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.scheduler.recorded import at_rate_of, in_closed_loop, played_again
-from predict.serving.scheduler.request_file import read_requests
+from predict.serving.scheduler.request_file import read_measured_requests, read_requests
 from predict.serving.scheduler.traffic import Traffic
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError
@@ -124,6 +124,43 @@ def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path)
         load_serving(own)
 
 
+def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
+    """vLLM's own and inference-perf's tell the same requests and times; one that failed is left out."""
+    bench = {
+        "start_times": [100.0, 101.0, 100.5],
+        "input_lens": [10, 20, 30],
+        "output_lens": [3, 2, 4],
+        "ttfts": [0.05, 0.06, 0.0],
+        "itls": [[0.01, 0.02], [0.03], []],
+        "errors": ["", "", "connection reset"],
+    }
+    lifecycle = [
+        {
+            "start_time": 100.0,
+            "end_time": 100.08,
+            "info": {"input_tokens": 10, "output_tokens": 3, "output_token_times": [100.05]},
+        },
+        {
+            "start_time": 101.0,
+            "end_time": 101.09,
+            "info": {"input_tokens": 20, "output_tokens": 2, "output_token_times": [101.06]},
+        },
+        {
+            "start_time": 100.5,
+            "end_time": 100.5,
+            "error": {"error_type": "reset"},
+            "info": {"input_tokens": 30, "output_tokens": 0},
+        },
+    ]
+    for name, content in (("bench.json", bench), ("lifecycle.json", lifecycle)):
+        (tmp_path / name).write_text(json.dumps(content))
+        found = read_measured_requests(tmp_path / name)
+        assert found.traffic.arrival_us.tolist() == [0, 1e6]
+        assert (found.traffic.prompt.tolist(), found.traffic.output.tolist()) == ([10, 20], [3, 2])
+        assert found.ttft_us == pytest.approx([5e4, 6e4])
+        assert found.e2e_us == pytest.approx([8e4, 9e4])
+
+
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
@@ -131,6 +168,8 @@ def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path)
         ("a.csv", "arrival_s,prompt,output\n1,-2,x\n-1,2,3\n", "request 1.prompt: -2"),
         ("a.csv", "arrival_s,prompt,output\n", "holds no requests"),
         ("a.json", '{"traces": []}', "at its top level"),
+        ("a.json", '{"input_lens": [1], "output_lens": [2, 3], "start_times": [0]}', "different lengths"),
+        ("a.json", '{"input_lens": [1], "output_lens": 2}', "lacks start_times, output_lens"),
         ("a.json", '[{"spans": 1}]', "of another schema"),
         ("a.json", "arrival", "is not JSON"),
     ],

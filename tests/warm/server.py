@@ -27,8 +27,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-LIBRARIES = ("torch.distributed.run", "torch.distributed.tensor", "torch.distributed.pipelining", "numpy", "yaml")
-"""What ranks, their launchers and workers import, none of it of this project."""
+LIBRARIES = (
+    "pytest",
+    "hypothesis",
+    "torch.distributed.run",
+    "torch.distributed.tensor",
+    "torch.distributed.pipelining",
+    "numpy",
+    "yaml",
+)
+"""What ranks, their launchers, workers and tests import, none of it of this project, nor of what a machine may lack."""
 REQUEST_BYTES = 1 << 20
 OWN_PATH = list(sys.path[1:])
 

@@ -201,6 +201,7 @@ def test_settings_of_the_allocator_are_read() -> None:
 needs_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a machine with a GPU is not benchmarked as a CPU")
 
 
+@pytest.mark.usefixtures("starts_warm")
 @needs_cpu
 def test_fresh_processes_count_the_same(dense_benchmark: MemoryBenchmark, tmp_path: Path) -> None:
     found = run_memory_benchmark(run(pp=2), 1)
@@ -212,6 +213,7 @@ def test_fresh_processes_count_the_same(dense_benchmark: MemoryBenchmark, tmp_pa
     assert load_memory_benchmark(path) == found
 
 
+@pytest.mark.usefixtures("starts_warm")
 @needs_cpu
 def test_a_tensor_parallel_rank_holds_its_share(dense_benchmark: MemoryBenchmark) -> None:
     """Attention, MLP and vocabulary are halved; norms are whole without sequence parallelism."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,12 @@ def config(folder: Path, **sections: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def timed(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> tuple[str, str]:
     """A run and its benchmark."""
     folder = tmp_path_factory.mktemp("timed")
     path = config(folder)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(warm_python))
         patch.setattr(layer_benchmark, "benchmark_layers", partial(benchmark_layers, settings=QUICK))
         assert main(["benchmark", path, "--gpus", "1", "--output", str(folder / "bench.json")]) == 0
     return path, str(folder / "bench.json")
@@ -204,7 +206,7 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_benchmark, "run_memory_benchmark", refuse)
 
 
-@pytest.mark.usefixtures("without_memory")
+@pytest.mark.usefixtures("without_memory", "starts_warm")
 def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -> None:
     path = config(
         tmp_path,
@@ -218,7 +220,7 @@ def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -
     assert set(benchmark.times_us) == {"full_moe", "embedding", "head"}
 
 
-@pytest.mark.usefixtures("without_memory")
+@pytest.mark.usefixtures("without_memory", "starts_warm")
 def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     path = config(tmp_path, plan={"tp": 2, "pp": 2})
     benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)

@@ -151,6 +151,7 @@ def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys:
     assert any(text.endswith("of 79.6 GiB") for text in texts)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

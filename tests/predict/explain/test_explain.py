@@ -216,6 +216,7 @@ def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path:
         explain(of, write(tmp_path / "empty", [[]]))
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_recorded_step_closes_and_its_operators_have_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

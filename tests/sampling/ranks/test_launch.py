@@ -31,6 +31,7 @@ def test_a_dying_rank_is_an_error_with_its_own_words(tmp_path: Path) -> None:
     assert_ended(tmp_path, ranks=2)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_ranks_that_hang_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monotonic, start = time.monotonic, time.monotonic()
 

@@ -44,6 +44,7 @@ def test_compute_and_communication_are_timed_alone_and_beside_each_other(tmp_pat
     assert all(time_us > 0 for time_us in rows.values())
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_killed_rank_is_named_and_finished_rows_are_kept(tmp_path: Path) -> None:
     job_file = tmp_path / "job.json"
     job_file.write_text(json.dumps(asdict(job_of(tmp_path, 2, REDUCE, EXCHANGE))))

@@ -101,6 +101,7 @@ def test_experts_one_after_the_other_cannot_be_compiled(monkeypatch: pytest.Monk
         build_training(gpu_run(MIXTURE, framework="torch-compiled"), CPU)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_process_of_its_own_trains() -> None:
     run = gpu_run()
     seen = of_one_gpu(run, train_alone(run, steps=2, timeout_s=300, device="cpu"))

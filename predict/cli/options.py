@@ -136,8 +136,7 @@ def check_fit(options: argparse.Namespace, misfits: Iterable[str]) -> None:
         )
 
 
-def add_serving_questions(command: argparse._ActionsContainer) -> None:
-    """Questions on serving configs."""
+def add_slo(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--slo",
         action="append",
@@ -145,9 +144,20 @@ def add_serving_questions(command: argparse._ActionsContainer) -> None:
         metavar="OBJECTIVE",
         help="the highest rate of requests at which this holds, as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
     )
+
+
+def add_serving_questions(command: argparse._ActionsContainer) -> None:
+    """Questions on serving configs."""
+    add_slo(command)
     command.add_argument(
         "--price", metavar="PRICE", help="tell the cost of a million tokens; as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
     )
+
+
+def require_no_questions(options: argparse.Namespace, *names: str) -> None:
+    """UserError for a question on servers that is asked of another config."""
+    if extra := given(options, *names):
+        raise UserError(f"{', '.join(extra)}: goes with serving configs; omit it")
 
 
 def add_target_nodes(command: argparse.ArgumentParser) -> None:

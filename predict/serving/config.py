@@ -48,6 +48,8 @@ class ServingRun:
 
     name: str
     server: Server
+    gpus_per_node: int
+    """GPUs that a node of the device usually has, of which the server may take a part."""
     engine_name: str
     load: Load
     """As stated, or the means of the requests of its file."""
@@ -91,9 +93,15 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
     profile = _profile(document.get("profile"), hardware)
-    cluster = _cluster(hardware, placement.tp * placement.dp, profile)
+    cluster = _cluster(hardware, placement.gpus, profile)
     server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
-    run = ServingRun(name=path.stem, server=server, engine_name=engine_name, load=load)
+    run = ServingRun(
+        name=path.stem,
+        server=server,
+        gpus_per_node=hardware_facts(hardware).gpus_per_node,
+        engine_name=engine_name,
+        load=load,
+    )
     if load.file:
         traffic = read_requests(path.parent / load.file)
         faults += prompt_key_faults(load, traffic)
@@ -136,7 +144,7 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
         )
         for mixer in sorted({model.mixer(kind).NAME for kind in model.kinds() if not is_served(model.mixer(kind))})
     ]
-    tp, ranks = placement.tp, placement.tp * placement.dp
+    tp, ranks = placement.tp, placement.gpus
     if model.heads % tp:
         faults.append(
             Fault(

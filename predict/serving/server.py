@@ -65,6 +65,10 @@ class Placement:
     kv_precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
     """Dtype of the cached keys and values."""
 
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.dp
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
@@ -83,7 +87,7 @@ class Server:
     def expert_ranks(self) -> int:
         """GPUs over which the experts are spread, in slices or whole: those of all replicas (vLLM, "Data Parallel Deployment": expert layers
         form a tensor-parallel group of size DP × TP unless expert parallelism is enabled)."""
-        return self.placement.tp * self.placement.dp
+        return self.placement.gpus
 
     @property
     def ep(self) -> int:

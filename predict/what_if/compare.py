@@ -81,8 +81,12 @@ def _rates(prediction: Prediction) -> tuple[float, float]:
 
 def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, Any]]:
     """The keys on which two runs differ."""
-    flat = [settings_of(run) for run in (first, other)]
-    return {path: (flat[0][path], flat[1][path]) for path in flat[0] if flat[0][path] != flat[1][path]}
+    return differing(settings_of(first), settings_of(other))
+
+
+def differing(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Key path → its values in the two, where they differ."""
+    return {path: (first[path], other[path]) for path in first if first[path] != other[path]}
 
 
 def settings_of(run: TrainingRun) -> dict[str, Any]:

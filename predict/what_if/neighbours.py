@@ -9,6 +9,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from predict.what_if.rows import SweptRow
 from predict.what_if.sweep import SweptRun, sweep
 from sampling.errors import ConfigError
 
@@ -33,7 +34,7 @@ def neighbours(
             try:
                 found += sweep(config, [f"{path}={value}"], overrides, predict).rows
             except ConfigError as error:
-                found.append(SweptRun(values={path: value}, prediction=None, reason=str(error)))
+                found.append(SweptRow(values={path: value}, prediction=None, reason=str(error)))
     return tuple(found)
 
 

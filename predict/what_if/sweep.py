@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import load, read_sections
-from predict.config.overrides import OPTION as SET
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from predict.what_if.vary import OPTION as VARY
-from predict.what_if.vary import Varied, as_settings, combinations, parse_vary
-from sampling.errors import ConfigError, InfeasibleError
+from predict.what_if.rows import SweptRow, SweptRows, swept_rows
+from predict.what_if.vary import as_settings, parse_vary
 
 INSIDE_A_REPLICA = ("tp", "pp", "cp")
 DECIDE_DP = (*(f"plan.{key}" for key in INSIDE_A_REPLICA), "cluster", "cluster.nodes", "cluster.gpus_per_node")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweptRun:
-    """One combination: its prediction, or the reason why there is none."""
-
-    values: Mapping[str, Any]
-    """Key path → the value that it has here."""
-    prediction: Prediction | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep:
-    """The combinations in their order, the last key changing fastest."""
-
-    name: str
-    varied: tuple[Varied, ...]
-    rows: tuple[SweptRun, ...]
+SweptRun = SweptRow[Prediction]
+Sweep = SweptRows[Prediction]
 
 
 def sweep(
@@ -53,41 +35,15 @@ def sweep(
 
     UserError for a key or range that is wrong; ConfigError, with the reason of the first, where no combination can run.
     """
-    varied = parse_vary(vary)
-    given = list(combinations(varied))
-    rows: list[SweptRun] = []
-    for values in given:
-        rows.append(_row(config, values, overrides, predict))
-        if progress is not None:
-            progress(len(rows), len(given))
-    if all(row.prediction is None for row in rows):
-        first = ", ".join(f"{path}={value}" for path, value in rows[0].values.items())
-        which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
-        raise ConfigError(f"{VARY}: {which}, {first}, cannot run:\n{rows[0].reason}")
-    name = config.name if isinstance(config, Document) else Path(config).stem
-    return Sweep(name=name, varied=varied, rows=tuple(rows))
 
-
-def _row(
-    config: Path | str | Document,
-    values: Mapping[str, Any],
-    overrides: Sequence[str],
-    predict: Callable[[TrainingRun], Prediction],
-) -> SweptRun:
-    settings = [*overrides, *as_settings(values)]
-    try:
+    def predicted(values: Mapping[str, Any]) -> Prediction:
+        settings = [*overrides, *as_settings(values)]
         if "plan.dp" not in values and any(path in DECIDE_DP for path in values):
             settings += replicas_left(config, settings)
-        return SweptRun(values=values, prediction=predict(load(config, settings)))
-    except (ConfigError, InfeasibleError) as error:
-        return SweptRun(values=values, prediction=None, reason=_as_varied(str(error), values))
+        return predict(load(config, settings))
 
-
-def _as_varied(reason: str, values: Mapping[str, Any]) -> str:
-    """A reason whose lines name --vary, and not --set, for the keys that the sweep varies."""
-    for path in values:
-        reason = reason.replace(f"{SET}: {path}", f"{VARY}: {path}")
-    return reason
+    name = config.name if isinstance(config, Document) else Path(config).stem
+    return swept_rows(name, parse_vary(vary), predicted, progress)
 
 
 def replicas_left(config: Path | str | Document, settings: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,14 +33,14 @@ class Varied:
     values: tuple[Any, ...]
 
 
-def parse_vary(texts: Sequence[str]) -> tuple[Varied, ...]:
-    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
+def parse_vary(texts: Sequence[str], key_of: Callable[[str], Key] | None = None) -> tuple[Varied, ...]:
+    """The keys, by default those of a run config, of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
     empty range, a key given twice, or more combinations than MOST_ROWS, with a line for each text that is wrong."""
     varied: list[Varied] = []
     with Checks() as checks:
         for text in texts:
             with checks.one():
-                varied.append(_varied(text))
+                varied.append(_varied(text, key_of or key_of_run))
     require_once(each.path for each in varied)
     rows = math.prod(len(each.values) for each in varied)
     if rows > MOST_ROWS:
@@ -48,11 +48,11 @@ def parse_vary(texts: Sequence[str]) -> tuple[Varied, ...]:
     return tuple(varied)
 
 
-def _varied(text: str) -> Varied:
+def _varied(text: str, key_of: Callable[[str], Key]) -> Varied:
     settings, faults = parse_overrides([text])
     if faults or not settings:
         raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
-    path, key = settings[0].path, _key_of(settings[0].path)
+    path, key = settings[0].path, key_of(settings[0].path)
     return Varied(path=path, values=_values(path, settings[0].value, key))
 
 
@@ -73,8 +73,8 @@ def as_settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{path}={json.dumps(value)}" for path, value in values.items()]
 
 
-def _key_of(path: str) -> Key:
-    """The declaration of a key; UserError for an unknown one, with the nearest."""
+def key_of_run(path: str) -> Key:
+    """The declaration of a run config's key; UserError for an unknown one, with the nearest."""
     if path in WHOLE:
         return Key(name=path, kind="string")
     if path == PRECISION.name:
@@ -84,13 +84,18 @@ def _key_of(path: str) -> Key:
         return Key(name=name)
     known = {key.name: key for key in SECTIONS.get(section, ())}
     if name not in known:
-        paths = [f"{each}.{key.name}" for each, keys in SECTIONS.items() for key in keys]
-        homes = [each for each in paths if each.partition(".")[2] == (name or section)]
-        near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, paths)
-        raise UserError(
-            f"{OPTION}: {shown(path)} is not a key of a run config{near or '; docs/reference/config.md lists them'}"
+        raise unknown_key(
+            path, [f"{each}.{key.name}" for each, keys in SECTIONS.items() for key in keys], "a run config"
         )
     return known[name]
+
+
+def unknown_key(path: str, paths: Sequence[str], of: str) -> UserError:
+    """The error for a key that is none of `paths`, with the nearest of them."""
+    section, _, name = path.partition(".")
+    homes = [each for each in paths if each.partition(".")[2] == (name or section)]
+    near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, paths)
+    return UserError(f"{OPTION}: {shown(path)} is not a key of {of}{near or '; docs/reference/config.md lists them'}")
 
 
 def _values(path: str, written: Any, key: Key) -> tuple[Any, ...]:

@@ -12,8 +12,10 @@ from predict.cli.options import (
     add_data,
     add_json,
     add_overrides,
+    add_slo,
     log,
     print_json,
+    require_no_questions,
     require_output,
     require_positive,
     require_writable,
@@ -39,6 +41,7 @@ examples:
   predict search --model llama3-8b --gpus 16xh100 --report plans.html
   predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
   predict search configs/rl/qwen3-30b-a3b-grpo.yml --set rl.placement=auto --set rl.rollout.gpus=auto --set rl.rollout.tp=auto
+  predict search configs/serving/llama3-8b-h100.yml --set placement.tp=1..4 --slo ttft_p90=1s --price 2.5/gpu-h
   predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
 """
 DESCRIPTION = """\
@@ -98,8 +101,9 @@ def _add_space(group: argparse._ActionsContainer) -> None:
 def _add_best(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--objective",
-        choices=OBJECTIVE_NAMES,
-        help="what is least in the best plan (mfu: most), per token (default: time)",
+        metavar="NAME",
+        help=f"what is least in the best plan (mfu: most), per token: {', '.join(OBJECTIVE_NAMES)} (default: time); of servers: cost (the "
+        "default), rate, e2e, ttft or tpot",
     )
     group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
     group.add_argument(
@@ -113,8 +117,11 @@ def _add_best(group: argparse._ActionsContainer) -> None:
 def _add_results(group: argparse._ActionsContainer) -> None:
     group.add_argument("--tokens", metavar="N", help="what a whole training costs, as 2T; GPU-hours, days, energy")
     group.add_argument(
-        "--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, as 2.5/gpu-h or 20/node-h"
+        "--price",
+        metavar="PRICE",
+        help="with --tokens, or of servers: what a GPU or node costs, as 2.5/gpu-h or 20/node-h",
     )
+    add_slo(group)
     group.add_argument(
         "--pareto",
         type=Path,
@@ -152,12 +159,20 @@ def run(options: argparse.Namespace) -> None:
 
         search(options)
         return
+    from predict.serving.config import is_serving_config
+
+    if options.config is not None and is_serving_config(options.config):
+        from predict.cli.serving import side_by_side
+
+        side_by_side.search(options)
+        return
     from predict import estimate
     from predict.cli.plan_search.progress import on_stderr
     from predict.plan_search.whole_search import whole_search
 
     with Checks() as checks:
         checks.run(_check_results, options)
+        checks.run(require_no_questions, options, "slo")
         with checks.one():
             wishes = _wishes(options)
         with checks.one():

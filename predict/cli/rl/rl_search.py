@@ -9,7 +9,7 @@ from sampling.errors import Checks, UserError
 
 OF_TRAINING_PLANS = (
     *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "price", "pareto", "write"),
-    *("report", "measure", "why", "save", "jobs", "address", "objective", "max_memory", "backend"),
+    *("report", "measure", "why", "save", "jobs", "address", "objective", "max_memory", "backend", "slo"),
 )
 """Options that a search of training plans alone has."""
 
@@ -24,7 +24,7 @@ def search(options: argparse.Namespace) -> None:
                 )
         checks.run(require_positive, options, "top")
     from predict import rl_search
-    from predict.cli.rl.progress import on_stderr
+    from predict.cli.combinations import on_stderr
     from predict.report.console import show
     from predict.report.rl.search import rl_search_json, rl_search_text
 

@@ -13,7 +13,7 @@ VERSION = 1
 def sweep(options: argparse.Namespace) -> None:
     """Predict every combination of --vary and print, or write, the long table."""
     from predict import estimate
-    from predict.cli.rl.progress import on_stderr
+    from predict.cli.combinations import on_stderr
     from predict.report.console import show
     from predict.report.rl.search import rl_table_text
     from predict.rl.run.aliases import resolved

@@ -5,18 +5,27 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    add_serving_questions,
+    print_json,
+    require_no_questions,
+)
 from sampling.errors import UserError
 
 EXAMPLES = """\
 examples:
   predict compare configs/runs/this-machine/pipeline-1f1b.yml configs/runs/this-machine/pipeline-afab.yml
   predict compare configs/runs/llama3-70b-64xh100.yml configs/runs/deepseek-v3-1024xh100.yml --json
+  predict compare configs/serving/llama3-8b-h100.yml configs/serving/mixtral-2xh100.yml --price 2.5/gpu-h
   predict compare configs/rl/this-machine/grpo.yml configs/rl/this-machine/two-epochs.yml
 """
 DESCRIPTION = """\
 Compare runs with the first: what differs in their settings, and what each heading of the step and each term of memory adds or saves.
-RL configs are compared phase by phase.
+RL configs are compared phase by phase, serving configs by their latencies, the rate that they carry and what they cost.
 """
 
 
@@ -25,6 +34,7 @@ def add(subcommands: Any) -> None:
         subcommands, "compare", "show the difference of runs, term by term", EXAMPLES, description=DESCRIPTION
     )
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="two or more run configs (YAML)")
+    add_serving_questions(command.add_argument_group("of serving configs"))
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -36,7 +46,14 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
     from predict.report.console import show
     from predict.rl.run.config import is_rl_config
+    from predict.serving.config import is_serving_config
 
+    if all(map(is_serving_config, options.configs)):
+        from predict.cli.serving import side_by_side
+
+        side_by_side.compare(options)
+        return
+    require_no_questions(options, "slo", "price")
     if all(map(is_rl_config, options.configs)):
         from predict import rl_step
         from predict.report.rl.compare import rl_compare_json, rl_compare_text

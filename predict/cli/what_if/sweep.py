@@ -7,7 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, log, print_json, require_output
+from predict.cli.options import (
+    add_command,
+    add_config,
+    add_json,
+    add_serving_questions,
+    log,
+    print_json,
+    require_no_questions,
+    require_output,
+)
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
@@ -16,6 +25,7 @@ examples:
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.seq_len=2k..32k --vary batch.micro=1,2
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output sweep.csv
   predict sweep configs/rl/qwen3-30b-a3b-grpo.yml --vary rl.n=8,16,32 --vary rl.rollout.tp=2,4 --output rl.csv
+  predict sweep configs/serving/llama3-8b-h100.yml --vary placement.tp=1,2,4 --vary engine.max_num_seqs=64,256 --objective cost
   predict sweep configs/runs/deepseek-v3-1024xh100.yml --vary execution.dispatch=alltoall,deepep --json
 """
 DESCRIPTION = """\
@@ -44,15 +54,28 @@ def add(subcommands: Any) -> None:
         "--vary", action="append", default=[], metavar="KEY=VALUES", help="a key and its values; may be repeated"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the long table: .csv or .parquet")
+    of_serving = command.add_argument_group("of a serving config")
+    add_serving_questions(of_serving)
+    of_serving.add_argument(
+        "--objective",
+        metavar="NAME",
+        help="print the best first: cost (GPU time per request at the rate that is carried), rate (that rate), e2e, ttft or tpot",
+    )
     add_json(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     from predict.rl.run.config import is_rl_config
+    from predict.serving.config import is_serving_config
 
-    of_rl = is_rl_config(options.config)
-    _check(options, of_rl=of_rl)
+    of_rl, of_serving = is_rl_config(options.config), is_serving_config(options.config)
+    _check(options, of_training=not of_rl and not of_serving, of_serving=of_serving)
+    if of_serving:
+        from predict.cli.serving import side_by_side
+
+        side_by_side.sweep(options)
+        return
     if of_rl:
         from predict.cli.rl import rl_sweep
 
@@ -76,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
         show(sweep_text(found))
 
 
-def _check(options: argparse.Namespace, *, of_rl: bool) -> None:
+def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) -> None:
     """UserError with every fault of the options."""
     from predict.what_if.vary import parse_vary
 
@@ -84,7 +107,9 @@ def _check(options: argparse.Namespace, *, of_rl: bool) -> None:
         with checks.one():
             if not options.vary:
                 raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
-        if not of_rl:
+        if not of_serving:
+            checks.run(require_no_questions, options, "slo", "price", "objective")
+        if of_training:
             checks.run(parse_vary, options.vary)
         checks.run(require_output, "--output", options.output, SUFFIXES)
         if options.output is not None and options.output.suffix.lower() == PARQUET:

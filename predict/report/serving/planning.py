@@ -28,8 +28,7 @@ def objectives_text(objectives: Sequence[Objective]) -> str:
 
 
 def _bound(one: Objective) -> str:
-    figure, _, of = one.name.partition("_")
-    return f"{figure.upper()} {of} ≤ {duration(one.limit_us)}"
+    return f"{one.title} ≤ {duration(one.limit_us)}"
 
 
 def binding_text(found: ObjectivesRate) -> str:
@@ -69,7 +68,7 @@ def cost_lines(cost: TokenCost, name: str = "cost") -> list[str]:
 
 
 def gpus_of(server: LoadedServer) -> int:
-    return server.run.server.placement.tp * server.run.server.placement.dp
+    return server.run.server.placement.gpus
 
 
 def rate_json(rate: Rate) -> dict[str, float]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from predict.report.provenance_text import notes_on_prices
+from collections.abc import Sequence
+
+from predict.report.provenance_text import noted, notes_on_prices
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.features import EXECUTION, prices_of
+from predict.serving.planning.answer import Answer
 from predict.serving.step_model import KERNELS
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
@@ -16,6 +19,12 @@ def notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
         return []
     server, analytic = stepper.server, stepper.sources(batch).get("analytic", 0.0) > ALL
     return notes_on_prices(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
+
+
+def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
+    """The notes of several servers as lines that catch the eye, each once."""
+    notes = (note for one in answers for note in notes_on_rows(one.server.stepper, one.outcomes[0].mean_batch))
+    return noted(list(dict.fromkeys(notes)))
 
 
 def sources_line(stepper: Stepper, batch: StepBatch) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.report.tables import figures_table
 from predict.step.prediction import Prediction
+from predict.what_if.rows import Predicted, SweptRows
 from predict.what_if.sweep import Sweep
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations
@@ -20,21 +21,31 @@ FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
 
 
 def sweep_text(sweep: Sweep) -> RenderableType:
-    """A row a combination, then why others cannot run, each reason once."""
+    """A row a combination of a run config, then why others cannot run."""
+    return rows_text(sweep, [each.path for each in sweep.varied], FIGURES, _figures)
+
+
+def rows_text(
+    sweep: SweptRows[Predicted],
+    titles: Sequence[str],
+    names_of_figures: Sequence[str],
+    figures: Callable[[Predicted], Sequence[str]],
+) -> RenderableType:
+    """A row a combination with its figures, then why others cannot run, each reason once; `titles` are those of the varied keys."""
     from rich.console import Group
     from rich.markup import escape
 
     names = [each.path for each in sweep.varied]
     run = sum(row.prediction is not None for row in sweep.rows)
     title = f"{escape(sweep.name)}: {counted(len(sweep.rows), 'combination')}, {run} can run"
-    table = figures_table(title, (), (*names, *FIGURES))
+    table = figures_table(title, (), (*titles, *names_of_figures))
     left_out: dict[str, list[str]] = {}
     for row in sweep.rows:
         values = [str(row.values[name]) for name in names]
         if row.prediction is None:
             left_out.setdefault(row.reason, []).append(" · ".join(values))
         else:
-            table.add_row(*map(escape, values), *_figures(row.prediction))
+            table.add_row(*map(escape, values), *figures(row.prediction))
     reasons = [f"  {escape(', '.join(which))}: {escape(why)}" for why, which in left_out.items()]
     return Group(table, *(["", f"cannot run ({' · '.join(names)}):", *reasons] if reasons else []))
 

@@ -36,8 +36,8 @@ def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenC
 
 def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Price) -> TokenCost:
     """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
-    cluster, placed = server.run.server.cluster, server.run.server.placement
-    per_s = price.per_gpu(cluster.gpus_per_node) * placed.tp * placed.dp / SECONDS_PER_HOUR
+    run = server.run
+    per_s = price.per_gpu(run.gpus_per_node) * run.server.placement.gpus / SECONDS_PER_HOUR
     most = per_s / rate.low_per_s if rate.low_per_s else inf
     request = Span(median=per_s / rate.median_per_s, low=per_s / rate.high_per_s, high=most)
     traffic, share = outcome.served.traffic, prompts_share(server, outcome)

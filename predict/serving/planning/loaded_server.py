@@ -86,6 +86,13 @@ class LoadedServer:
         return self.run.server.engine.asynchronous and self.stepper.coefficients.asynchronous
 
     @property
+    def at_once(self) -> int:
+        """Requests of the load's mean lengths that run at once on one replica: as many as its cache holds, and the engine takes."""
+        load = self.run.load
+        held = self.room.sequences(load.prompt + load.output, self.engine.block_size)
+        return min(held, self.engine.max_num_seqs)
+
+    @property
     def client(self) -> Client:
         return self.stepper.coefficients.client
 

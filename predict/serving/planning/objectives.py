@@ -35,6 +35,12 @@ class Objective:
         """`ttft_p90`."""
         return f"{self.figure}_{'mean' if self.percentile is None else f'p{self.percentile:g}'}"
 
+    @property
+    def title(self) -> str:
+        """`TTFT p90`."""
+        figure, _, of = self.name.partition("_")
+        return f"{figure.upper()} {of}"
+
     def value_us(self, times: RequestTimes) -> float:
         """The time that is bounded."""
         values = times.counted(self.figure)

@@ -1,4 +1,4 @@
-"""Progress of a search or sweep over RL steps, on stderr."""
+"""Progress of a search or sweep over combinations, on stderr."""
 
 from __future__ import annotations
 

@@ -1,0 +1,123 @@
+"""`predict sweep`, `search` and `compare` of serving configs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from predict.cli.options import given, log, print_json, require_positive
+from predict.cli.serving.questions import read_questions
+from sampling.errors import Checks, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from predict.serving.planning.answer import Questions
+    from predict.what_if.servers import ServerSweep
+
+USUAL_ORDER = "cost"
+OF_TRAINING_PLANS = (
+    *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "pareto", "write"),
+    *("report", "measure", "why", "save", "jobs", "address", "max_memory", "backend"),
+)
+"""Options that a search of training plans alone has."""
+
+
+def sweep(options: argparse.Namespace) -> None:
+    """Predict every combination of --vary; print, or write, the rows in their order or that of --objective."""
+    from predict.what_if.servers import key_of_server
+    from predict.what_if.vary import parse_vary
+
+    with Checks() as checks:
+        checks.run(parse_vary, options.vary, key_of_server)
+        with checks.one():
+            order = read_order(options.objective)
+        with checks.one():
+            asked = read_questions(options)
+    _print(options, _swept(options, options.vary, options.overrides, asked, "sweep"), order)
+
+
+def search(options: argparse.Namespace) -> None:
+    """Predict every combination of the config's open keys and print the best."""
+    from predict.what_if.servers import opened
+
+    with Checks() as checks:
+        with checks.one():
+            if extra := given(options, *OF_TRAINING_PLANS):
+                raise UserError(
+                    f"{', '.join(extra)}: does not go with a serving config, whose search takes --set, --slo, --price, --objective, --top "
+                    "and --json; omit it"
+                )
+        checks.run(require_positive, options, "top")
+        with checks.one():
+            order = read_order(options.objective or USUAL_ORDER)
+        with checks.one():
+            asked = read_questions(options)
+    vary, settings = opened(options.config, options.overrides)
+    _print(options, _swept(options, vary, settings, asked, "search"), order, top=options.top)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Predict each config and print a column for each."""
+    from predict.report.console import show
+    from predict.report.serving.placements import servers_compare_json, servers_compare_text
+    from predict.serving.coefficients import chosen_coefficients
+    from predict.serving.config import load_serving
+    from predict.what_if.servers import answer_of
+    from sampling.progress import progress_display
+
+    asked = read_questions(options)
+    runs = [load_serving(config, options.overrides) for config in options.configs]
+    answers = []
+    with progress_display("compare") as progress:
+        for run in runs:
+            answers.append(answer_of(run, asked, chosen_coefficients("", None)))
+            progress(len(answers), len(runs), run.name)
+    if options.json:
+        print_json(servers_compare_json(answers))
+    else:
+        show(servers_compare_text(answers))
+
+
+def read_order(name: str | None) -> str | None:
+    """The objective of a name; UserError for one that serving configs do not have."""
+    from predict.what_if.servers import ORDERS
+    from sampling.files.faults import did_you_mean, shown
+
+    if name is None or name in ORDERS:
+        return name
+    near = did_you_mean(name, ORDERS) or f"; give one of {', '.join(ORDERS)}"
+    raise UserError(f"--objective: {shown(name)} does not order servers{near}")
+
+
+def _swept(
+    options: argparse.Namespace, vary: Sequence[str], settings: Sequence[str], asked: Questions, label: str
+) -> ServerSweep:
+    from predict.cli.combinations import on_stderr
+    from predict.serving.coefficients import chosen_coefficients
+    from predict.what_if.servers import sweep_servers
+
+    with on_stderr(label) as progress:
+        return sweep_servers(options.config, vary, settings, asked, chosen_coefficients("", None), progress)
+
+
+def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:
+    """Print the rows, the best first where they have an order, and only the first `top` of those that can run."""
+    from predict.report.console import show
+    from predict.report.serving.placements import server_columns, server_table, servers_json, servers_text
+    from predict.what_if.long_table import write_table
+    from predict.what_if.servers import ORDERS, ordered
+    from sampling.hardware.code_version import code_version
+
+    if order:
+        found = ordered(found, order, top)
+    output = getattr(options, "output", None)
+    if output is not None or options.json:
+        rows = server_table(found, commit=code_version())
+    if output is not None:
+        write_table(output, rows, server_columns(found))
+        log(f"wrote {output}")
+    if options.json:
+        print_json(servers_json(found, rows))
+    else:
+        show(servers_text(found, f"least first: {ORDERS[order].meaning}" if order else "in the order of --vary"))

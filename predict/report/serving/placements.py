@@ -1,0 +1,217 @@
+"""Servers side by side, as text, JSON and a long table: a row for each combination of a sweep, or a column for each config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from predict.ledger.shared_columns import SECOND
+from predict.report.money import amount_text
+from predict.report.serving.outcome import answer_json, load_line
+from predict.report.serving.planning import binding_text, objectives_text
+from predict.report.serving.rests_on import notes_on_answers
+from predict.report.tables import figures_table
+from predict.report.units import duration, durations, plain
+from predict.report.what_if.sweep import rows_text
+from predict.serving.planning.answer import Answer
+from predict.serving.planning.loaded_server import Rate
+from predict.what_if.compare import differing, setting_text
+from predict.what_if.servers import ServerSweep, carried, per_gpu, settings_of_server
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+VERSION = 1
+FIGURES = ("GPUs", "at once", "E2E", "90 %", "TTFT p90", "TPOT", "capacity")
+COLUMNS = """
+model commit device n_cards tp dp precision kv_precision engine seq_prompt seq_response rate_rps requests_at_once e2e_s e2e_low_s e2e_high_s
+ttft_s ttft_low_s ttft_high_s tpot_s tpot_low_s tpot_high_s overloaded capacity_rps capacity_low_rps capacity_high_rps slo_rps slo_low_rps
+slo_high_rps slo_binding cost_per_million_output reason
+"""
+"""Columns of the long table: times in seconds, rates in requests per second of all replicas, the cost at the rate that is carried."""
+
+
+def servers_text(found: ServerSweep, ordered_by: str) -> RenderableType:
+    """A row a combination, and why others cannot run."""
+    from rich.console import Group
+
+    answers = [row.prediction for row in found.rows if row.prediction]
+    first = answers[0]
+    kept, cost = first.kept, first.kept_cost or first.capacity_cost
+    titles = [each.path.rpartition(".")[2] for each in found.varied]
+    if len(set(titles)) < len(titles):
+        titles = [each.path for each in found.varied]
+    names = [
+        *FIGURES,
+        *(["keeps", "90 %", "limit"] if kept else ["90 %"]),
+        "per GPU",
+        *(["per M out"] if cost else []),
+    ]
+    loads = dict.fromkeys(load_line(one.outcomes[0].load) for one in answers)
+    notes = [*(f"load: {load}" for load in loads if len(loads) == 1), ordered_by]
+    if kept:
+        notes.append(f"keeps: the highest rate with {objectives_text(kept.objectives)}; limit: what fails above it")
+    notes.append(f"per GPU: requests per second at {_where(first)}")
+    notes += ["per M out: money per million output tokens there, prompts included"] if cost else []
+    return Group(*notes_on_answers(answers), rows_text(found, titles, names, _figures), "", *map(escape, notes))
+
+
+def _where(found: Answer) -> str:
+    return "the highest rate that keeps the objectives" if found.kept else "capacity"
+
+
+def _figures(found: Answer) -> list[str]:
+    one = found.outcomes[0]
+    mean, low, high = (each.e2e.mean_us for each in (one.latency, one.low, one.high))
+    times = [duration(mean), durations(low, high), duration(one.latency.ttft.percentiles_us[90])]
+    if one.grows:
+        times = ["queue grows", "", ""]
+    cells = [str(found.server.run.server.placement.gpus), f"{found.server.at_once:,}", *times]
+    capacity, bounds = _rate_cells(found.capacity)
+    cells += [duration(one.latency.tpot.mean_us), capacity]
+    if not found.kept:
+        cells.append(bounds)
+    else:
+        cells += [*_rate_cells(found.kept.rate), ", ".join(one.title for one in found.kept.binding) or "queue"]
+    cells.append(f"{per_gpu(found):.3g}")
+    if cost := found.kept_cost or found.capacity_cost:
+        cells.append(amount_text(cost.output.median, cost.currency))
+    return cells
+
+
+def _rate_cells(rate: Rate | None) -> list[str]:
+    assert rate is not None
+    return [f"{rate.median_per_s:.3g}", f"{rate.low_per_s:.3g} to {rate.high_per_s:.3g}"]
+
+
+def servers_json(found: ServerSweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The long table's rows, in their order, and the keys that were varied."""
+    return {
+        "version": VERSION,
+        "config": found.name,
+        "varied": {each.path: list(each.values) for each in found.varied},
+        "rows": [dict(row) for row in rows],
+    }
+
+
+def server_columns(found: ServerSweep) -> list[str]:
+    """The names of the long table's columns, the varied keys last."""
+    return [*COLUMNS.split(), *(each.path for each in found.varied)]
+
+
+def server_table(found: ServerSweep, *, commit: str) -> list[dict[str, Any]]:
+    """The rows, each with every column; None where there is no figure."""
+    empty = dict.fromkeys(server_columns(found))
+    return [
+        {
+            **empty,
+            **(_cells(row.prediction) | {"commit": commit} if row.prediction else {}),
+            **row.values,
+            "reason": row.reason,
+        }
+        for row in found.rows
+    ]
+
+
+def _cells(found: Answer) -> dict[str, Any]:
+    run, one, capacity = found.server.run, found.outcomes[0], found.capacity
+    placed, traffic = run.server.placement, one.served.traffic
+    cost = found.kept_cost or found.capacity_cost
+    cells: dict[str, Any] = {
+        "model": run.server.model.name,
+        "device": run.server.cluster.gpu.name,
+        "n_cards": placed.gpus,
+        **{name: getattr(placed, name) for name in ("tp", "dp", "precision", "kv_precision")},
+        "engine": run.engine_name,
+        "seq_prompt": float(traffic.prompt.mean()),
+        "seq_response": float(traffic.output.mean()),
+        "rate_rps": one.load.rate,
+        "requests_at_once": found.server.at_once,
+        "overloaded": one.grows,
+        **_rate_columns("capacity", capacity),
+        **_rate_columns("slo", found.kept.rate if found.kept else None),
+        "slo_binding": binding_text(found.kept) if found.kept else None,
+        "cost_per_million_output": cost.output.median if cost else None,
+    }
+    for name in ("e2e", "ttft", "tpot"):
+        for end, latency in (("", one.latency), ("_low", one.low), ("_high", one.high)):
+            cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND
+    return cells
+
+
+def _rate_columns(name: str, rate: Rate | None) -> dict[str, float]:
+    if rate is None:
+        return {}
+    return {f"{name}_rps": rate.median_per_s, f"{name}_low_rps": rate.low_per_s, f"{name}_high_rps": rate.high_per_s}
+
+
+def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
+    """The settings that differ, and a column for each config with the change from the first."""
+    from rich.console import Group
+
+    first = answers[0]
+    runs = [one.server.run for one in answers]
+    lines = []
+    for run in runs[1:]:
+        changes = differing(settings_of_server(runs[0]), settings_of_server(run))
+        told = ", ".join(
+            f"{path} {setting_text(one)} → {setting_text(other)}" for path, (one, other) in changes.items()
+        )
+        lines.append(escape(f"{runs[0].name} → {run.name}: {told or 'the same settings'}"))
+    table = figures_table("", ("",), [escape(run.name) for run in runs])
+    for name, value, write in _rows(first):
+        values = [value(one) for one in answers]
+        cells = [write(values[0])]
+        for one in values[1:]:
+            change = f" ({one / values[0] - 1:+.0%})".replace("-", "−") if values[0] and one != values[0] else ""
+            cells.append(write(one) + change)
+        table.add_row(name, *cells)
+    intervals = f"90 % intervals of capacity: {', '.join(_rate_cells(one.capacity)[1] for one in answers)} requests/s"
+    grows = [
+        f"{escape(run.name)}: OVERLOADED, its times depend on how long the load lasts"
+        for run, one in zip(runs, answers, strict=True)
+        if one.outcomes[0].grows
+    ]
+    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *grows)
+
+
+def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
+    """Name, figure and form of each row."""
+
+    def time(figure: str, of: Any) -> Any:
+        return lambda found: of(getattr(found.outcomes[0].latency, figure))
+
+    rows: list[tuple[str, Any, Any]] = [
+        ("GPUs", lambda found: found.server.run.server.placement.gpus, str),
+        ("requests at once", lambda found: found.server.at_once, lambda count: f"{count:,}"),
+    ]
+    for figure in ("e2e", "ttft", "tpot"):
+        rows.append((f"{figure.upper()}, mean", time(figure, lambda spread: spread.mean_us), duration))
+        rows.append((f"{figure.upper()}, p90", time(figure, lambda spread: spread.percentiles_us[90]), duration))
+    rows.append(("capacity, requests/s", lambda found: found.capacity.median_per_s, plain))
+    if first.kept:
+        rows.append(
+            (
+                f"{objectives_text(first.kept.objectives)} up to, requests/s",
+                lambda found: carried(found).median_per_s,
+                plain,
+            )
+        )
+    rows.append(("the same per GPU", per_gpu, plain))
+    if cost := first.kept_cost or first.capacity_cost:
+        name = f"cost per million output tokens at {_where(first)}"
+        rows.append(
+            (
+                name,
+                lambda found: (found.kept_cost or found.capacity_cost).output.median,
+                lambda amount: amount_text(amount, cost.currency),
+            )
+        )
+    return rows
+
+
+def servers_compare_json(answers: Sequence[Answer]) -> dict[str, Any]:
+    """The content of `predict serving --find-capacity --json` for each, in their order."""
+    return {"version": VERSION, "servers": [answer_json(one) for one in answers]}

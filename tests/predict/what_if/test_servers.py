@@ -1,0 +1,123 @@
+"""Servers side by side: every row is the config's own answer, the best first, and a combination that cannot run keeps its reason."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from predict.cli import main
+from predict.ledger.training_cost import parse_price
+from predict.serving.coefficients import shipped_coefficients
+from predict.serving.config import load_serving
+from predict.serving.planning.answer import Questions
+from predict.serving.planning.loaded_server import LoadedServer
+from predict.serving.planning.objectives import parse_objectives
+from predict.serving.stepper import Stepper
+from predict.what_if.servers import ORDERS, ServerSweep, opened, ordered, sweep_servers
+from sampling.errors import ConfigError, UserError
+from sampling.files.places import CONFIGS
+from tests.predict.serving.servers import CONFIG, SHORT
+
+FORMULA = shipped_coefficients("formula")
+SMALL = (*SHORT, "engine.max_num_seqs=8", "load.rate=2")
+PRICE = Questions(price=parse_price("$2/gpu-h"))
+
+
+def options(settings: tuple[str, ...]) -> list[str]:
+    return [part for each in settings for part in ("--set", each)]
+
+
+@pytest.fixture(scope="module")
+def found() -> ServerSweep:
+    return sweep_servers(CONFIG, ["placement.tp=1,2,3", "engine.max_num_seqs=4,8"], SHORT, PRICE, FORMULA)
+
+
+def test_rows_are_the_configs_own_answers(found: ServerSweep) -> None:
+    row = next(row for row in found.rows if row.values == {"placement.tp": 2, "engine.max_num_seqs": 4})
+    run = load_serving(CONFIG, [*SHORT, "placement.tp=2", "engine.max_num_seqs=4"])
+    alone = LoadedServer(run, Stepper(run.server, FORMULA))
+    assert row.prediction is not None
+    assert row.prediction.capacity == alone.capacity()
+    assert row.prediction.outcomes[0].latency == alone.as_configured().latency
+    reasons = [row.reason for row in found.rows if row.prediction is None]
+    assert [reason.partition(" does")[0] for reason in reasons] == ["--vary: placement.tp: 3"] * 2
+
+
+@pytest.mark.parametrize("name", list(ORDERS))
+def test_the_best_come_first_and_what_cannot_run_last(found: ServerSweep, name: str) -> None:
+    rows = ordered(found, name).rows
+    values = [ORDERS[name].value(row.prediction) for row in rows if row.prediction]
+    assert values == sorted(values)
+    assert [row.prediction is None for row in rows] == [False] * 4 + [True] * 2
+    assert [row.values for row in ordered(found, name, 1).rows][:1] == [rows[0].values]
+
+
+def test_cost_orders_as_the_money_does(found: ServerSweep) -> None:
+    costs = [row.prediction.capacity_cost for row in ordered(found, "cost").rows if row.prediction]
+    money = [cost.output.median for cost in costs if cost]
+    assert money == sorted(money)
+
+
+def test_an_objective_that_a_placement_cannot_keep_leaves_it_out() -> None:
+    asked = Questions(objectives=parse_objectives(["tpot_mean=6ms"]))
+    rows = sweep_servers(CONFIG, ["placement.tp=1,2"], SMALL, asked, FORMULA).rows
+    assert [bool(row.prediction) for row in rows] == [False, True]
+    assert "no rate keeps it" in rows[0].reason
+    with pytest.raises(ConfigError, match="none of 2 combinations can run"):
+        sweep_servers(
+            CONFIG, ["placement.tp=1,2"], SMALL, Questions(objectives=parse_objectives(["e2e_p90=1ms"])), FORMULA
+        )
+
+
+def test_open_keys_of_a_config_and_of_settings() -> None:
+    assert opened(CONFIG, ["load.rate=3"]) == (["placement.tp=1..8"], ["load.rate=3"])
+    vary, others = opened(CONFIG, ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256", "load.rate=3"])
+    assert vary == ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256"]
+    assert others == ["load.rate=3"]
+
+
+def test_unknown_keys_are_told_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'placement\.t' is not a key of a serving config.*'placement\.tp'"):
+        sweep_servers(CONFIG, ["placement.t=1"], (), PRICE, FORMULA)
+
+
+def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "servers.csv"
+    swept = ["sweep", str(CONFIG), "--vary", "placement.tp=1,2", *options(SMALL), "--price", "2EUR/gpu-h"]
+    assert main([*swept, "--output", str(table)]) == 0
+    assert "per M out" in capsys.readouterr().out
+    rows = list(csv.DictReader(table.open()))
+    assert [(row["tp"], row["n_cards"], row["reason"]) for row in rows] == [("1", "1", ""), ("2", "2", "")]
+    assert float(rows[1]["e2e_s"]) < float(rows[0]["e2e_s"])
+    searched = ["search", str(CONFIG), "--set", "placement.tp=[1, 2]", *options(SMALL)]
+    assert main([*searched, "--objective", "tpot", "--top", "1", "--json"]) == 0
+    (best,) = json.loads(capsys.readouterr().out)["rows"]
+    assert best["placement.tp"] == 2
+    assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
+    assert "the same settings" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        (
+            ["sweep", str(CONFIG), "--vary", "load.rat=1", "--objective", "mfu", "--slo", "x"],
+            ["load.rat", "'mfu'", "'x'"],
+        ),
+        (["search", str(CONFIG), "--tokens", "2T", "--top", "0"], ["--tokens: does not go", "--top: 0"]),
+        (
+            ["sweep", str(CONFIGS / "runs/demo.yml"), "--vary", "plan.tp=1", "--slo", "ttft_p90=1s"],
+            ["--slo: goes with"],
+        ),
+        (["compare", str(CONFIGS / "runs/demo.yml"), str(CONFIG)], ["load: makes this a serving config"]),
+    ],
+)
+def test_options_that_do_not_go_together(
+    arguments: list[str], faults: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert all(fault in told for fault in faults)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.ledger.shared_columns import SECOND
 from predict.report.money import amount_text
 from predict.report.serving.outcome import answer_json, load_line
 from predict.report.serving.planning import binding_text, objectives_text
 from predict.report.serving.rests_on import notes_on_answers
 from predict.report.tables import figures_table
-from predict.report.units import duration, durations, plain
 from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
 from predict.serving.planning.loaded_server import Rate
 from predict.what_if.compare import differing, setting_text
 from predict.what_if.servers import ServerSweep, carried, per_gpu, settings_of_server
+from sampling.number_text import duration, durations, plain, signed_percent, significant
+from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,7 +75,7 @@ def _figures(found: Answer) -> list[str]:
         cells.append(bounds)
     else:
         cells += [*_rate_cells(found.kept.rate), ", ".join(one.title for one in found.kept.binding) or "queue"]
-    cells.append(f"{per_gpu(found):.3g}")
+    cells.append(significant(per_gpu(found)))
     if cost := found.kept_cost or found.capacity_cost:
         cells.append(amount_text(cost.output.median, cost.currency))
     return cells
@@ -83,7 +83,7 @@ def _figures(found: Answer) -> list[str]:
 
 def _rate_cells(rate: Rate | None) -> list[str]:
     assert rate is not None
-    return [f"{rate.median_per_s:.3g}", f"{rate.low_per_s:.3g} to {rate.high_per_s:.3g}"]
+    return [significant(rate.median_per_s), f"{significant(rate.low_per_s)} to {significant(rate.high_per_s)}"]
 
 
 def servers_json(found: ServerSweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _cells(found: Answer) -> dict[str, Any]:
     }
     for name in ("e2e", "ttft", "tpot"):
         for end, latency in (("", one.latency), ("_low", one.low), ("_high", one.high)):
-            cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND
+            cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND_US
     return cells
 
 
@@ -165,7 +165,7 @@ def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
         values = [value(one) for one in answers]
         cells = [write(values[0])]
         for one in values[1:]:
-            change = f" ({one / values[0] - 1:+.0%})".replace("-", "−") if values[0] and one != values[0] else ""
+            change = f" ({signed_percent(one / values[0] - 1, decimals=0)})" if values[0] and one != values[0] else ""
             cells.append(write(one) + change)
         table.add_row(name, *cells)
     intervals = f"90 % intervals of capacity: {', '.join(_rate_cells(one.capacity)[1] for one in answers)} requests/s"

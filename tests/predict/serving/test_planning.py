@@ -127,7 +127,7 @@ def test_the_command_answers_all_questions_together(capsys: pytest.CaptureFixtur
     assert content["slo"]["cost"]["currency"] == content["loads"][0]["cost"]["currency"] == "EUR"
     assert main(asked) == 0
     told = capsys.readouterr()
-    for words in ("TTFT p90 ≤ 1 s", "hold up to", "goodput there", "1 such server", "EUR per million output tokens"):
+    for words in ("TTFT p90 ≤ 1.00 s", "hold up to", "goodput there", "1 such server", "EUR per million output tokens"):
         assert words in told.out
     assert "simulations: 32 of 32" in told.err
 

@@ -90,6 +90,15 @@ class BatchSums:
         return self.prefills + self.decodes
 
 
+def computed_tokens(sums: BatchSums, graph_sizes: Sequence[int]) -> Floats:
+    """Tokens that each step computes: a step of decodes alone replays the graph of the next size, and computes as many; beyond the largest
+    graph, as many as there are."""
+    sizes = np.array([*graph_sizes, np.inf])
+    size = sizes[np.searchsorted(sizes, sums.decodes)]
+    padded = np.where(np.isinf(size), sums.decodes, size)
+    return np.where(sums.prefill_tokens == 0, padded, sums.tokens)
+
+
 def pairs_within(context: float, tokens: float, window: int) -> float:
     """Query-key pairs of a chunk under the causal mask, each query with the last `window` keys at most; 0 for all of them."""
     if window == 0:

@@ -2,7 +2,8 @@
 
 - pairs are those of the causal mask, by each chunk's place in its prompt;
 - heads have their true size, and each GPU keeps at least one of keys and values;
-- experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing;
+- experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing; the tokens that pad
+  decodes to the next CUDA graph choose some too;
 - the head, routers, shared experts and the cache that later chunks read are counted;
 - with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide ones are read by slower kernels;
 - kernels that do not share keys among heads read them from the cache once for each head.
@@ -20,7 +21,7 @@ from predict.model.parts.mixture import Experts
 from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
 from predict.prices.kernels.grouped import START_US, UNTUNED_SHARE, UNTUNED_START_US
 from predict.prices.kernels.products import MEMORY_SHARE
-from predict.serving.batch import BatchSums, Floats
+from predict.serving.batch import BatchSums, Floats, computed_tokens
 from predict.serving.kernels.calls import expert_width
 from predict.serving.mixers.served import ServedMixer, served_mixers
 from predict.serving.server import Server
@@ -36,7 +37,8 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     head = model.hidden * model.vocab / server.tp
     sampled = sums.requests  # the head takes each request's last token alone
     moved = head * DTYPE_BYTES["bf16"] + _cached_bytes(server, sums)
-    memory_us = _weights_us(server, sums.tokens) + moved / gpu.bytes_per_us() + _keys_us(server, sums)
+    computed = computed_tokens(sums, server.engine.replayed_sizes)
+    memory_us = _weights_us(server, computed) + moved / gpu.bytes_per_us() + _keys_us(server, sums)
     return np.column_stack(
         (
             (per_token * sums.prefill_tokens + _prefill_pair_flops(server, sums)) / peak,

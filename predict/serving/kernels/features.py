@@ -15,7 +15,7 @@ from predict.prices.kernels.memory_bound import START_US
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
-from predict.serving.batch import BatchSums, Floats, pairs_within
+from predict.serving.batch import BatchSums, Floats, computed_tokens, pairs_within
 from predict.serving.kernels.calls import decode_attention, head_kernels, prefill_attention, token_kernels
 from predict.serving.kernels.grouped import Group
 from predict.serving.mixers.served import Kept
@@ -63,7 +63,7 @@ class KernelFeatures:
 
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
-        tokens = np.where(pure, padded(sums.decodes, engine.replayed_sizes), sums.tokens)
+        tokens = computed_tokens(sums, engine.replayed_sizes)
         requests = np.where(pure, tokens, sums.requests)
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
@@ -123,13 +123,6 @@ def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) ->
 def prices_of(server: Server) -> Prices:
     """The price list of a server's cluster."""
     return open_prices(server.cluster, EXECUTION)
-
-
-def padded(decodes: Floats, graph_sizes: Sequence[int]) -> Floats:
-    """The size of the graph that is replayed for so many decodes; as many as there are beyond the largest graph."""
-    sizes = np.array([*graph_sizes, np.inf])
-    size = sizes[np.searchsorted(sizes, decodes)]
-    return np.where(np.isinf(size), decodes, size)
 
 
 def priced_tokens(engine: EngineSettings) -> list[int]:

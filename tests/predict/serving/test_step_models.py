@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import placement_faults
 from predict.serving.features import sums
 from predict.serving.formula import mended, published
 from predict.serving.kernels.calls import token_kernels
-from predict.serving.kernels.features import NAMES, kernel_features, padded
+from predict.serving.kernels.features import NAMES, kernel_features
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.server import Placement
 from predict.serving.step_model import MODELS
@@ -84,7 +84,9 @@ def test_terms_add_up_to_the_step(name: str) -> None:
 
 
 def test_decodes_are_padded_to_the_next_graph() -> None:
-    assert padded(np.array([1.0, 9.0, 17.0, 600.0]), (1, 8, 16, 24, 512)).tolist() == [1, 16, 24, 600]
+    decodes = np.array([1.0, 9.0, 17.0, 600.0])
+    assert computed_tokens(sums(decodes=decodes), (1, 8, 16, 24, 512)).tolist() == [1, 16, 24, 600]
+    assert computed_tokens(sums(decodes=decodes, prefill_tokens=1.0), (8, 512)).tolist() == [2, 10, 18, 601]
     features = kernel_features(
         server(settings=engine(max_num_seqs=128, max_num_batched_tokens=2048, graph_sizes=(16, 24)))
     )

@@ -114,7 +114,7 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key, as in --set plan.tp=2; may be repeated",
+        help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; may be repeated",
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.draft import Draft, Values, read_draft
 from predict.config.real_batch import batch_in_rows, require_packable, with_real_lengths
+from predict.config.replicas import with_replicas_left
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
@@ -77,7 +78,7 @@ def _with_placeholders(
 ) -> tuple[TrainingRun, tuple[str, ...]]:
     """The run with placeholders for unknown keys, and those keys, which `faults_of` may refuse."""
     draft, unknown = without_unknown(_draft(config, overrides))
-    sections = read_sections(draft)
+    sections = with_replicas(draft, read_sections(draft))
     draft.faults.extend([*broken_rules(sections.by_rule_name()), *faults_of(unknown)])
     if draft.faults or sections.model.spec is None:
         raise config_error(draft.faults, draft.sources)
@@ -110,6 +111,12 @@ def read_sections(draft: Draft) -> Sections:
     if schedule and is_order_file(schedule) and not draft.is_set("plan.schedule"):
         values["plan"]["schedule"] = str(draft.path.parent / schedule)
     return Sections(model=model, values=values)
+
+
+def with_replicas(draft: Draft, sections: Sections) -> Sections:
+    """The sections with the dp that the other degrees leave, where it follows from them."""
+    plan = with_replicas_left(draft, sections.values["plan"], sections.values["cluster"])
+    return replace(sections, values={**sections.values, "plan": plan})
 
 
 def made_run(draft: Draft, sections: Sections) -> TrainingRun:

@@ -14,6 +14,7 @@ from predict import estimate, load, search
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections
+from predict.config.replicas import DECIDE_DP, replicas_left
 from predict.explore.controls import Control, controls
 from predict.explore.project import foreign_files
 from predict.report.page.content import page_content, search_facts, studies
@@ -21,7 +22,6 @@ from predict.report.page.plans_view import plans_of_answer, plans_of_neighbours
 from predict.report.page.run_view import answer_view
 from predict.schedules.engine.compiled import LONG, pays
 from predict.what_if.neighbours import neighbours
-from predict.what_if.sweep import DECIDE_DP, replicas_left
 from predict.what_if.vary import as_settings
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
@@ -103,8 +103,8 @@ class Explorer:
         options = [*self.overrides, *as_settings(settings)]
         if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
             return options, {}
-        left = replicas_left(self.config, options)
-        return [*options, *left], dict(each.split("=") for each in left)
+        follows = following(self.config, options)
+        return [*options, *(f"{path}={value}" for path, value in follows.items())], follows
 
     def _answer(self, settings: Settings) -> dict[str, Any]:
         options, follows = self._options(settings)
@@ -151,6 +151,13 @@ class Explorer:
             "studies": self.has_studies,
             **self.answer({}),
         }
+
+
+def following(config: Path | Document, options: Sequence[str]) -> dict[str, str]:
+    """The dp that the other degrees of a config under settings leave; nothing where they do not divide the ranks."""
+    values = read_sections(read_draft(config, options)).values
+    dp = replicas_left(values["plan"], values["cluster"])
+    return {REPLICAS: str(dp)} if dp else {}
 
 
 def as_options(settings: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from predict import rl_search, rl_step
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections
-from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_options
+from predict.config.replicas import DECIDE_DP
+from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_options, following
 from predict.explore.controls import Control, controls, section_controls
 from predict.report.page.content import page_content
 from predict.report.page.plans_view import with_front
@@ -20,7 +21,6 @@ from predict.report.rl.page import LIVE, rl_answer_view
 from predict.rl.run.config import NAME, document_of, load_rl, training_document
 from predict.rl.run.section import COLOCATED
 from predict.rl.search.search import Candidate, RlAnswer
-from predict.what_if.sweep import DECIDE_DP, replicas_left
 from predict.what_if.vary import as_settings
 from sampling.errors import UserError
 
@@ -56,8 +56,8 @@ class RlExplorer(Explorer):
         options = [*self.overrides, *as_settings(settings)]
         if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
             return options, {}
-        left = replicas_left(*self._document(options))
-        return [*options, *left], dict(each.split("=") for each in left)
+        follows = following(*self._document(options))
+        return [*options, *(f"{path}={value}" for path, value in follows.items())], follows
 
     def _answer(self, settings: Settings) -> dict[str, Any]:
         options, follows = self._options(settings)

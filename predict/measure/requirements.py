@@ -9,6 +9,7 @@ from typing import Literal
 
 from predict.measure.gpu.requirements import gpu_faults
 from predict.run.execution import WHOLE_LAYERS
+from predict.run.frameworks import refused_by_runtime
 from predict.run.plan import BEST, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
@@ -85,8 +86,8 @@ def plan_faults(run: TrainingRun) -> Iterator[str]:
         yield f"plan.recompute: {plan.recompute!r}; use none or full"
     if plan.pp > 1:
         yield from _schedule_faults(plan)
-    if plan.pp > 1 and plan.schedule == "1f1b" and run.microbatches < plan.pp:
-        yield f"plan.schedule: 1f1b needs at least plan.pp = {plan.pp} microbatches; this run has {run.microbatches}"
+    if refusal := refused_by_runtime(run.execution.framework, plan, run.microbatches):
+        yield refusal
     if plan.pp > 1 and run.model.tied:
         yield f"plan.pp: {plan.pp} with a tied head, whose weight would lie on two stages; use pp 1 or an untied model"
 

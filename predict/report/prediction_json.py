@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from predict.report.memory.json import verdict_json
+from predict.run.frameworks import refused_by_runtime
 from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 
@@ -19,12 +20,13 @@ def interval_json(interval: Interval) -> dict[str, float]:
 
 def prediction_json(prediction: Prediction) -> dict[str, Any]:
     """The prediction in plain values: times in µs, sizes in bytes, shares as fractions."""
-    smallest = prediction.smallest_cluster
+    run, smallest = prediction.run, prediction.smallest_cluster
     return {
         "version": VERSION,
-        "run": prediction.run.name,
+        "run": run.name,
         "feasible": prediction.feasible,
-        "schedule": prediction.run.plan.schedule,
+        "refused_by_runtime": refused_by_runtime(run.execution.framework, run.plan, run.microbatches),
+        "schedule": run.plan.schedule,
         "step_time_us": interval_json(prediction.step_time),
         "unknowns_log": dict(prediction.unknowns),
         "tokens_per_second": prediction.tokens_per_second,
@@ -37,7 +39,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "one_replica": asdict(prediction.one_replica),
         "smallest_cluster": smallest and asdict(smallest),
         "memory": verdict_json(prediction.memory),
-        "execution": asdict(prediction.run.execution),
+        "execution": asdict(run.execution),
         "provenance": dict(prediction.provenance),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.run.execution import Execution
+from predict.run.frameworks import refused_by_runtime
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
@@ -29,8 +30,11 @@ def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> 
 
 
 def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
-    """Notes that belong before the first figure: rows that are missing or of another device, and terms that were fitted."""
-    return notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
+    """Notes that belong before the first figure: rows that are missing or of another device, terms that were fitted, and a plan that its
+    framework does not run."""
+    refusal = refused_by_runtime(run.execution.framework, run.plan, run.microbatches)
+    refused = [f"predicted, but {run.execution.framework} does not run it: {refusal}"] if refusal else []
+    return refused + notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
 
 
 def notes_on_prices(cluster: Cluster, execution: Execution, provenance: Provenance, *, analytic: bool) -> list[str]:

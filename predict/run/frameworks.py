@@ -16,6 +16,8 @@ from sampling.files.places import CONFIGS
 from sampling.files.schema import check, read
 
 FOLDER = CONFIGS / "frameworks"
+TORCH_RUNTIME = (WHOLE_LAYERS, "torchtitan")
+"""Frameworks whose pipelines torch.distributed.pipelining runs."""
 ON_GPUS = "megatron-core"
 SETTINGS = {key.name: key for key in keys_of(Execution) if key.name != "framework"}
 OFFERED = {key.name: key for key in (*keys_of(Plan), *keys_of(Execution)) if key.name != "framework"}
@@ -106,3 +108,15 @@ def _files(name: str) -> tuple[FrameworkFile, ...]:
         seen.append(name)
         name = files[-1].like
     return tuple(files)
+
+
+def refused_by_runtime(framework: str, plan: Plan, microbatches: int) -> str:
+    """Why the pipeline runtime of a framework refuses a plan that can be predicted; nothing where it runs it.
+
+    torch's Schedule1F1B raises ValueError where there are fewer microbatches than stages (torch/distributed/pipelining/schedules.py).
+    """
+    if framework in TORCH_RUNTIME and plan.pp > 1 and plan.schedule == "1f1b" and microbatches < plan.pp:
+        return (
+            f"plan.schedule: torch's 1f1b needs at least plan.pp = {plan.pp} microbatches; this run has {microbatches}"
+        )
+    return ""

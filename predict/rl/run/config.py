@@ -17,6 +17,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import OPTION, parse_overrides
+from predict.config.replicas import DECIDE_DP, INSIDE_A_REPLICA, replicas_left
 from predict.rl.run.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
 from predict.rl.run.section import LAYERS, RlSection
@@ -175,7 +176,22 @@ def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, s
             not_read |= {} if fault else {path: value}
             continue
         faults += put(document, path, value, over=True)
+    _leave_replicas(document, {setting.path for setting in settings})
     return faults
+
+
+def _leave_replicas(document: Values, set_paths: set[str]) -> None:
+    """Give dp the ranks that are left where a setting changes what decides it and none gives it, as `load` does for a training run."""
+    plan, cluster = document.get("plan"), document.get("cluster")
+    if (
+        "plan.dp" in set_paths
+        or set_paths.isdisjoint(DECIDE_DP)
+        or not (isinstance(plan, dict) and isinstance(cluster, dict))
+    ):
+        return
+    deciding = [*(plan.get(key, 1) for key in INSIDE_A_REPLICA), cluster.get("nodes"), cluster.get("gpus_per_node")]
+    if all(isinstance(each, int) and each > 0 for each in deciding) and (dp := replicas_left(plan, cluster)):
+        plan["dp"] = dp
 
 
 def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:

@@ -92,3 +92,13 @@ def test_no_number_of_nodes_is_said_as_such(capsys: pytest.CaptureFixture[str]) 
 
 def test_names_in_the_headline_are_text() -> None:
     assert headlines(["[red]x[/] needs more", ""]) == ["[bold red]DOES NOT FIT: \\[red]x\\[/] needs more[/]"]
+
+
+def test_a_plan_that_its_framework_does_not_run_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    too_few = ["one-batch", str(CONFIGS / "runs" / "demo.yml"), "--set", "batch.global=2"]
+    assert main(too_few) == 0
+    assert "1f1b needs at least plan.pp = 2 microbatches; this run has 1" in capsys.readouterr().out
+    assert main([*too_few, "--json"]) == 0
+    assert "needs at least" in json.loads(capsys.readouterr().out)["refused_by_runtime"]
+    assert main([*too_few, "--set", "execution.framework=megatron-core", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["refused_by_runtime"] == ""

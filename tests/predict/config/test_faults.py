@@ -84,7 +84,7 @@ ROWS: list[tuple[str, str, list[str]]] = [
     (config(plan="{dp: 2, vpp: 2}"), "plan.vpp", ["2 needs plan.pp above 1"]),
     (config(plan="{pp: 2, sp: true}"), "plan.sp", ["needs plan.tp above 1"]),
     (config(plan="{pp: 2, zero: 1}"), "plan.zero", ["1 needs plan.dp above 1", "set plan.zero to 0"]),
-    (config(plan="{pp: 1}"), "plan.dp", ["nodes · gpus_per_node = 2", "set plan.dp to 2"]),
+    (config(plan="{pp: 1, dp: 1}"), "plan.dp", ["nodes · gpus_per_node = 2", "set plan.dp to 2"]),
     (config(plan="{pp: 3}"), "plan.dp", ["no plan.dp mends that", "1, 2"]),
     (config(plan="3"), "plan", ["3", "mapping"]),
     (config(plan="[tp, 2]"), "plan", ["mapping"]),

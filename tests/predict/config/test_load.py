@@ -209,3 +209,37 @@ def test_changed_characters_load_or_are_a_config_error(tmp_path: Path, where: fl
         load(path)
     except ConfigError as error:
         assert str(error).startswith(str(path))
+
+
+ON_A_NODE = {
+    "model": "llama3-8b",
+    "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8},
+    "batch": {"global": 16, "micro": 1, "seq_len": 4096},
+    "precision": "bf16",
+}
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings", "dp"),
+    [
+        ({"tp": 2}, [], 4),  # nothing gives it
+        ({"tp": 2, "dp": 4}, ["plan.tp=1"], 8),
+        ({"tp": 2, "dp": 4}, ["plan.tp=1", "plan.cp=2"], 4),
+        ({"tp": 2, "dp": 4}, ["cluster.nodes=2"], 8),
+        ({"tp": 2, "dp": 4}, ["plan={tp: 8}"], 1),
+        ({"tp": 2, "dp": 4}, ["tensor_model_parallel_size=4"], 2),
+        ({"tp": 2, "dp": 4}, ["batch.micro=2"], 4),
+    ],
+)
+def test_dp_takes_the_ranks_that_are_left(tmp_path: Path, plan: dict[str, int], settings: list[str], dp: int) -> None:
+    run = loaded(tmp_path, {**ON_A_NODE, "plan": plan}, settings)
+    assert run.plan.dp == dp
+    assert run.plan.tp * run.plan.cp * run.plan.dp == run.cluster.world_size
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings"), [({"tp": 2, "dp": 2}, []), ({"tp": 2, "dp": 4}, ["plan.tp=1", "plan.dp=4"])]
+)
+def test_a_dp_that_is_given_is_not_changed(tmp_path: Path, plan: dict[str, int], settings: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"plan.dp: .*; set plan.dp to [48]"):
+        loaded(tmp_path, {**ON_A_NODE, "plan": plan}, settings)

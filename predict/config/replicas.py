@@ -1,0 +1,30 @@
+"""Replicas that the other degrees leave: dp where a config does not give it, or gives it for other degrees than a setting does."""
+
+from __future__ import annotations
+
+import math
+
+from predict.config.draft import Draft, Values
+
+INSIDE_A_REPLICA = ("tp", "pp", "cp")
+DECIDE_DP = (*(f"plan.{key}" for key in INSIDE_A_REPLICA), "cluster", "cluster.nodes", "cluster.gpus_per_node")
+
+
+def with_replicas_left(draft: Draft, plan: Values, cluster: Values) -> Values:
+    """The plan with the dp that its other degrees leave of the cluster's ranks: where nothing gives dp, and where a setting changes one of
+    DECIDE_DP and none gives dp. Degrees that do not divide the ranks stay as they are, so that the rules say why."""
+    given = draft.document.get("plan")
+    in_plan = isinstance(given, dict) and "dp" in given
+    set_paths = {setting.path for setting in draft.settings}
+    is_set = "plan.dp" in set_paths or ("plan" in set_paths and in_plan)
+    if is_set or (in_plan and set_paths.isdisjoint(DECIDE_DP)):
+        return plan
+    dp = replicas_left(plan, cluster)
+    return {**plan, "dp": dp} if dp else plan
+
+
+def replicas_left(plan: Values, cluster: Values) -> int:
+    """The replicas that tp · pp · cp leave of the cluster's ranks; 0 where they do not divide them."""
+    inside = math.prod(plan.get(key, 1) for key in INSIDE_A_REPLICA)
+    world: int = cluster.get("nodes", 0) * cluster.get("gpus_per_node", 0)
+    return 0 if world % inside else world // inside

@@ -15,8 +15,10 @@ from sampling.errors import ConfigError, UserError
 from sampling.files.faults import shown
 
 PACKED, SORTED, PADDED = "packed", "sorted", "max"
-FORMS = "constant:N, uniform:LOW..HIGH, lognormal:MEDIAN,SIGMA or file:PATH"
-PATTERN = r"|constant:\d+|uniform:\d+\.\.\d+|lognormal:\d+(\.\d+)?,\d+(\.\d+)?|file:.+"
+FORMS = "constant:N, uniform:LOW..HIGH, lognormal:MEDIAN,SIGMA, lognormal:mean=N,p90=N or file:PATH"
+PATTERN = r"|constant:\d+|uniform:\d+\.\.\d+|lognormal:\d+(\.\d+)?,\d+(\.\d+)?|lognormal:mean=\d+(\.\d+)?,p90=\d+(\.\d+)?|file:.+"
+Z90 = NormalDist().inv_cdf(0.9)
+"""Standard deviations from the median to the 90th percentile of a normal distribution."""
 MOST_SEQUENCES = 2**17
 """Sequences that are laid out one by one; packing so many takes about a second."""
 MOST_FILE_BYTES = 64_000_000
@@ -92,9 +94,25 @@ def _uniform(values: str) -> Quantile:
 
 
 def _lognormal(values: str) -> Quantile:
-    median, sigma = (_positive(value) for value in values.split(","))
+    median, sigma = _median_and_sigma(values)
     normal = NormalDist(math.log(median), sigma)
     return lambda share: math.exp(min(normal.inv_cdf(share), 700.0))
+
+
+def _median_and_sigma(values: str) -> tuple[float, float]:
+    """The median and the standard deviation of the logarithm, as given or from `mean=` and `p90=`: the mean is median·e^(σ²/2), the 90th
+    percentile median·e^(Z90·σ), of which the smaller σ is taken."""
+    first, second = (_positive(value.rpartition("=")[2]) for value in values.split(","))
+    if not values.startswith("mean="):
+        return first, second
+    within = Z90**2 - 2 * math.log(second / first)
+    if second <= first or within < 0:
+        most = math.exp(Z90**2 / 2)
+        raise ConfigError(
+            f"lognormal:{values} is none: a p90 lies above its mean, {most:.2f} times at most; give others, or lognormal:MEDIAN,SIGMA"
+        )
+    sigma = Z90 - math.sqrt(within)
+    return first * math.exp(-(sigma**2) / 2), sigma
 
 
 def _positive(text: str) -> float:
@@ -108,8 +126,8 @@ def scaled_lengths(text: str, factor: float) -> str | None:
     """The distribution with every length multiplied; None for a file's."""
     kind, _, values = text.partition(":")
     if kind == "lognormal":
-        median, sigma = values.split(",")
-        return f"lognormal:{float(median) * factor:g},{sigma}"
+        median, sigma = _median_and_sigma(values)
+        return f"lognormal:{median * factor:g},{sigma:g}"
     if kind in ("constant", "uniform"):
         return f"{kind}:{'..'.join(str(max(1, round(int(value) * factor))) for value in values.split('..'))}"
     return None

@@ -25,7 +25,7 @@ from predict.serving.mixers.served import is_served
 from predict.serving.rules.load_keys import load_key_faults, prompt_key_faults, without_replaced
 from predict.serving.rules.positions import limit_faults, load_faults
 from predict.serving.scheduler.request_file import read_requests
-from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known_prompts
+from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known_prompts, with_mean_length
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
@@ -85,7 +85,7 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
     placement = _section(document, "placement", Placement, faults)
     engine_name, engine = _engine(document, faults)
-    load = _section(document, "load", Load, faults)
+    load = _load(document, path.parent, faults)
     if model is not None and placement is not None:
         faults += placement_faults(model, placement)
     if model is not None and engine is not None:
@@ -109,6 +109,17 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     if faults := [*faults, *load_faults(server, run.load, run.traffic)]:
         raise config_error(faults, sources)
     return run
+
+
+def _load(document: Values, folder: Path, faults: list[Fault]) -> Load | None:
+    """The load, with the means of its distributions for its lengths; a distribution's file is relative to the config's folder."""
+    load = _section(document, "load", Load, faults)
+    for of in ("prompt", "output"):
+        try:
+            load = load and with_mean_length(load, of, folder)
+        except ConfigError as error:
+            faults.append(Fault(path=f"load.{of}_lengths", problem=str(error)))
+    return load
 
 
 def _profile(given: Any, hardware: str) -> str:

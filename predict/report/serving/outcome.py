@@ -98,7 +98,14 @@ def requests_text(load: Load) -> str:
     if load.file:
         return f"{load.prompt:,} tokens in and {load.output:,} out on average"
     again = f", {load.distinct_prompts} prompts again and again" if load.distinct_prompts else ""
-    return f"{load.prompt:,} tokens in, {load.output:,} out{again}"
+    return f"{load.prompt:,} tokens in{_drawn(load, 'prompt')}, {load.output:,} out{_drawn(load, 'output')}{again}"
+
+
+def _drawn(load: Load, of: str) -> str:
+    """The distribution that lengths are drawn from, if they are."""
+    lengths, longest = getattr(load, f"{of}_lengths"), getattr(load, f"{of}_max")
+    cut = f", {longest:,} at most" if longest else ""
+    return f" on average ({lengths}{cut})" if lengths else ""
 
 
 def file_text(load: Load) -> str:
@@ -206,6 +213,8 @@ def _load_json(one: Outcome) -> dict[str, Any]:
         "file": _file_json(one.load) if one.load.file else None,
         "prompt": one.load.prompt,
         "output": one.load.output,
+        "prompt_lengths": one.load.prompt_lengths,
+        "output_lengths": one.load.output_lengths,
         **{f"{name}_us": _spread_json(name, one) for name in TITLES},
         "requests_per_s": latency.requests_per_s,
         "output_tokens_per_s": latency.output_tokens_per_s,

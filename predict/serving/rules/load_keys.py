@@ -12,12 +12,17 @@ from sampling.files.faults import Fault
 OF_PROMPTS = ("distinct_prompts", "shared_tokens")
 """Keys that go with a file: it may not tell which prompts are the same."""
 OF_FILE = ("file", *OF_PROMPTS)
+ONE_OF_TWO = tuple(
+    pair for of in ("prompt", "output") for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))
+)
+"""Keys of which the first, as an option, replaces the second of the config."""
 
 
 def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
     """The keys of a load, but for those of the config in whose place a file is given as an option; `options` are the keys that are."""
     if "file" not in options:
-        return dict(load)
+        replaced = {other for one, other in ONE_OF_TWO if one in options and other not in options}
+        return {key: value for key, value in load.items() if key not in replaced}
     return {key: value for key, value in load.items() if key in OF_FILE or key in options or not _is_known(key)}
 
 
@@ -29,6 +34,14 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
                 yield _apart(key, "load.file, whose requests are served as they are")
     elif load.get("requests") and not load.get("concurrency"):
         yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
+    for of in ("prompt", "output"):
+        distribution = f"{of}_lengths"
+        if load.get(distribution) and of in load:
+            yield _apart(of, f"load.{distribution}, which gives the lengths")
+        elif load.get(f"{of}_max") and not load.get(distribution):
+            yield _apart(f"{of}_max", f"load.{of}, a number; give load.{distribution} with it")
+    if load.get("spread") and load.get("prompt_lengths") and load.get("output_lengths"):
+        yield _apart("spread", "load.prompt_lengths and load.output_lengths, which have their own")
     if all(load.get(key) for key in OF_PROMPTS):
         yield _apart("shared_tokens", "distinct_prompts, which are whole prompts")
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from predict.model.spec import ModelSpec
 from predict.serving.batch import StepBatch
-from predict.serving.scheduler.traffic import Load, Traffic
+from predict.serving.scheduler.traffic import Load, Traffic, longest_of
 from predict.serving.server import EngineSettings, Server
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault
+
+SHORTER = "give shorter ones"
 
 
 def limit_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
@@ -25,15 +27,17 @@ def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fau
     if not server.max_model_len:
         return []
     if traffic is None:
-        prompt, output = (round(mean * (1 + load.spread)) for mean in (load.prompt, load.output))
-        path, which = "load.prompt", "a request"
+        prompt, output = (longest_of(load, of) for of in ("prompt", "output"))
+        path, which, fix = "load.prompt", "a request", SHORTER
+        if load.prompt_lengths or load.output_lengths:
+            path, which, fix = "load", "the longest request", "cut them with load.prompt_max or load.output_max"
     else:
         longest = int((traffic.prompt + traffic.output).argmax())
         prompt, output = int(traffic.prompt[longest]), int(traffic.output[longest])
-        path, which = "load.file", f"request {longest + 1}"
+        path, which, fix = "load.file", f"request {longest + 1}", SHORTER
     if prompt + output <= server.max_model_len:
         return []
-    problem = f"{which} has {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; give shorter ones"
+    problem = f"{which} has {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; {fix}"
     return [Fault(path=path, problem=problem)]
 
 

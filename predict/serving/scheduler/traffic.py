@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from predict.run.lengths import FORMS, PATTERN, real_lengths
 from predict.serving.batch import Floats
 from sampling.errors import UserError
 from sampling.files.keys import Key
@@ -15,6 +18,7 @@ from sampling.units import SECOND_US
 
 Ints = NDArray[np.int64]
 Arrivals = Literal["poisson", "constant"]
+Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
 SEED = 20
 """Seed of the draws, so that equal traffic gives equal results."""
 
@@ -81,8 +85,16 @@ class Load:
     """Tokens of a prompt, on average."""
     output: int = 128
     """Tokens that each request generates, on average."""
+    prompt_lengths: Lengths = ""
+    """Tokens of prompts as a distribution in place of `prompt` (`predict.run.lengths`), drawn in random order."""
+    output_lengths: Lengths = ""
+    """The same of answers, in place of `output`."""
+    prompt_max: Annotated[int, Key(minimum=0)] = 0
+    """Tokens to which the prompts of `prompt_lengths` are cut; 0 for none."""
+    output_max: Annotated[int, Key(minimum=0)] = 0
+    """The same of `output_lengths`, as a client's max_tokens does."""
     spread: Annotated[float, Key(minimum=0, maximum=1)] = 0.0
-    """Prompt and output are drawn evenly from (1 − spread) to (1 + spread) times their averages."""
+    """Prompt and output, where they are numbers, are drawn evenly from (1 − spread) to (1 + spread) times their averages."""
     distinct_prompts: Annotated[int, Key(minimum=0)] = 0
     """Different prompts that are sent again and again; 0 for each request its own."""
     shared_tokens: Annotated[int, Key(minimum=0)] = 0
@@ -93,6 +105,8 @@ class Load:
 
 
 MOST_REQUESTS = 2_000_000
+MOST_QUANTILES = 4096
+"""Lengths that a distribution is read at; the longest of them is what one request of 8,192 exceeds."""
 
 
 def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
@@ -106,11 +120,11 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         raise UserError(
             f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give a shorter duration_s or a lower rate"
         )
-    prompt, output = (_lengths(mean, load.spread, count, draw) for mean in (load.prompt, load.output))
+    prompt, output = (_lengths(load, of, count, draw) for of in ("prompt", "output"))
     group, shared = np.full(count, -1), np.zeros(count, dtype=np.int64)
     if load.distinct_prompts:
         group = draw.integers(load.distinct_prompts, size=count)
-        prompt = _lengths(load.prompt, load.spread, load.distinct_prompts, draw)[group]
+        prompt = _lengths(load, "prompt", load.distinct_prompts, draw)[group]
         shared = prompt.copy()
     elif load.shared_tokens:
         _require_within(load.shared_tokens, prompt)
@@ -212,7 +226,47 @@ def _arrivals_us(load: Load, count: int, draw: np.random.Generator) -> Floats:
     return np.sort(draw.uniform(0.0, load.duration_s * SECOND_US, count))
 
 
-def _lengths(mean: int, spread: float, count: int, draw: np.random.Generator) -> Ints:
+def quantiles_of(load: Load, of: str, count: int = MOST_QUANTILES) -> Ints:
+    """Lengths of a load's `prompt` or `output` distribution, ascending: `count` quantiles of it. ConfigError, without the key, for one that is
+    none."""
+    longest = getattr(load, f"{of}_max")
+    table = _quantiles(getattr(load, f"{of}_lengths"), min(count, MOST_QUANTILES))
+    return np.minimum(table, longest) if longest else table
+
+
+def longest_of(load: Load, of: str) -> int:
+    """Tokens of the longest `prompt` or `output` that a load may have."""
+    if getattr(load, f"{of}_lengths"):
+        return int(quantiles_of(load, of)[-1])
+    mean: int = getattr(load, of)
+    return round(mean * (1 + load.spread))
+
+
+def with_mean_length(load: Load, of: str, folder: Path) -> Load:
+    """The load with the mean of its distribution for `prompt` or `output`; a file of lengths lies in `folder`. ConfigError, without the key,
+    for a distribution that is none."""
+    text = str(getattr(load, f"{of}_lengths"))
+    if not text:
+        return load
+    kind, _, path = text.partition(":")
+    changed: dict[str, Any] = {f"{of}_lengths": f"file:{(folder / path).absolute()}" if kind == "file" else text}
+    load = replace(load, **changed)
+    changed = {of: max(1, round(float(quantiles_of(load, of).mean())))}
+    return replace(load, **changed)
+
+
+@lru_cache(maxsize=32)
+def _quantiles(text: str, count: int) -> Ints:
+    return np.array(real_lengths(text, count, Path()), dtype=np.int64)
+
+
+def _lengths(load: Load, of: str, count: int, draw: np.random.Generator) -> Ints:
+    """So many lengths of the prompts or answers, in random order."""
+    if getattr(load, f"{of}_lengths"):
+        table = quantiles_of(load, of, count)
+        drawn: Ints = table[draw.permutation(count) * len(table) // count]
+        return drawn
+    mean, spread = getattr(load, of), load.spread
     if not spread:
         return np.full(count, mean, dtype=np.int64)
     return np.maximum(1, np.rint(draw.uniform(mean * (1 - spread), mean * (1 + spread), count))).astype(np.int64)

@@ -1,0 +1,82 @@
+"""Lengths of requests drawn from distributions, the same as those of RL steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from predict.run.lengths import real_lengths, scaled_lengths
+from predict.serving.config import load_serving
+from predict.serving.planning.loaded_server import LoadedServer
+from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.stepper import stepper
+from sampling.errors import ConfigError
+from tests.predict.serving.servers import CONFIG
+
+BY_MEAN = "lognormal:mean=600,p90=1200"
+
+
+def test_a_lognormal_is_given_by_its_mean_and_p90_too() -> None:
+    lengths = np.array(real_lengths(BY_MEAN, 20_000, Path()))
+    assert (lengths.mean(), np.percentile(lengths, 90)) == pytest.approx((600, 1200), rel=0.01)
+    twice = np.array(real_lengths(str(scaled_lengths(BY_MEAN, 2.0)), 20_000, Path()))
+    assert twice.mean() == pytest.approx(1200, rel=0.01)
+    for wrong in ("lognormal:mean=600,p90=600", "lognormal:mean=600,p90=1400"):
+        with pytest.raises(ConfigError, match=r"a p90 lies above its mean, 2\.27 times at most"):
+            real_lengths(wrong, 10, Path())
+
+
+@pytest.mark.parametrize("count", [400, 10_000])
+def test_requests_have_the_lengths_of_the_distribution(count: int) -> None:
+    load = Load(
+        rate=count / 100, duration_s=100, prompt_lengths=BY_MEAN, output_lengths="uniform:50..150", prompt_max=2000
+    )
+    traffic = traffic_of(load)
+    assert (len(traffic), traffic.prompt.max()) == (count, 2000)
+    assert np.median(traffic.prompt) == pytest.approx(444, rel=0.02)
+    assert (traffic.output.mean(), traffic.output.min()) == (pytest.approx(100, rel=0.01), pytest.approx(50, abs=1))
+    assert abs(np.corrcoef(traffic.prompt, traffic.output)[0, 1]) < 0.2
+    assert abs(np.corrcoef(np.arange(count), traffic.output)[0, 1]) < 0.2
+    constant = traffic_of(Load(rate=9, prompt_lengths="constant:70", distinct_prompts=3))
+    assert set(constant.prompt.tolist()) == {70}
+
+
+def test_a_config_states_the_mean_of_its_distributions(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("10 20 30\n")
+    run = load_serving(
+        CONFIG,
+        [f"load.output_lengths=file:{tmp_path}/lengths.txt", f"load.prompt_lengths={BY_MEAN}", "load.prompt_max=4096"],
+    )
+    assert (run.load.prompt, run.load.output) == (pytest.approx(598, abs=3), 20)
+
+
+def test_uneven_answers_wait_longer_at_the_tail() -> None:
+    """Of the same mean: a batch that is as long on average, and longest answers that take longer."""
+    runs = [
+        load_serving(CONFIG, ["load.duration_s=30", "load.rate=4", setting])
+        for setting in ("load.output=50", "load.output_lengths=lognormal:mean=50,p90=100")
+    ]
+    even, uneven = (LoadedServer(run, stepper(run.server, "formula")).as_configured().latency for run in runs)
+    assert uneven.e2e.mean_us == pytest.approx(even.e2e.mean_us, rel=0.1)
+    assert uneven.e2e.percentiles_us[99] > 2 * even.e2e.percentiles_us[99]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (["load.prompt_lengths=lognormal:600,0.9"], "the longest request has 16,292 tokens of prompt.*load.prompt_max"),
+        (["load.prompt_lengths=uniform:9..3"], "--set: load.prompt_lengths: uniform:9..3 ends below its start"),
+        (["load.prompt_lengths=lognorm:1"], "load.prompt_lengths: 'lognorm:1' is not allowed"),
+        (["load.prompt_lengths=constant:9", "load.prompt=3"], "load.prompt: does not go with load.prompt_lengths"),
+        (["load.output_max=9"], "load.output_max: does not go with load.output, a number"),
+        (
+            ["load.prompt_lengths=constant:9", "load.output_lengths=constant:9", "load.spread=0.5"],
+            "load.spread: does not go with",
+        ),
+    ],
+)
+def test_lengths_that_cannot_be(settings: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load_serving(CONFIG, settings)

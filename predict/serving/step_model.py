@@ -24,6 +24,8 @@ class Term:
     """Standard deviation of the prior."""
     low: float
     high: float
+    title: str = ""
+    """Plain name where the one in files is a symbol."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +39,11 @@ class StepModel:
     """Pairs are those of whole prompts, as the published formula counts them."""
     finds_prompts: bool = True
     """Its weights belong to prompts that the prefix cache may hold; those of the published formula to prompts computed in full."""
+
+    def title_of(self, name: str) -> str:
+        """The plain name of a term, with its symbol where it has one; another part of a step's ledger by its name."""
+        term = self.terms.get(name)
+        return term.title if term and term.title else name
 
     @property
     def is_fitted(self) -> bool:
@@ -79,13 +86,21 @@ KERNELS = StepModel(
 )
 """Every kernel priced, and at most seven fitted factors."""
 
+_BETA_TITLES = ("prefill compute", "decode compute", "memory traffic", "layers", "requests")
 _BETA_MEANINGS = (
-    "over the share of peak FLOP/s in a prefill: time at peak to time in the sum",
-    "the same of a decode",
+    "time of the compute of prompts over that at peak FLOP/s",
+    "the same of decodes",
     "time of all memory traffic over that at the stated bandwidth",
     "µs per layer",
     "µs per request and step",
 )
+
+
+def _beta_title(place: int) -> str:
+    """`prefill compute (β1)`: the published name beside the plain one."""
+    return f"{_BETA_TITLES[place - 1]} (β{place})"
+
+
 _MENDED_PRIORS = (
     (1.4, 0.3, 1.0, 2.5),
     (0.5, 0.5, 0.0, 2.0),
@@ -100,7 +115,7 @@ FORMULA = StepModel(
     name="formula",
     features_of=lambda server: partial(mended.features_us, server),
     terms={
-        f"beta{place}": Term(meaning=meaning, prior=prior, width=width, low=low, high=high)
+        f"beta{place}": Term(meaning=meaning, prior=prior, width=width, low=low, high=high, title=_beta_title(place))
         for place, (meaning, (prior, width, low, high)) in enumerate(
             zip(_BETA_MEANINGS, _MENDED_PRIORS, strict=True), 1
         )
@@ -113,7 +128,7 @@ PUBLISHED = StepModel(
     name="published",
     features_of=lambda server: partial(published.features_us, server),
     terms={
-        f"beta{place}": Term(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta)
+        f"beta{place}": Term(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta, title=_beta_title(place))
         for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)
     },
     whole_prompt=True,

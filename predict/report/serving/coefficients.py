@@ -21,11 +21,14 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
     """Each weight with its interval, its prior and its meaning."""
     from rich.console import Group
 
+    model = step_model(coefficients.model)
     table = figures_table("", ("term", "meaning"), ("value", "90 % interval", "prior"))
-    for name, term in step_model(coefficients.model).terms.items():
+    for name, term in model.terms.items():
         weight = coefficients.weights[name]
         interval = f"{plain(weight.low)} to {plain(weight.high)}" if term.low < term.high else "not fitted"
-        table.add_row(name, escape(term.meaning), plain(weight.value), interval, plain(term.prior))
+        table.add_row(
+            escape(model.title_of(name)), escape(term.meaning), plain(weight.value), interval, plain(term.prior)
+        )
     return Group(
         f"{coefficients.model}, fitted to {counted(len(coefficients.experiments), 'experiment')}: {escape(coefficients.source)}",
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import expm1
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -10,13 +11,15 @@ from rich.markup import escape
 from predict.report.provenance_text import noted
 from predict.report.serving.rests_on import notes_on_rows, sources_line
 from predict.report.tables import figures_table
+from predict.serving.step_model import step_model
 from sampling.files.faults import counted
-from sampling.number_text import duration
+from sampling.number_text import duration, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from predict.serving.batch import StepBatch
+    from predict.serving.coefficients import Coefficients
     from predict.serving.config import ServingRun
     from predict.serving.stepper import Stepper
 
@@ -38,17 +41,40 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
     lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", sources_line(steppers[0], batch)]
     for one in steppers:
         (time,) = one.step_times([batch])
+        model = step_model(one.coefficients.model)
         table = figures_table("", ("term",), ("time", "share"))
         ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
         for name, us in ledger.items():
-            table.add_row(escape(name), duration(us), f"{us / sum(ledger.values()):.1%}")
+            table.add_row(escape(model.title_of(name)), duration(us), f"{us / sum(ledger.values()):.1%}")
         lines += [
             "",
             f"step by {one.coefficients.model}  {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)})",
             table,
             escape(f"coefficients: {one.coefficients.source}"),
         ]
+    if len(steppers) > 1:
+        lines += ["", believed_text([one.coefficients for one in steppers])]
     return Group(*lines)
+
+
+def believed(several: Sequence[Coefficients]) -> Coefficients:
+    """The coefficients to believe: those whose steps were the least off in experiments that they were fitted without."""
+    fitted = [one for one in several if step_model(one.model).is_fitted]
+    return min(fitted or several, key=lambda one: one.half_width)
+
+
+def believed_text(several: Sequence[Coefficients]) -> str:
+    """Which of several models to believe, and why."""
+    best = believed(several)
+    others = []
+    for one in several:
+        off = percent(expm1(one.half_width))
+        if one is not best:
+            others.append(f"{one.model} {off}{'' if step_model(one.model).is_fitted else ', assumed'}")
+    return (
+        f"believe {best.model}: of the steps in experiments that it was fitted without, 90 % were within {percent(expm1(best.half_width))} "
+        f"({'; '.join(others)})"
+    )
 
 
 def server_line(run: ServingRun) -> str:
@@ -75,15 +101,18 @@ def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
         "speed_of_light_us": steppers[0].bound_us(batch),
         "sources": dict(steppers[0].sources(batch)),
         "models": [_model_json(one, batch) for one in steppers],
+        "believed": believed([one.coefficients for one in steppers]).model,
     }
 
 
 def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
     (time,) = one.step_times([batch])
+    model, ledger = step_model(one.coefficients.model), dict(one.ledger_us(batch))
     return {
         "model": one.coefficients.model,
         "step_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
-        "terms_us": dict(one.ledger_us(batch)),
+        "terms_us": ledger,
+        "titles": {name: model.title_of(name) for name in ledger},
         "source": one.coefficients.source,
         "notes": notes_on_rows(one, batch),
     }

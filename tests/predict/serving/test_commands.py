@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from predict.cli import main
 from predict.cli.serving.serving import rates_of
+from predict.report.serving.step import believed
+from predict.serving.coefficients import shipped_coefficients
+from predict.serving.step_model import MODELS
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from tests.predict.serving.servers import CONFIG, SHORT
@@ -25,6 +29,21 @@ def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(capsys.readouterr().out)
     assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
     assert [bool(each["notes"]) for each in content["models"]] == [True, False, False]
+    assert content["models"][1]["titles"]["beta1"] == "prefill compute (β1)"
+
+
+def test_several_models_say_which_to_believe(capsys: pytest.CaptureFixture[str]) -> None:
+    """The one with the smallest error in experiments left out; what is only assumed does not count."""
+    shipped = [shipped_coefficients(name) for name in MODELS]
+    kernels, formula, published = shipped
+    sure = replace(formula, half_width=0.01)
+    assert believed(shipped) is kernels
+    assert believed([kernels, sure, replace(published, half_width=0.001)]) is sure
+    assert main(["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "memory traffic (β3)" in told
+    assert "believe kernels: of the steps" in told
+    assert "published 35.0%, assumed" in told
 
 
 def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,12 +38,6 @@ def two_ranks() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with every example of `docs/extend.md`."""
-    return project_with_examples(tmp_path_factory.mktemp("project"))
-
-
-@pytest.fixture(scope="session")
 def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An interpreter that starts with torch imported."""
     with warm_interpreter(tmp_path_factory.mktemp("warm")) as interpreter:
@@ -54,6 +48,17 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def starts_warm(warm_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes that a test has started, and ranks among them, start with torch imported."""
     monkeypatch.setattr(sys, "executable", str(warm_python))
+
+
+@pytest.fixture(scope="session")
+def copied_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return project_with_examples(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def project_copy(copied_project: Path, starts_warm: None) -> Path:
+    """The project with every example of `docs/extend.md`; its modules start warm."""
+    return copied_project
 
 
 @pytest.fixture(autouse=True, scope="session")

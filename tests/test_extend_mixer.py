@@ -37,7 +37,7 @@ def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
 
 def test_a_run_with_the_mixer_has_a_step_time_and_memory_by_kind_of_layer(project_copy: Path) -> None:
     (project_copy / "configs/models/minimax-text-01.json").write_text(json.dumps(MODEL))
-    config = (project_copy / RUN).read_text().replace("llama3-70b.json", "minimax-text-01.json")
+    config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/minimax-text-01.json")
     (project_copy / "configs/runs/minimax.yml").write_text(config)
     options = ("configs/runs/minimax.yml", "--set=plan.ep=8", "--json")
     *outputs, _ = run_modules(

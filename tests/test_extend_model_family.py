@@ -16,7 +16,7 @@ def test_the_example_is_one_file_and_one_test() -> None:
 
 
 def test_a_run_of_the_family_is_predicted(project_copy: Path) -> None:
-    config = (project_copy / RUN).read_text().replace("llama3-70b.json", "granite-3.1-8b.json")
+    config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/granite-3.1-8b.json")
     (project_copy / "configs/runs/granite.yml").write_text(config)
     output, _ = run_modules(
         project_copy,

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.manifest import Manifest, write_manifest
 from sampling.store.profiles import samples_directory
 from sampling.store.sample import Sample
+from tests.regressors.few_trees import few_trees
+
+
+@pytest.fixture(autouse=True)
+def quick_fits() -> Iterator[None]:
+    with few_trees():
+        yield
 
 
 def write_samples(data: Path) -> None:

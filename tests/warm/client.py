@@ -1,4 +1,7 @@
-"""A stand-in of the Python interpreter that asks the server of STEPTIME_WARM_PYTHON to be it, and ends as that does."""
+"""A stand-in of the Python interpreter that asks the server of STEPTIME_WARM_PYTHON to be it, and ends as that does.
+
+A process that inherits more than the standard streams is one of Python itself.
+"""
 
 import json
 import os
@@ -9,6 +12,9 @@ from contextlib import suppress
 
 
 def main() -> int:
+    # more than the standard streams and this listing, as workers of joblib get
+    if len(os.listdir("/proc/self/fd")) > 4:  # noqa: PTH208
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ["STEPTIME_WARM_PYTHON"])
         request = {

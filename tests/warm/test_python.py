@@ -41,6 +41,20 @@ def test_arguments_environment_and_end_are_those_of_a_process_of_its_own(
 
 
 @pytest.mark.usefixtures("starts_warm")
+def test_a_process_that_inherits_more_than_the_streams_is_of_python_itself() -> None:
+    reader, writer = os.pipe()
+    command = [
+        sys.executable,
+        "-c",
+        f"import os, sys; os.write({writer}, 'torch' in sys.modules and b'warm' or b'own')",
+    ]
+    subprocess.run(command, pass_fds=[writer], check=True)
+    assert os.read(reader, 10) == b"own"
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.usefixtures("starts_warm")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_it(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as waiting:

@@ -19,6 +19,7 @@ from sampling.operators.gemm import Gemm
 from sampling.store.manifest import Manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import write_table
+from tests.regressors.few_trees import few_trees
 
 SIZES = (1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288)
 RATIO = 1.2
@@ -67,7 +68,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         write_manifest(samples, Manifest(profile="mine", hardware="h200", device=device))
         write_table(samples, "gemm", ROWS[rows])
         output = data / "regressors" / "mine"
-        train(samples=samples, output=output, fitted_at="", jobs=1, progress=lambda done, total, name: None)
+        with few_trees():
+            train(samples=samples, output=output, fitted_at="", jobs=1, progress=lambda done, total, name: None)
         return data
 
     return data_of

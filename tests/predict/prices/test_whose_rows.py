@@ -21,6 +21,7 @@ from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, profile_in_use
+from tests.regressors.few_trees import few_trees
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
@@ -64,14 +65,15 @@ def fitted_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples.mkdir(parents=True)
     for name in ("manifest.json", "embedding.parquet"):
         shutil.copy(SHIPPED_DATA / "samples" / SHIPPED / name, samples)
-    train(
-        samples=samples,
-        output=data / "regressors" / OWN,
-        fitted_at="2026-01-01",
-        jobs=1,
-        progress=lambda *_: None,
-        wanted=("roofline",),
-    )
+    with few_trees():
+        train(
+            samples=samples,
+            output=data / "regressors" / OWN,
+            fitted_at="2026-01-01",
+            jobs=1,
+            progress=lambda *_: None,
+            wanted=("roofline",),
+        )
     return data
 
 

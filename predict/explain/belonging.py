@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from predict.explain.medians import weighted_median
-from predict.explain.predicted import FORWARD, PredictedStep
+from predict.explain.naming import FORWARD
+from predict.explain.predicted import PredictedStep
 from predict.own_runs.belonging import unit_mistake
 from predict.run.training_run import TrainingRun
 from sampling.call import Call

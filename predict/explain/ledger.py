@@ -8,7 +8,8 @@ from typing import Any
 
 from predict.explain.belonging import CallTimes, require_same_step
 from predict.explain.measured import MeasuredStep, read_measured
-from predict.explain.predicted import PredictedStep, direction, predicted_step
+from predict.explain.naming import direction
+from predict.explain.predicted import PredictedStep, predicted_step
 from predict.explain.timeline import UNNAMED
 from predict.explain.verdict import Finding, findings
 from predict.step.prediction import Prediction

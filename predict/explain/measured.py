@@ -12,7 +12,7 @@ from typing import Any
 
 from predict.explain.belonging import pipeline_rank, require_of_run
 from predict.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
-from predict.explain.naming import Widths, name_operators, widths_of
+from predict.explain.naming import FORWARD, Half, Widths, direction, name_operators, widths_of
 from predict.explain.steps import device_windows, steps_of
 from predict.explain.timeline import (
     IDLE,
@@ -74,6 +74,8 @@ class MeasuredRank:
     messages: Mapping[str, MeasuredMessages]
     longest_idle_us: float
     step_times_us: tuple[float, ...] = ()
+    halves: Mapping[Half, float] = field(default_factory=dict)
+    """µs a step of operators by heading and direction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +106,12 @@ class MeasuredStep:
         """µs by heading, the mean over the ranks; they add up to the step."""
         names = dict.fromkeys(name for rank in self.ranks for name in rank.headings)
         return {name: fmean(rank.headings.get(name, 0.0) for rank in self.ranks) for name in names}
+
+    @property
+    def halves(self) -> dict[Half, float]:
+        """µs by heading and direction, the mean over the ranks."""
+        halves = dict.fromkeys(half for rank in self.ranks for half in rank.halves)
+        return {half: fmean(rank.halves.get(half, 0.0) for rank in self.ranks) for half in halves}
 
     @property
     def matched_share(self) -> float:
@@ -218,6 +226,7 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
     steps = len(cut.slices)
     headings: dict[str, float] = defaultdict(float)
     operators: dict[str, float] = defaultdict(float)
+    halves: dict[Half, float] = defaultdict(float)
     calls: dict[CallKey, tuple[float, float]] = {}
     counted: set[Op] = set()
     kernels_us = matched_us = 0.0
@@ -228,6 +237,9 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
         if each.is_kernel:
             kernels_us += each.duration_us / steps
             matched_us += each.duration_us / steps * (each.heading != UNNAMED)
+            if each.named:
+                way = direction(each.named.phase) if each.named.phase else FORWARD
+                halves[each.heading, way] += each.duration_us / steps
         if each.named and each.named.call is not None and each.named.phase is not None:
             again = each.op is None or each.op in counted or call_of(each.op) != each.named.call
             _count(calls, each, steps, again=again)
@@ -248,6 +260,7 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
             (each.duration_us for step in cut.slices for each in step if each.heading == IDLE), default=0.0
         ),
         step_times_us=tuple(cut.step_times_us),
+        halves=dict(halves),
     )
 
 

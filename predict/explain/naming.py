@@ -21,6 +21,9 @@ REDUCER = ("torch::distributed::reducer", "torch.distributed.ddp.reducer")
 """Beginnings of the passes in which DDP copies gradients to its buckets and back."""
 GRADIENT_SUM = "torch::autograd::AccumulateGrad"
 ATTENTION = Attention.NAME
+FORWARD, BACKWARD = "forward", "backward"
+Half = tuple[str, str]
+"""A heading of the ledger, and one of these directions."""
 BY_NAME: Mapping[str, str] = {
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), "gemm"),
     "silu": "swiglu",
@@ -189,3 +192,8 @@ def heading_of(call: Call) -> str:
     if isinstance(call, Collective):
         return DP
     return call.HEADING or ("gemm" if call.NAME == "batched_gemm" else call.NAME)
+
+
+def direction(phase: Phase) -> str:
+    """The half of a step that a phase belongs to."""
+    return BACKWARD if phase.startswith(BACKWARD) else FORWARD

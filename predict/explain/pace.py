@@ -1,42 +1,48 @@
-"""Paces: what a traced step tells of times, from the particular to the general: of calls, of headings, and of all work.
+"""Paces: what a traced step tells of times, from the particular to the general: of calls, of operators by heading and direction, of messages
+by kind, and of the host's time beside a run of an operator.
 
-A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading, and one of a heading
-that the trace lacks at the pace of all work. Each is a mean of what was measured and of the more general pace, by how sure both are
-(Gaussian, in log time). So a heading of a hundredth of the step, whose measured time may be that of its neighbours, does not set the pace
-of a tenth of another step. What is no call (pauses, what parts leave of a whole) counts to the work that all calls of a ledger stand for,
-since one ledger has as a rest what the other has under its calls.
+A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its direction, and one of
+a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured and of the more general pace, by how sure
+both are (Gaussian, in log time). Paces are over the prices of operators by themselves: how a sampled layer's time falls on operators that no
+sample covers is a guess, which a trace corrects.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
-from predict.explain.naming import heading_of
-from predict.explain.predicted import SAME, PredictedStep, direction
-from predict.explain.timeline import DATA, IDLE
-from predict.step.itemised.breakdown import BUBBLE, DP, P2P, STRAGGLERS
-from predict.step.itemised.items import Item
+from predict.explain.naming import BACKWARD, FORWARD, Half, heading_of
+from predict.explain.predicted import PredictedStep
+from predict.explain.timeline import UNNAMED
+from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
+from predict.step.itemised.items import HOST, TP
+from predict.workload.layers.layer import ACCUMULATION
 from sampling.call import Call
-from sampling.collectives.kinds import Collective
 
-REPLAYED, MODELLED = "replayed", "modelled"
+REPLAYED, MODELLED, CARRIED = "replayed", "modelled", "carried over"
+"""Origins of a replay's times: the same call in the trace, a model at the trace's pace, and what the trace has beside calls."""
 REPEATS = 0.05
 """Standard deviation in log time of a measured time about the one of another step: repeats of steps on one machine differ by 2 to 6 %."""
-WAITING = (BUBBLE, STRAGGLERS, IDLE, DATA, P2P, DP, "ep", "cp")
-"""Headings of what is no work of a rank: messages, and waiting."""
-MISNAMED_HEADING, MISNAMED_CALL = 0.01, 0.002
-"""Shares of the step that may stand under another heading, or another call, than in the prediction. Assumed: fused and split operators."""
-SPLIT = 0.3
-"""Standard deviation in log time of how a whole layer's time falls on its operators, in one ledger beside the other: caches, first
-touches of memory and pauses are one operator's when it is timed alone, and its neighbour's in a step. Assumed."""
-MESSAGES = 0.2
-"""Standard deviation in log time of messages about their prediction, and of one step's about another's. Assumed."""
+MISNAMED = 0.002
+"""Share of the step that may stand under another heading, or another call, than in the prediction. Assumed: fused and split operators."""
+ALONE = 0.3
+"""Standard deviation in log time of an operator within a step about itself alone, beside what its price's source leaves open: caches and
+first touches of memory. Assumed."""
+SENDS, COLLECTIVES = 0.2, 1.0
+"""Standard deviations in log time of messages within a step about the same ones alone: compute beside them, and ranks that come late, make
+collectives several times as long. Assumed."""
 ALL = 0.3
-"""Standard deviation in log time of the pace of all work about 1: clocks, threads and neighbours of the machine. Assumed."""
+"""Standard deviation in log time of the pace of all operators about 1: clocks, threads and neighbours of the machine. Assumed."""
+SHARED = 0.5
+"""Share of a step's pace, in log time, that ranks of other threads on the same machine share: memory and clock, not caches or thread pools.
+Assumed."""
+BESIDE = (HOST, UNNAMED, ACCUMULATION)
+"""Headings of what a rank does beside predicted operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,87 +62,146 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceFactors:
-    """Factors on predicted times: of calls in one direction, of headings, of all others, and one more of everything alike."""
+    """Factors on the prices of operators by themselves, of messages, and of sampled wholes; the default changes nothing but that layers are
+    the sums of their parts."""
 
-    calls: Mapping[tuple[Call, str], float]
-    headings: Mapping[str, float]
-    others: float
-    common: float = 1.0
+    calls: Mapping[tuple[Call, str], float] = field(default_factory=dict)
+    """By call and direction, of all calls of the traced plan that the trace shows, by themselves or within their heading."""
+    halves: Mapping[Half, float] = field(default_factory=dict)
+    others: float = 1.0
+    """Of operators that are in neither."""
+    wholes: float | None = None
+    """Of sampled layers as wholes, where the operators of a trace do not tell of theirs."""
+    messages: Mapping[str, float] = field(default_factory=dict)
+    exposed_reduction: float = 1.0
+    """Share of a gradient reduction that the backward beside it does not hide."""
+    host_us: float = 0.0
+    """Time of the host beside one run of an operator, beyond what is predicted."""
+    complete: frozenset[str] = frozenset()
+    """Kinds of layers of which the trace shows all: HOST for those of one rank, else the heading of their messages."""
     scaled: Mapping[str, float] = field(default_factory=dict)
     """Heading → factor on its time that a question asks for."""
     links: float = 1.0
     """Factor on the time of messages that a question asks for."""
 
-    def of(self, item: Item, *, of_whole: bool = False) -> tuple[float, str]:
-        """The factor of an item, and whether it is replayed or modelled. A part of a sampled whole that the trace does not show goes at the
-        pace of all: the whole is surely known, and its parts are not."""
-        heading = SAME.get(item.heading, item.heading)
-        is_message = isinstance(item.call, Collective) or heading == P2P
-        asked = self.scaled.get(heading, 1.0) * (self.links if is_message else 1.0)
-        if item.call is not None and item.phase is not None:
-            own = self.calls.get((item.call, direction(item.phase)))
-            if own is not None:
-                return asked * self.common * own, REPLAYED
-        modelled = self.others if of_whole else self.headings.get(heading, self.others)
-        return asked * self.common * modelled, MODELLED
+    @property
+    def seen(self) -> bool:
+        """Whether the trace tells of operators."""
+        return bool(self.halves)
+
+    def of(self, call: Call, way: str) -> tuple[float, str]:
+        """The factor of an operator, and whether it is replayed or modelled."""
+        heading = heading_of(call)
+        asked = self.scaled.get(heading, 1.0)
+        own = self.calls.get((call, way))
+        if own is not None:
+            return asked * own, REPLAYED
+        return asked * self.halves.get((heading, way), self.others), MODELLED
+
+    def of_messages(self, heading: str) -> tuple[float, str]:
+        """The factor of messages of a heading, and whether it is replayed or modelled."""
+        asked = self.scaled.get(heading, 1.0) * self.links
+        seen = self.messages.get(heading)
+        return (asked, MODELLED) if seen is None else (asked * seen, REPLAYED)
+
+    def host_beside_us(self, call: Call) -> float:
+        """The host's time beside one run of an operator."""
+        return 0.0 if heading_of(call) == OPTIMIZER else self.host_us * self.scaled.get(HOST, 1.0)
+
+    def in_other_layers(self) -> TraceFactors:
+        """The factors for a plan whose layers are sharded, where the traced one's are not, or the other way round: distributed tensors
+        take the host much longer, so that its time does not carry over."""
+        return replace(self, host_us=0.0)
+
+    def on_other_threads(self, pace: float) -> TraceFactors:
+        """The factors for ranks of another number of threads, whose operators are another device's: of the traced step's `pace` a share,
+        and the host's time, since it is one thread that launches."""
+        shared = pace**SHARED
+        return TraceFactors(others=shared, wholes=shared, host_us=self.host_us, messages=self.messages)
 
 
-def paces(predicted: PredictedStep, measured: MeasuredStep) -> TraceFactors:
-    """The factors by a trace, whose times are those without the profiler where the trace says what it cost."""
+def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> TraceFactors:
+    """The factors by a trace, whose times are those without the profiler where the trace says what it cost. `alone` is the step of
+    operators priced by themselves, `sharded` whether its layers are spread over ranks."""
     unslowed = (measured.untraced_us or measured.step_us) / measured.step_us
-    names = {heading_of(call) for call, _ in predicted.calls} & set(predicted.headings)
-    seen = measured.headings
-    expected_us, seen_us = (sum(max(0.0, of.get(name, 0.0)) for name in names) for of in (predicted.headings, seen))
-    if not expected_us or not seen_us:
-        return TraceFactors(calls={}, headings={}, others=1.0)
-    whole_us = expected_us + _rests(predicted.headings, names)
-    whole_seen_us = seen_us + _rests(seen, names)
-    of_work = math.log(unslowed * whole_seen_us / whole_us)
-    of_all = Evidence(of_work, REPEATS, ALL).towards(0.0)
-    shown = _Shown(predicted=predicted, step_us=measured.step_us, shift=of_work - math.log(seen_us / expected_us))
-    logs = {}
-    for name in sorted(names):
-        if (time_us := seen.get(name, 0.0)) > 0 and predicted.headings[name] > 0:
-            evidence = shown.evidence(predicted.headings[name], time_us, name, misnamed=MISNAMED_HEADING, noise=SPLIT)
-            logs[name] = evidence.towards(of_all)
+    raw_us, doubts = _halves_of(alone)
+    seen_us = _seen(measured, raw_us)
+    both = [half for half in raw_us if raw_us[half] > 0 and seen_us.get(half, 0.0) > 0]
+    if not both:
+        return TraceFactors()
+
+    def evidence(expected_us: float, time_us: float, half: Half) -> Evidence:
+        noise = math.hypot(REPEATS, MISNAMED * measured.step_us / max(expected_us, time_us))
+        return Evidence(math.log(unslowed * time_us / expected_us), noise, math.hypot(ALONE, doubts[half]))
+
+    whole_us, whole_seen_us = (sum(of[half] for half in both) for of in (raw_us, seen_us))
+    of_all = Evidence(math.log(unslowed * whole_seen_us / whole_us), REPEATS, ALL).towards(0.0)
+    halves = {half: evidence(raw_us[half], seen_us[half], half).towards(of_all) for half in both}
+    shown = measured_calls(measured)
     calls = {}
-    for key, (_, time_us) in measured_calls(measured).items():
-        _, of_call_us = predicted.calls.get(key, (0.0, 0.0))
-        if of_call_us > 0 and time_us > 0 and (name := heading_of(key[0])) in logs:
-            evidence = shown.evidence(of_call_us, time_us, name, misnamed=MISNAMED_CALL, noise=REPEATS)
-            calls[key] = math.exp(evidence.towards(logs[name]))
-    logs |= {name: evidence.towards(of_all) for name, evidence in _of_messages(predicted, measured, unslowed)}
+    for key, (_, expected_us) in alone.calls.items():
+        if (half := (heading_of(key[0]), key[1])) in halves:
+            _, time_us = shown.get(key, (0.0, 0.0))
+            own = (
+                evidence(expected_us, time_us, half).towards(halves[half])
+                if expected_us > 0 and time_us > 0
+                else halves[half]
+            )
+            calls[key] = math.exp(own)
+    messages = dict(_of_messages(alone, measured, unslowed))
     return TraceFactors(
-        calls=calls, headings={name: math.exp(log) for name, log in logs.items()}, others=math.exp(of_all)
+        calls=calls,
+        halves={half: math.exp(log) for half, log in halves.items()},
+        others=math.exp(of_all),
+        messages=messages,
+        exposed_reduction=_exposed_share(measured),
+        host_us=_host_us(alone, measured, unslowed),
+        complete=frozenset([*messages, *([] if sharded else [HOST])]),
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shown:
-    """The measure of single times of a trace; `shift` is the pace of work with its rests over that of its calls alone."""
-
-    predicted: PredictedStep
-    step_us: float
-    shift: float
-
-    def evidence(self, expected_us: float, time_us: float, name: str, *, misnamed: float, noise: float) -> Evidence:
-        """The evidence of a time under a heading."""
-        noise = math.hypot(noise, misnamed * self.step_us / max(expected_us, time_us))
-        return Evidence(self.shift + math.log(time_us / expected_us), noise, self.predicted.doubts[name])
+def _halves_of(alone: PredictedStep) -> tuple[dict[Half, float], dict[Half, float]]:
+    """µs by heading and direction, and the standard deviation in log time that their sources leave."""
+    found: dict[Half, float] = defaultdict(float)
+    doubts: dict[Half, float] = {}
+    for (call, way), (_, time_us) in alone.calls.items():
+        half = heading_of(call), way
+        found[half] += time_us
+        doubts[half] = alone.doubts.get(half[0], 0.0)
+    return found, doubts
 
 
-def _rests(headings: Mapping[str, float], names: Collection[str]) -> float:
-    """Time of work that is no call: pauses, what parts leave of a whole, and the messages of tensor-parallel layers, which are sampled with
-    them."""
-    beside = (*names, *WAITING)
-    return sum(max(0.0, time_us) for name, time_us in headings.items() if name not in beside)
+def _seen(measured: MeasuredStep, predicted: Mapping[Half, float]) -> dict[Half, float]:
+    """The measured time of each predicted half; of a heading that is predicted in one direction alone, all of it."""
+    seen = dict(measured.halves)
+    for heading, way in predicted:
+        if (heading, BACKWARD if way == FORWARD else FORWARD) not in predicted:
+            seen[heading, way] = measured.headings.get(heading, 0.0)
+    return seen
 
 
-def _of_messages(predicted: PredictedStep, measured: MeasuredStep, unslowed: float) -> Iterator[tuple[str, Evidence]]:
-    """The evidence of messages, where more than one rank tells their transfer from waiting."""
-    for name, expected_us in predicted.messages_us.items():
-        messages = measured.messages(name) if len(measured.ranks) > 1 else None
-        if messages and messages.transfer_us and expected_us:
-            misnamed = MISNAMED_HEADING * measured.step_us / max(expected_us, messages.transfer_us)
-            log = math.log(unslowed * messages.transfer_us / expected_us)
-            yield name, Evidence(log, math.hypot(MESSAGES, misnamed), MESSAGES)
+def _host_us(alone: PredictedStep, measured: MeasuredStep, unslowed: float) -> float:
+    """Time beside one run of an operator, of the optimizer's apart, which stand in spans of their own."""
+    runs = sum(count for (call, _), (count, _) in alone.calls.items() if heading_of(call) != OPTIMIZER)
+    seen_us, expected_us = (sum(of.get(name, 0.0) for name in BESIDE) for of in (measured.headings, alone.headings))
+    return max(0.0, unslowed * seen_us - expected_us) / runs if runs else 0.0
+
+
+def _exposed_share(measured: MeasuredStep) -> float:
+    messages = measured.messages(DP)
+    return min(1.0, messages.exposed_us / messages.transfer_us) if messages and messages.transfer_us else 1.0
+
+
+def _of_messages(alone: PredictedStep, measured: MeasuredStep, unslowed: float) -> Iterator[tuple[str, float]]:
+    """Factors of messages: of those within layers by what they add, which includes waiting; of others by their transfer, which more than
+    one rank tells from waiting."""
+    for name, expected_us in alone.messages_us.items():
+        messages = measured.messages(name)
+        if not messages or not expected_us:
+            continue
+        transfer_us = messages.transfer_us if len(measured.ranks) > 1 else 0.0
+        if time_us := messages.exposed_us if name == TP else transfer_us:
+            misnamed = MISNAMED * measured.step_us / max(expected_us, time_us)
+            log = math.log(unslowed * time_us / expected_us)
+            spread = SENDS if name == P2P else COLLECTIVES
+            yield name, math.exp(Evidence(log, math.hypot(SENDS, misnamed), spread).towards(0.0))

@@ -7,17 +7,16 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from predict.explain.naming import heading_of
+from predict.explain.naming import direction, heading_of
 from predict.ledger.work import StepItem, step_items
 from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, STRAGGLERS
 from predict.step.itemised.items import GLUE, HOST, OTHER
 from predict.step.prediction import Prediction
 from predict.workload.rank.sharded_weights import FSDP
 from regressors.bank.times import Source
-from sampling.call import Call, Phase
+from sampling.call import Call
 from sampling.collectives.kinds import Collective
 
-FORWARD, BACKWARD = "forward", "backward"
 DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
 """Standard deviation in log time of what a source tells: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
 GUESSED = 0.4
@@ -88,8 +87,3 @@ def name_of(each: StepItem) -> str:
     if call is None or isinstance(call, Collective) or each.item.beside:
         return SAME.get(each.item.heading, each.item.heading)
     return heading_of(call)
-
-
-def direction(phase: Phase) -> str:
-    """The half of a step that a phase belongs to."""
-    return BACKWARD if phase.startswith(BACKWARD) else FORWARD

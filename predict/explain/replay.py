@@ -1,112 +1,35 @@
 """Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
 
-Calls cost what the trace says of them (`predict.explain.pace`); what the traced step takes beyond that is shared by all work, by another
-plan's in part. The schedule is simulated anew.
+Operators, messages and the host cost what the trace says of them (`predict.explain.pace`), and the schedule is simulated anew. What the
+traced step takes beyond that (standing still, waiting at its end) is carried over: of another plan a half, since it is partly the plan's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 from predict import estimate
 from predict.explain.belonging import require_same_step
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
-from predict.explain.pace import REPLAYED, TraceFactors, paces
+from predict.explain.pace import TraceFactors, paces
 from predict.explain.predicted import predicted_step
+from predict.explain.replayed_prices import ReplayedPrices
+from predict.explain.replayed_terms import ReplayedTerm, half_width, terms_of
 from predict.prices.open import open_prices
-from predict.prices.price_list import Priced, Prices
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import BUBBLE, DP, STRAGGLERS
-from predict.step.itemised.items import HOST, Item, items_of_call
+from predict.step.interval import Interval, widened
+from predict.step.itemised.breakdown import BUBBLE, STRAGGLERS
 from predict.step.prediction import Prediction
-from predict.workload.chunks import ChunkCalls
-from sampling.call import Call, Counted, Phase
-from sampling.cells.gradient_cell import GradientCell
-from sampling.collectives.kinds import Collective
 from sampling.errors import UserError
 
-ROUNDS = 3
-"""Times that the common factor is fitted anew, since the schedule answers it by less than its whole."""
-OWN_SHARE = 0.5
-"""Share of the common factor's logarithm that another plan does not share: what calls do not explain is partly the plan's own, as in a
-calibration. Assumed."""
+OTHERS_SHARE = 0.5
+"""Share of what calls do not explain in the traced step that another plan has too. Assumed: partly the machine's, partly the plan's."""
 
 
-class ReplayedPrices:
-    """The prices of `inner`, each corrected by the factors of a trace."""
-
-    def __init__(self, inner: Prices, factors: TraceFactors) -> None:
-        self._inner = inner
-        self._factors = factors
-        self._known: dict[tuple[Call, Phase], tuple[float, float]] = {}
-        self.profile_error = inner.profile_error
-        self.transfer_error = inner.transfer_error
-        self.launch_floors = inner.launch_floors
-        self.sampled_contention = inner.sampled_contention
-        self.provenance: Mapping[str, Any] = inner.provenance
-
-    def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
-        return tuple(self._scaled(unit) for unit in self._inner.priced(counted))
-
-    def parts(self, counted: Counted) -> tuple[Priced, ...]:
-        return tuple(self._scaled(unit) for unit in self._inner.parts(counted))
-
-    def glue_us(self, whole: Counted) -> float | None:
-        glue_us = self._inner.glue_us(whole)
-        return None if glue_us is None else glue_us * self._factors.of(Item(heading=HOST, time_us=glue_us))[0]
-
-    def learn(self, counted: Iterable[Counted]) -> None:
-        self._inner.learn(counted)
-
-    def replayed_share(self, counted: Iterable[Counted]) -> float:
-        """Share of the time of some calls that the trace itself shows."""
-        whole_us = seen_us = 0.0
-        for unit in self._inner.priced(counted):
-            factor, share = self._factor(unit.call, unit.phase)
-            whole_us += unit.total_us * factor
-            seen_us += unit.total_us * factor * share
-        return seen_us / whole_us if whole_us else 0.0
-
-    def _scaled(self, unit: Priced) -> Priced:
-        factor, _ = self._factor(unit.call, unit.phase)
-        time = unit.time
-        return replace(
-            unit,
-            time=replace(
-                time, median_us=time.median_us * factor, low_us=time.low_us * factor, high_us=time.high_us * factor
-            ),
-        )
-
-    def _factor(self, call: Call, phase: Phase) -> tuple[float, float]:
-        """The factor of a call, a cell's as the mean of its parts' by their times; and the share of it that is replayed."""
-        if (call, phase) not in self._known:
-            items = items_of_call(Counted(call=call, phase=phase), self._inner)
-            whole_us = seen_us = before_us = 0.0
-            for item in items:
-                factor, share = self._factor_of_item(item, call)
-                before_us += item.time_us
-                whole_us += item.time_us * factor
-                seen_us += item.time_us * factor * share
-            self._known[call, phase] = (
-                (whole_us / before_us, seen_us / whole_us) if before_us and whole_us else (1.0, 0.0)
-            )
-        return self._known[call, phase]
-
-    def _factor_of_item(self, item: Item, cell: Call) -> tuple[float, float]:
-        """The factor of an item of a cell, which may be a cell too, and the share of it that is replayed."""
-        if item.call is not None and item.phase is not None and item.call != cell and item.call.parts(item.phase):
-            return self._factor(item.call, item.phase)
-        if isinstance(cell, GradientCell) and isinstance(item.call, Collective):
-            factor, tag = self._factors.of(replace(item, heading=DP))
-        else:
-            factor, tag = self._factors.of(item, of_whole=item.call != cell)
-        return factor, float(tag == REPLAYED)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Replay:
     """A question asked of a trace: the traced step, what the models alone say of the asked one, and the replay."""
 
@@ -115,8 +38,29 @@ class Replay:
     """The traced step; without the profiler's cost where the trace says it."""
     modelled: Prediction
     replayed: Prediction
-    replayed_share: float
-    """Share of the work's time that is of calls which the trace shows."""
+    """The asked step at the trace's prices, without `carried_us`."""
+    same_plan: bool
+    carried_us: float
+    """What the traced step takes beyond its calls and schedule, as far as it is carried over; below 0 where it takes less."""
+
+    @property
+    def median_us(self) -> float:
+        return self.replayed.median_us + self.carried_us
+
+    @cached_property
+    def terms(self) -> tuple[ReplayedTerm, ...]:
+        """The replayed ledger, which adds up to `median_us`, the longest first."""
+        return terms_of(self.replayed, self.carried_us)
+
+    @cached_property
+    def step_time(self) -> Interval:
+        """The replayed step with its 90 % interval: repeats of a step, and what is modelled or carried over."""
+        exact = Interval(median_us=self.median_us, low_us=self.median_us, high_us=self.median_us)
+        return widened(exact, half_width(self.terms, same_plan=self.same_plan))
+
+    def share(self, origin: str) -> float:
+        """Share of the step whose time has an origin."""
+        return sum(term.by_origin_us.get(origin, 0.0) for term in self.terms) / self.median_us
 
 
 def what_if(
@@ -135,28 +79,34 @@ def what_if(
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)
     _require_headings(kernels or {}, modelled)
-    kept = 1.0 if asked_run.plan == traced_run.plan else 1 - OWN_SHARE
-    carried = replace(factors, common=factors.common**kept)
-    if asked_run.cluster.threads != traced_run.cluster.threads:
-        carried = TraceFactors(calls={}, headings={}, others=1.0)  # a rank of other threads is another device
-    asked = replace(carried, scaled=dict(kernels or {}), links=1 / link_speed)
-    prices = ReplayedPrices(open_prices(asked_run.cluster, asked_run.execution), asked)
-    replayed = estimate(asked_run, prices=prices, require_fit=False)
-    work = [one for rank in replayed.calls for chunk in rank.chunks for one in _calls_of(chunk)]
+    target_us = measured.untraced_us or measured.step_us
+    left_us = target_us - _at(traced_run, factors).median_us
+    asked = replace(
+        _for_other_layers(factors, traced_run, asked_run, pace=target_us / before.median_us),
+        scaled=dict(kernels or {}),
+        links=1 / link_speed,
+    )
+    same_plan = asked_run.plan == traced_run.plan
     return Replay(
         traced=measured,
-        traced_us=measured.untraced_us or measured.step_us,
+        traced_us=target_us,
         modelled=modelled,
-        replayed=replayed,
-        replayed_share=prices.replayed_share(work),
+        replayed=_at(asked_run, asked),
+        same_plan=same_plan,
+        carried_us=left_us * (1.0 if same_plan else OTHERS_SHARE),
     )
 
 
-def _calls_of(chunk: ChunkCalls) -> Iterator[Counted]:
-    """The calls of a chunk's forward and backward, by their number in all its blocks."""
-    for repeated in (*chunk.forward, *chunk.backward):
-        for one in repeated.block.calls:
-            yield replace(one, count=one.count * repeated.count)
+def _for_other_layers(factors: TraceFactors, traced: TrainingRun, asked: TrainingRun, *, pace: float) -> TraceFactors:
+    """The factors as far as they hold for the asked run's ranks and layers."""
+    alike = (traced.plan.tp > 1) == (asked.plan.tp > 1) or not asked.execution.whole_layers
+    carried = factors if alike else factors.in_other_layers()
+    return carried if asked.cluster.threads == traced.cluster.threads else carried.on_other_threads(pace)
+
+
+def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
+    prices = ReplayedPrices(open_prices(run.cluster, run.execution), factors)
+    return estimate(run, prices=prices, require_fit=False)
 
 
 def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> None:
@@ -171,13 +121,9 @@ def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> Non
 
 
 def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
-    """The factors with which the traced plan's own prediction becomes the traced step."""
-    predicted = predicted_step(before, measured.pipeline_ranks(before.run))
-    require_same_step(before.run, predicted, measured_calls(measured), measured.step_us, measured.logged_us)
-    factors = paces(predicted, measured)
-    run, target_us = before.run, measured.untraced_us or measured.step_us
-    prices = open_prices(run.cluster, run.execution)
-    for _ in range(ROUNDS):
-        again = estimate(run, prices=ReplayedPrices(prices, factors), require_fit=False)
-        factors = replace(factors, common=factors.common * target_us / again.median_us)
-    return factors
+    """The factors by which the traced plan's own calls become those of the traced step."""
+    run, ranks = before.run, measured.pipeline_ranks(before.run)
+    predicted = predicted_step(before, ranks)
+    require_same_step(run, predicted, measured_calls(measured), measured.step_us, measured.logged_us)
+    alone = predicted_step(_at(run, TraceFactors()), ranks)
+    return paces(alone, measured, sharded=run.plan.tp > 1)

@@ -17,6 +17,7 @@ from statistics import fmean, median
 
 from predict import estimate, load
 from predict.explain.ledger import Explanation, explain
+from predict.explain.pace import REPLAYED
 from predict.explain.replay import what_if
 from predict.measure.real_step import measure
 from predict.run.training_run import TrainingRun
@@ -71,7 +72,7 @@ def main() -> None:
     for each in found:
         named_us = sum(term.measured_us for term in each.explanation.terms)
         replay = what_if(each.run, each.run, each.explanation.measured)
-        errors = replay.replayed.median_us / each.earlier_us - 1, replay.modelled.median_us / each.median_us - 1
+        errors = replay.median_us / each.earlier_us - 1, replay.modelled.median_us / each.median_us - 1
         print(
             f"{each.config.stem:28}{named_us / fmean(each.traced_us):12.4f}{each.explanation.measured.matched_share:9.1%}"
             f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{errors[0]:+10.1%}{errors[1]:+9.1%}{'  noisy' * each.noisy}"
@@ -92,10 +93,10 @@ def pairs(found: list[Traced]) -> None:
             if source is target or source.run.model != target.run.model:
                 continue
             replay = what_if(source.run, target.run, source.explanation.measured)
-            errors.append(replay.replayed.median_us / target.median_us - 1)
+            errors.append(replay.median_us / target.median_us - 1)
             alone.append(replay.modelled.median_us / target.median_us - 1)
             print(
-                f"{source.config.stem:28}{target.config.stem:28}{errors[-1]:+9.1%}{alone[-1]:+9.1%}{replay.replayed_share:10.0%}"
+                f"{source.config.stem:28}{target.config.stem:28}{errors[-1]:+9.1%}{alone[-1]:+9.1%}{replay.share(REPLAYED):10.0%}"
             )
     if errors:
         print(f"mean absolute error on other plans {mean_percent(errors)}, of the models alone {mean_percent(alone)}")

@@ -19,8 +19,8 @@ examples:
 """
 DESCRIPTION = """\
 Replay the step that a trace shows, as CONFIG describes it, with the changes of --set: a call that the trace shows costs what it cost
-there, one of another shape its model's time at the pace of the trace, and the schedule is simulated anew. The result says how much of
-the work is replayed, and what the models alone would have said.
+there, one of another shape its model's time at the pace of the trace, and the schedule is simulated anew. The table tells of each term
+what is replayed, modelled or carried over, beside what the models alone say.
 """
 
 
@@ -80,5 +80,5 @@ def _factor(given: str) -> tuple[str, float]:
     except ValueError:
         factor = 0.0
     if not (name and 0 < factor < float("inf")):
-        raise UserError(f"--kernel: {given!r} is no NAME=FACTOR with a factor above 0; give for example attention=0.5")
+        raise UserError(f"--kernel: {given!r} is not NAME=FACTOR with a factor above 0; give for example attention=0.5")
     return name, factor

@@ -4,54 +4,90 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from predict.explain.pace import CARRIED, MODELLED, REPLAYED
 from predict.explain.predicted import predicted_step
 from predict.explain.replay import Replay
+from predict.explain.replayed_terms import FOLLOWS, ReplayedTerm
+from predict.report.provenance_text import with_provenance
 from predict.report.tables import figures_table
-from sampling.number_text import duration, percent, signed_percent
+from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 VERSION = 1
+KEYS = {REPLAYED: "replayed", MODELLED: "modelled", CARRIED: "carried_over", FOLLOWS: "follows"}
+"""Origin of a time → its word in the JSON."""
+COLUMNS = (REPLAYED, MODELLED, CARRIED)
+NOTE = (
+    "replayed: the same calls in the trace; modelled: at the trace's pace, where it shows any; carried over: the host and what no call\n"
+    "explains. Waiting of pipeline ranks follows from the schedule, which is simulated anew."
+)
 
 
 def replay_json(replay: Replay) -> dict[str, Any]:
     """The stable shape that `--json` prints."""
+    step, alone = replay.step_time, _alone(replay)
     return {
         "version": VERSION,
         "step_us": {
             "traced": replay.traced_us,
-            "replayed": replay.replayed.median_us,
+            "replayed": step.median_us,
+            "low": step.low_us,
+            "high": step.high_us,
             "models_alone": replay.modelled.median_us,
         },
-        "replayed_share": replay.replayed_share,
+        "shares": {KEYS[origin]: replay.share(origin) for origin in KEYS},
         "terms": [
-            {"name": name, "models_alone_us": alone_us, "replayed_us": replayed_us}
-            for name, alone_us, replayed_us in _terms(replay)
+            {"name": term.name, "models_alone_us": alone.get(term.name, 0.0), "replay_us": term.time_us}
+            | {f"{KEYS[origin]}_us": time_us for origin, time_us in term.by_origin_us.items() if time_us}
+            for term in replay.terms
         ],
+        "samples": replay.modelled.provenance["samples"],
     }
 
 
 def replay_text(replay: Replay) -> RenderableType:
     from rich.console import Group
+    from rich.markup import escape
 
-    step_us = replay.replayed.median_us
-    gain = step_us / replay.traced_us - 1
-    table = figures_table("where the step goes", ("",), ("models alone", "replayed", "of the step"))
-    for name, alone_us, replayed_us in _terms(replay):
-        table.add_row(name, duration(alone_us), duration(replayed_us), percent(replayed_us / step_us))
-    table.add_row("step", duration(replay.modelled.median_us), duration(step_us), "100.0%")
-    return Group(
-        f"{replay.replayed.run.name}: {duration(step_us)} replayed, {signed_percent(gain)} against the {duration(replay.traced_us)} that were traced",
-        f"  {percent(replay.replayed_share)} of the work is replayed from the trace, the rest is modelled at its pace; "
-        f"the models alone say {duration(replay.modelled.median_us)}",
+    step = replay.step_time
+    change = step.median_us / replay.traced_us - 1
+    shares = ", ".join(f"{percent(replay.share(origin))} is {origin}" for origin in COLUMNS)
+    report = Group(
+        f"{escape(replay.replayed.run.name)}: {duration(step.median_us)} replayed (90 %: {durations(step.low_us, step.high_us)}), "
+        f"{signed_percent(change)} against the {duration(replay.traced_us)} that were traced",
+        f"  of the step {shares}; the models alone say {duration(replay.modelled.median_us)}",
         "",
-        table,
+        _table(replay),
+        NOTE,
     )
+    modelled = replay.modelled
+    return with_provenance(report, modelled.run, modelled.provenance, analytic=modelled.is_analytic)
 
 
-def _terms(replay: Replay) -> list[tuple[str, float, float]]:
-    """(heading, µs by the models alone, µs replayed), the longest first."""
-    alone, replayed = (predicted_step(each).headings for each in (replay.modelled, replay.replayed))
-    found = [(name, alone.get(name, 0.0), replayed.get(name, 0.0)) for name in dict.fromkeys((*replayed, *alone))]
-    return sorted((each for each in found if each[1] or each[2]), key=lambda each: -each[2])
+def _table(replay: Replay) -> Table:
+    alone, step_us = _alone(replay), replay.median_us
+    table = figures_table("where the step goes", ("",), ("models alone", "replay", "of the step", *COLUMNS))
+    for term in replay.terms:
+        table.add_row(
+            term.name,
+            duration(alone.get(term.name, 0.0)),
+            duration(term.time_us),
+            percent(term.time_us / step_us),
+            *(_part(term, origin) for origin in COLUMNS),
+        )
+    whole = [duration(step_us * replay.share(origin)) for origin in COLUMNS]
+    table.add_row("step", duration(replay.modelled.median_us), duration(step_us), "100.0%", *whole)
+    return table
+
+
+def _part(term: ReplayedTerm, origin: str) -> str:
+    time_us = term.by_origin_us.get(origin, 0.0)
+    return duration(time_us) if time_us else ""
+
+
+def _alone(replay: Replay) -> dict[str, float]:
+    """µs by heading, by the models alone."""
+    return dict(predicted_step(replay.modelled).headings)

@@ -1,0 +1,121 @@
+"""Prices of a replay: operators at the paces of a trace, and layers as the sums of theirs with the host's time between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from predict.explain.naming import direction
+from predict.explain.pace import TraceFactors
+from predict.prices.price_list import Priced, Prices
+from predict.step.itemised.breakdown import DP, P2P
+from predict.step.itemised.items import HOST, TP
+from predict.workload.rank.blocks import Message
+from regressors.bank.times import Source
+from sampling.call import Call, Counted, Phase
+from sampling.cells.gradient_cell import GradientCell
+from sampling.collectives.kinds import Collective
+
+
+class ReplayedPrices:
+    """The prices of `inner` with the factors of a trace.
+
+    A layer is the sum of its operators, of the host's time beside each, and of its messages. Where the trace does not show such layers (they
+    are spread over ranks and those of the trace are not, or the other way round), a sampled whole takes at least what its sample says.
+    """
+
+    def __init__(self, inner: Prices, factors: TraceFactors) -> None:
+        self._inner = inner
+        self.factors = factors
+        self._known: dict[tuple[Call, Phase], float] = {}
+        self.profile_error = inner.profile_error
+        self.transfer_error = inner.transfer_error
+        self.launch_floors = inner.launch_floors
+        self.sampled_contention = inner.sampled_contention
+        self.provenance: Mapping[str, Any] = inner.provenance
+
+    def priced(self, counted: Iterable[Counted]) -> tuple[Priced, ...]:
+        return tuple(
+            self._at_pace(unit, of_messages=_heading_of_group(one))
+            for one in counted
+            for unit in self._inner.priced([one])
+        )
+
+    def parts(self, counted: Counted) -> tuple[Priced, ...]:
+        heading = DP if isinstance(counted.call, GradientCell) else TP
+        hidden = self.factors.exposed_reduction if heading == DP else 1.0
+        found = [self._at_pace(unit, of_messages=heading) for unit in self._inner.parts(counted)]
+        return tuple(_times(unit, hidden) if isinstance(unit.call, Collective) else unit for unit in found)
+
+    def glue_us(self, whole: Counted) -> float | None:
+        return None if self.factors.wholes is None else self._inner.glue_us(whole)
+
+    def learn(self, counted: Iterable[Counted]) -> None:
+        self._inner.learn(counted)
+
+    def _at_pace(self, unit: Priced, *, of_messages: str) -> Priced:
+        time_us = unit.time.median_us
+        if not time_us:
+            return unit
+        if isinstance(unit.call, Collective):
+            factor, _ = self.factors.of_messages(of_messages)
+        elif unit.call.HEADING == P2P:
+            factor, _ = self.factors.of_messages(P2P)
+        elif is_whole(unit):
+            factor = self._whole_us(unit) / time_us
+        else:
+            factor, _ = self.factors.of(unit.call, direction(unit.phase))
+            factor += self.factors.host_beside_us(unit.call) / time_us
+        return _times(unit, factor, self._source(unit))
+
+    def _source(self, unit: Priced) -> Source:
+        """A trace measured what it sets the pace of; without one, a whole is as sure as the least sure of its parts."""
+        if self.factors.seen:
+            return "measured"
+        parts = self._inner.parts(Counted(call=unit.call, phase=unit.phase)) if is_whole(unit) else ()
+        summed = self.factors.wholes is None
+        return "analytic" if summed and any(part.time.source == "analytic" for part in parts) else unit.time.source
+
+    def _whole_us(self, unit: Priced) -> float:
+        """Time of one run of a call that has parts."""
+        key = unit.call, unit.phase
+        if key not in self._known:
+            parts = self.parts(Counted(call=unit.call, phase=unit.phase))
+            summed_us = sum(part.total_us for part in parts)
+            least_us = unit.time.median_us * self._share_of_whole(unit, parts)
+            self._known[key] = max(summed_us, least_us)
+        return self._known[key]
+
+    def _share_of_whole(self, unit: Priced, parts: Iterable[Priced]) -> float:
+        """The factor on a sampled whole below which its parts may not add up; 0 where the trace shows all of such layers."""
+        if self.factors.wholes is not None:
+            return self.factors.wholes
+        spread = any(isinstance(part.call, Collective) for part in parts)
+        kind = DP if isinstance(unit.call, GradientCell) else TP if spread else HOST
+        return 1.0 if self.factors.seen and kind not in self.factors.complete else 0.0
+
+
+def is_whole(unit: Priced) -> bool:
+    """Whether a call is priced as the sum of others."""
+    return not unit.call.HEADING and bool(unit.call.parts(unit.phase))
+
+
+def _times(unit: Priced, factor: float, source: Source | None = None) -> Priced:
+    time = unit.time
+    return replace(
+        unit,
+        time=replace(
+            time,
+            median_us=time.median_us * factor,
+            low_us=time.low_us * factor,
+            high_us=time.high_us * factor,
+            source=source or time.source,
+        ),
+    )
+
+
+def _heading_of_group(one: Counted) -> str:
+    """The ledger's heading of a collective by the group that runs it."""
+    group = one.group if isinstance(one, Message) else ""
+    return group if group in (TP, "cp", "ep") else DP

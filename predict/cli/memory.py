@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
         except OSError as error:
             raise cannot_write("--timeline", options.timeline, error) from None
         log(f"wrote {options.timeline}")
-    check_fit(options, [why])
+    check_fit(options, [why], said=not options.json)
 
 
 def _run_rl(options: argparse.Namespace) -> None:
@@ -151,7 +151,7 @@ def _run_rl(options: argparse.Namespace) -> None:
         print_json(rl_memory_json(step.memory))
     else:
         show(rl_memory_text(step))
-    check_fit(options, [rl_misfit(step.memory)])
+    check_fit(options, [rl_misfit(step.memory)], said=not options.json)
 
 
 def _mode(options: argparse.Namespace) -> str:

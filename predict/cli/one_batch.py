@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
             (prediction,) = predictions.values()
             advice = () if prediction.feasible else memory_advice(prediction)
             show(prediction_text(prediction, advice, full_sources=options.sources))
-    check_fit(options, misfits)
+    check_fit(options, misfits, said=not options.json)
 
 
 def _partly_unknown(options: argparse.Namespace) -> bool:
@@ -130,7 +130,7 @@ def _show_likely(options: argparse.Namespace) -> None:
 
         show(likely_text(likely))
     misfits = [misfit(one.memory) for one in likely.predictions]
-    check_fit(options, misfits if all(misfits) else [])
+    check_fit(options, misfits if all(misfits) else [], said=not options.json)
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:

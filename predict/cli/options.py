@@ -126,13 +126,14 @@ def add_check(command: argparse._ActionsContainer) -> None:
     command.add_argument("--check", action="store_true", help="exit with 4 where the plan does not fit in memory")
 
 
-def check_fit(options: argparse.Namespace, misfits: Iterable[str]) -> None:
-    """InfeasibleError, with --check, for the first of the plans that does not fit; '' stands for one that does."""
-    told = [why for why in misfits if why]
-    if options.check and told:
+def check_fit(options: argparse.Namespace, misfits: Iterable[str], *, said: bool = False) -> None:
+    """InfeasibleError, with --check, for the first of the plans that does not fit; '' stands for one that does. `said` where the answer on
+    stdout says why already."""
+    misfit = next((why for why in misfits if why), "")
+    if options.check and misfit:
+        why = "--check: it does not fit" if said else f"cluster.hardware: {misfit}"
         raise InfeasibleError(
-            f"cluster.hardware: {told[0]}; make a change that `predict memory` lists where there is one, or take a device with "
-            "more memory"
+            f"{why}; make a change that `predict memory` lists where there is one, or take a device with more memory"
         )
 
 

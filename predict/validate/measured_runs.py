@@ -16,6 +16,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.validate.validation_rows import ValidationRow
 from sampling.errors import InfeasibleError, UserError
+from sampling.units import SECOND_US
 
 STEPS_PER_ROUND = 8
 """Timed steps of one measurement on a CPU; on a GPU as many as fill a span of time."""
@@ -68,9 +69,9 @@ def validate(
     cases = [(prediction.run, each.implementation) for each, prediction in fitting]
     steps = STEPS_PER_ROUND if cases[0][0].cluster.gpu.kind == "cpu" else None
     kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=steps)
-    about_s = rounds * sum(_about_s(prediction) for _, prediction in fitting)
     before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
-    tell(f"{rounds * len(cases)} measurements, about {about_s:.0f} s in all{before}")
+    wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
+    tell(f"{rounds * len(cases)} measurements, {wait} in all{before}")
     try:
         measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=tell, kept=kept)
     except BaseException:
@@ -93,9 +94,16 @@ def _fits(prediction: Prediction) -> bool:
     return prediction.run.cluster.gpu.kind == "cpu" or prediction.feasible
 
 
-def _about_s(prediction: Prediction) -> float:
-    """Seconds that one measurement of the run takes."""
-    step_s = prediction.median_us / 1e6
+def _wait(predicted: Sequence[Prediction], *, rounds: int) -> str:
+    """The time that all measurements take, in words, from the intervals of their steps: a slow machine slows all alike."""
+    low_s = rounds * sum(_measuring_s(each, each.step_time.low_us) for each in predicted)
+    high_s = rounds * sum(_measuring_s(each, each.step_time.high_us) for each in predicted)
+    return f"{low_s:,.0f} to {high_s:,.0f} s" if round(low_s) < round(high_s) else f"about {high_s:,.0f} s"
+
+
+def _measuring_s(prediction: Prediction, step_us: float) -> float:
+    """Seconds that one measurement of the run takes, where its step takes `step_us`."""
+    step_s = step_us / SECOND_US
     if prediction.run.cluster.gpu.kind == "cpu":
         return START_S + (WARMUP + STEPS_PER_ROUND) * step_s
     return START_GPU_S + sum(max(span.seconds, span.steps * step_s) for span in (WARM_UP, TIMED))

@@ -64,4 +64,4 @@ def run(options: argparse.Namespace) -> None:
         print_json(rl_step_json(step, draws))
     else:
         show(rl_step_text(step, draws))
-    check_fit(options, [rl_misfit(step.memory)])
+    check_fit(options, [rl_misfit(step.memory)], said=not options.json)

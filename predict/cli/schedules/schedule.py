@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
         best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
-    check_fit(options, [found.misfit])
+    check_fit(options, [found.misfit], said=not options.json)
 
 
 def _print(options: argparse.Namespace, found: Comparison) -> None:

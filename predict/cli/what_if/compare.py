@@ -18,7 +18,7 @@ from sampling.errors import UserError
 
 EXAMPLES = """\
 examples:
-  predict compare configs/runs/this-machine/pipeline-1f1b.yml configs/runs/this-machine/pipeline-afab.yml
+  predict compare configs/runs/this-machine/pipeline-1f1b.yml configs/runs/schedules/zb-h1.yml
   predict compare configs/runs/llama3-70b-64xh100.yml configs/runs/deepseek-v3-1024xh100.yml --json
   predict compare configs/serving/llama3-8b-h100.yml configs/serving/mixtral-2xh100.yml --price 2.5/gpu-h
   predict compare configs/rl/this-machine/grpo.yml configs/rl/this-machine/two-epochs.yml

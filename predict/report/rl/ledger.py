@@ -9,7 +9,7 @@ from rich.markup import escape
 from predict.report.ledger.compute_text import quantity
 from predict.report.provenance_text import first_lines_of
 from predict.report.rl.memory import rl_memory_parts
-from predict.report.rl.step import rests_on
+from predict.report.rl.step import rests_on, tail_in_words
 from predict.report.tables import figures_table
 from predict.rl.ledger.lanes import WAITING
 from predict.rl.phase import NOTHING_US
@@ -111,7 +111,7 @@ def _schedule(ledger: RlLedger) -> list[RenderableType]:
         "[bold]  schedule[/]",
         f"  samples     {section.prompts:,} prompts × {section.n}; {counted(section.optimizer_steps, 'optimizer step')} in {counted(section.epochs, 'epoch')}",
         f"  update      {run.microbatches:,} microbatches of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding {section.padding}",
-        f"  engines     {step.rollout.replicas:,}; the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation",
+        f"  engines     {step.rollout.replicas:,}; {tail_in_words(step)}",
     ]
     waiting = {lane: account[WAITING] for lane, account in ledger.accounts_us.items() if WAITING in account}
     lines += [f"  waiting     {lane}: {duration(time_us)}" for lane, time_us in waiting.items()]

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.feasibility import headlines
+from predict.report.provenance_text import first_lines_of, last_lines
 from predict.report.tables import figures_table
 from predict.rl.state.memory import TERMS
-from sampling.number_text import duration
+from sampling.number_text import duration, percent, size
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -19,25 +21,42 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 VERSION = 1
+IN_WORDS = {
+    "other_models": "reference, reward, other model",
+    "engine_weights": "engine's weights",
+    "kv_cache": "engine's key-value cache",
+    "engine_reserved": "engine's graphs and buffers",
+}
+"""Terms whose names do not say whose they are."""
 
 
 def rl_memory_text(step: RlStep) -> RenderableType:
     """The memory of a GPU while it generates and while it updates, term by term, and what offload moves."""
     from rich.console import Group
 
-    memory, section = step.memory, step.rl.section
+    memory, section, actor = step.memory, step.rl.section, step.actor
+    worst, rollout = memory.worst, section.rollout
+    left = memory.capacity - worst.peak
     return Group(
-        f"{escape(step.rl.name)}  {section.placement}, {escape(step.rl.base.cluster.gpu.name)} of {memory.capacity / GIB:g} GiB: "
-        f"{memory.verdict}",
+        *headlines([rl_misfit(memory)]),
+        *first_lines_of(actor),
+        f"[bold]{escape(step.rl.name)}[/]  {section.placement}, {escape(step.rl.base.cluster.gpu.name)}",
+        "",
+        f"  verdict   [bold]{memory.verdict}[/]   {size(worst.peak)} expected per GPU, in {worst.phase}, of {size(memory.capacity)} "
+        f"({size(abs(left))} {'free' if left >= 0 else 'too much'})",
+        f"  rests on  the trainer: memory profile {actor.memory.memory_profile.name}, counted as for a training run; the engine: "
+        f"{rollout.engine}, which takes {rollout.memory_share:g} of the memory and fills what its weights leave with cache",
         "",
         *rl_memory_parts(memory),
+        "",
+        *map(escape, last_lines(actor.provenance, analytic=actor.is_analytic)),
     )
 
 
 def rl_memory_parts(memory: RlMemory) -> list[RenderableType]:
     """The terms of each moment, the cache in use, and what offload moves."""
     share = memory.kv_used / memory.generating.terms["kv_cache"]
-    cache = f"cache in use at most: {memory.kv_used / GIB:.1f} GiB, {share:.0%}"
+    cache = f"cache in use at most: {size(memory.kv_used)}, {percent(share)} of it"
     moved: list[RenderableType] = ["", "offload, both ways", _moved(memory)] if memory.moved else []
     return [_terms(memory), "", cache, *moved]
 
@@ -48,7 +67,8 @@ def _terms(memory: RlMemory) -> Table:
     for term in TERMS:
         if any(term in moment.terms for moment in moments):
             table.add_row(
-                term, *(f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments)
+                IN_WORDS.get(term, term),
+                *(f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments),
             )
     table.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
     return table

@@ -13,9 +13,10 @@ from predict.report.prediction_json import interval_json
 from predict.report.provenance_text import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json, rl_misfit
 from predict.report.tables import figures_table
+from predict.rl.generation.rollout import BEFORE_TAIL
 from predict.rl.ledger.books import RlLedger
 from predict.rl.run.section import COLOCATED
-from sampling.number_text import duration, plain
+from sampling.number_text import duration, percent, plain
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -43,6 +44,22 @@ def headline(step: RlStep) -> str:
     )
 
 
+def cut_in_words(step: RlStep) -> str:
+    """How many responses are cut at their greatest length; nothing where none is."""
+    samples, section = step.rl.samples, step.rl.section
+    if not samples.clipped:
+        return ""
+    return f"; {samples.clipped:,} ({percent(samples.clipped / section.samples)}) cut at {section.response_max:,}"
+
+
+def tail_in_words(step: RlStep) -> str:
+    """How long generation waits for the slowest tenth of the responses; where that many are cut at one length, that they end together."""
+    share = step.rl.samples.clipped / step.rl.section.samples
+    if share >= 1 - BEFORE_TAIL:
+        return f"{percent(share)} of the responses are cut at one length, so the engines end about together"
+    return f"the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation"
+
+
 def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
     """The step for a terminal: what runs, its phases, and how they make up the step."""
     from rich.console import Group
@@ -55,7 +72,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
         f"model    {escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}"
         + (f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""),
         f"samples  {section.prompts:,} prompts × {section.n}, {step.rl.samples.tokens:,} tokens; mean response "
-        f"{step.rl.samples.response.mean():,.0f}, longest {step.rl.samples.response.max():,}, {step.rl.samples.clipped:,} cut",
+        f"{step.rl.samples.response.mean():,.0f}, longest {step.rl.samples.response.max():,}{cut_in_words(step)}",
         f"engines  {step.rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
         "",
         f"step     {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)}), "
@@ -98,7 +115,7 @@ def _phases(step: RlStep) -> Table:
 
 
 def _composition(step: RlStep) -> list[str]:
-    tail = f"the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation"
+    tail = tail_in_words(step)
     cache = f"cache {step.rollout.kv_share:.0%} in use at most, {step.rollout.served.preemptions:,} preemptions"
     if step.rl.section.placement == COLOCATED:
         return ["phases in turn add up to the step", f"{tail}; {cache}"]

@@ -68,7 +68,9 @@ def _verdict(difference: Difference) -> str:
         sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
     first, other = (tokens_per_step(each.run) for each in (difference.first, difference.other))
     uneven = (
-        "" if first == other else f"; steps of {other:,} tokens beside {first:,}, so times of a step do not compare"
+        ""
+        if first == other
+        else f"; steps of {other:,} tokens beside {first:,}, whose times are told per {first:,} tokens"
     )
     return f"{how}; {sure}{uneven}"
 
@@ -82,9 +84,12 @@ def _more(speed: float) -> str:
 
 def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     """µs by heading of the first run, and the change in each other; the total is that of the step."""
-    first = differences[0].first
-    table = figures_table("the step, mean over pipeline ranks", ("",), _columns(names))
-    ledger = [dict(each.change_us) for each in differences]
+    first, tokens = differences[0].first, tokens_per_step(differences[0].first.run)
+    uneven = any(tokens_per_step(each.other.run) != tokens for each in differences)
+    title = f"the step, mean over pipeline ranks{f', per {tokens:,} tokens' if uneven else ''}"
+    table = figures_table(title, ("",), _columns(names))
+    ledger = [_for_tokens(each, tokens) for each in differences]
+    totals = [sum(changes.values()) for changes in ledger]
     headings = sorted(
         {heading for changes in ledger for heading in changes},
         key=lambda heading: -max(abs(changes.get(heading, 0.0)) for changes in ledger),
@@ -99,15 +104,18 @@ def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
         cells = _cells([changes.get(heading, 0.0) for changes in ledger], first.median_us)
         table.add_row(heading, duration(first.breakdown_us.get(heading, 0.0)), *cells)
     rest_us = first.median_us - sum(first.breakdown_us.get(heading, 0.0) for heading in told)
-    rest = [
-        each.step_change_us - sum(changes.get(name, 0.0) for name in told)
-        for each, changes in zip(differences, ledger, strict=True)
-    ]
+    rest = [total - sum(changes.get(name, 0.0) for name in told) for total, changes in zip(totals, ledger, strict=True)]
     if max(abs(time_us) for time_us in (rest_us, *rest)) > ROUNDING * first.median_us:
         table.add_row(counted(len(headings) - len(told), "other"), duration(rest_us), *_cells(rest, first.median_us))
-    total = _cells([each.step_change_us for each in differences], first.median_us)
-    table.add_row("step", duration(first.median_us), *total, style="bold")
+    table.add_row("step", duration(first.median_us), *_cells(totals, first.median_us), style="bold")
     return table
+
+
+def _for_tokens(difference: Difference, tokens: int) -> dict[str, float]:
+    """Heading → µs that the other run takes more than the first, its step scaled to so many tokens."""
+    scale = tokens / tokens_per_step(difference.other.run)
+    first, other = difference.first.breakdown_us, difference.other.breakdown_us
+    return {heading: scale * other.get(heading, 0.0) - first.get(heading, 0.0) for heading in difference.change_us}
 
 
 def _memory(differences: Sequence[Difference], names: Sequence[str]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sampling.files.faults import Fault, did_you_mean, shown
+from sampling.files.faults import Fault, nearest, shown
 
 ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer", "async_training")
 """Sections of verl's configuration."""
@@ -89,8 +89,9 @@ def fault_of(path: str, value: Any) -> Fault | None:
     if not above:
         return Fault(path=path, problem=f"{shown(value)} is not a mapping; give verl's keys of {path}, or remove it")
     beside = [known.rpartition(".")[2] for known in VERL if known.rpartition(".")[0] == above]
-    near = "" if path in SIMILAR else did_you_mean(name, beside)
-    return Fault(path=path, problem=f"verl's argument is not read here{near}, or remove it") if near else None
+    whole = [f"{above}.{each}" for each in nearest(name, beside)]
+    near = "" if path in SIMILAR or not whole else f"; did you mean {' or '.join(map(repr, whole))}?"
+    return Fault(path=path, problem=f"verl's argument is not read here{near} If not, remove it") if near else None
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:

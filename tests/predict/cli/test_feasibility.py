@@ -40,7 +40,7 @@ def test_check_gives_4_after_the_result(command: str, capsys: pytest.CaptureFixt
     assert main([command, LARGE, *HEAVY, "--check"]) == 4
     captured = capsys.readouterr()
     assert captured.out.startswith("DOES NOT FIT")
-    assert captured.err.startswith("error: cluster.hardware: llama3-70b-64xh100 needs ")
+    assert captured.err.startswith("error: --check: it does not fit")
     assert main([command, LARGE, "--check"]) == 0
 
 

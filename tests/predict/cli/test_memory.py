@@ -70,7 +70,9 @@ def test_check_exits_with_4_where_it_does_not_fit(capsys: pytest.CaptureFixture[
     assert main(["memory", LARGE, "--check", *HEAVY]) == 4
     captured = capsys.readouterr()
     assert "OOM" in captured.out
-    assert "error: cluster.hardware: llama3-70b-64xh100 needs" in captured.err
+    assert "error: --check: it does not fit" in captured.err
+    assert main(["memory", LARGE, "--check", "--json", *HEAVY]) == 4
+    assert "error: cluster.hardware: llama3-70b-64xh100 needs" in capsys.readouterr().err
     assert main(["memory", LARGE, "--check", *HEAVY, *FITTING]) == 0
 
 
@@ -82,7 +84,7 @@ def test_best_is_reported_and_advised_where_no_schedule_fits(capsys: pytest.Capt
     assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
     assert main(["memory", *best, "--check"]) == 4
     text = capsys.readouterr()
-    assert "Single changes that make it fit" in text.out and "error: cluster.hardware" in text.err
+    assert "Single changes that make it fit" in text.out and "error: --check" in text.err
     assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"
 
 

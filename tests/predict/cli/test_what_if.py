@@ -36,7 +36,7 @@ def test_compare_lists_settings_headings_and_terms(capsys: pytest.CaptureFixture
     assert "model llama3-70b → deepseek-v3" in text
     assert "B − A" in text
     assert "activations" in text
-    assert "times of a step do not compare" in text
+    assert "whose times are told per" in text
     assert main(["compare", LLAMA, other, "--json"]) == 0
     (difference,) = json.loads(capsys.readouterr().out)["others"]
     assert sum(difference["change_us"].values()) == pytest.approx(difference["step_change_us"])

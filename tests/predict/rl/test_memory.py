@@ -84,7 +84,8 @@ def test_the_command_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str
     assert content["fits"] and content["moments"]["gen"]["peak"] > content["moments"]["gen"]["kv_cache"]
     assert main(["memory", str(CONFIG), "--check"]) == 0
     assert main(["memory", str(CONFIG), "--check", "--set", "rl.offload=[]"]) == 4
-    assert "gen needs" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "DOES NOT FIT: gen needs" in told.out and "error: --check: it does not fit" in told.err
 
 
 def test_the_step_says_first_that_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load_rl(path)
     assert "data.train_batch_size: 32, but rl.prompts" in str(error.value)
-    assert "did you mean 'nnodes'" in str(error.value)
+    assert "did you mean 'trainer.nnodes'" in str(error.value)
     path.write_text(
         SMALL + "trainer: {total_epochs: 3}\nactor_rollout_ref: {actor: {optim: {lr: 1e-6}}, rollout: {name: vllm}}\n"
     )

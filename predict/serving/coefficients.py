@@ -57,6 +57,10 @@ class Coefficients:
     """The measurements that they were fitted to."""
     experiments: tuple[str, ...] = ()
     """The experiments among these."""
+    engines: tuple[str, ...] = ()
+    """Their engines, by the names of configs/engines; () where that is not known."""
+    architectures: tuple[str, ...] = ()
+    """The architectures of their devices; () where that is not known."""
 
     def contradictions(self) -> Iterator[Fault]:
         terms = MODELS[self.model].terms
@@ -64,6 +68,14 @@ class Coefficients:
             yield Fault(path=f"weights.{name}", problem=f"missing; the model {self.model} needs it")
         for name in sorted(set(self.weights) - set(terms)):
             yield Fault(path=f"weights.{name}", problem=f"is no term of the model {self.model}; remove it")
+
+    def is_of_engine(self, name: str) -> bool:
+        """Whether they were fitted to an engine, as far as that is known."""
+        return not self.engines or name in self.engines
+
+    def is_of_architecture(self, name: str) -> bool:
+        """Whether they were fitted to an architecture, as far as that is known."""
+        return not self.architectures or name in self.architectures
 
     @property
     def interval_factors(self) -> tuple[float, float, float]:

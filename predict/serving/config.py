@@ -50,11 +50,14 @@ class ServingRun:
     server: Server
     gpus_per_node: int
     """GPUs that a node of the device usually has, of which the server may take a part."""
-    engine_name: str
     load: Load
     """As stated, or the means of the requests of its file."""
     traffic: Traffic | None = None
     """The requests of the load's file."""
+
+    @property
+    def engine_name(self) -> str:
+        return self.server.engine_name
 
 
 def is_serving_config(path: Path | str) -> bool:
@@ -94,12 +97,11 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
         raise config_error(faults, sources)
     profile = _profile(document.get("profile"), hardware)
     cluster = _cluster(hardware, placement.gpus, profile)
-    server = Server(model=model, cluster=cluster, placement=placement, engine=engine)
+    server = Server(model=model, cluster=cluster, placement=placement, engine_name=engine_name, engine=engine)
     run = ServingRun(
         name=path.stem,
         server=server,
         gpus_per_node=hardware_facts(hardware).gpus_per_node,
-        engine_name=engine_name,
         load=load,
     )
     if load.file:

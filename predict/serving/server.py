@@ -77,6 +77,8 @@ class Server:
     model: ModelSpec
     cluster: Cluster
     placement: Placement
+    engine_name: str
+    """The file of configs/engines whose settings those of the engine start from."""
     engine: EngineSettings
 
     @property

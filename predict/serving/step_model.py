@@ -26,6 +26,8 @@ class Term:
     high: float
     title: str = ""
     """Plain name where the one in files is a symbol."""
+    of_host: bool = False
+    """The host's own time, of which another engine may need none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +51,10 @@ class StepModel:
     def is_fitted(self) -> bool:
         """Whether measurements can move its weights."""
         return any(term.low < term.high for term in self.terms.values())
+
+    def without_host(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """The weights with none on the host's own time."""
+        return {name: 0.0 if self.terms[name].of_host else weight for name, weight in weights.items()}
 
     def table(self, server: Server, weights: Mapping[str, float]) -> StepTable:
         """The times of a server's steps under these weights."""
@@ -80,8 +86,10 @@ KERNELS = StepModel(
         "all_reduce": _factor("what GPUs exchange", 0.25),
         "elementwise": Term(meaning="traffic of other kernels", prior=1.0, width=0.0, low=1.0, high=1.0),
         "layer": Term(meaning="µs per layer: starts of its small kernels", prior=5.0, width=2.5, low=0.0, high=50.0),
-        "step": Term(meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0),
-        "request": Term(meaning="µs per request and step of the host", prior=15.0, width=10.0, low=0.0, high=200.0),
+        "step": Term(meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0, of_host=True),
+        "request": Term(
+            meaning="µs per request and step of the host", prior=15.0, width=10.0, low=0.0, high=200.0, of_host=True
+        ),
     },
 )
 """Every kernel priced, and at most seven fitted factors."""
@@ -111,11 +119,21 @@ _MENDED_PRIORS = (
 """Prior, width and bounds of each. Prompts that are cached do not tell β₁: it is the inverse of the share of peak that products of prompts
 reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is the inverse of a share of
 bandwidth."""
+OF_REQUESTS = 5
+"""The term of the formula that is the host's."""
 FORMULA = StepModel(
     name="formula",
     features_of=lambda server: partial(mended.features_us, server),
     terms={
-        f"beta{place}": Term(meaning=meaning, prior=prior, width=width, low=low, high=high, title=_beta_title(place))
+        f"beta{place}": Term(
+            meaning=meaning,
+            prior=prior,
+            width=width,
+            low=low,
+            high=high,
+            title=_beta_title(place),
+            of_host=place == OF_REQUESTS,
+        )
         for place, (meaning, (prior, width, low, high)) in enumerate(
             zip(_BETA_MEANINGS, _MENDED_PRIORS, strict=True), 1
         )

@@ -9,6 +9,7 @@ from math import exp, hypot
 
 import numpy as np
 
+from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
 from predict.serving.batch import StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
@@ -51,17 +52,33 @@ class Stepper:
         return with_launches(self._kernels, self.server)
 
     @cached_property
+    def tables(self) -> tuple[StepTable, StepTable, StepTable]:
+        """The steps at the lower bound of their interval, in the middle, and at the upper bound. The host of an engine that the coefficients
+        were not fitted to may take no time of its own."""
+        low, _, high = self.interval_factors
+        fastest = self.table
+        if not self.coefficients.is_of_engine(self.server.engine_name):
+            model = step_model(self.coefficients.model)
+            weights = model.without_host(self.coefficients.values)
+            fastest = with_launches(model.table_from(self.server, self.features, weights), self.server)
+        return fastest.scaled(low), self.table, self.table.scaled(high)
+
+    @cached_property
     def _kernels(self) -> StepTable:
         """The steps without the host's launches."""
         return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
 
     @cached_property
     def interval_factors(self) -> tuple[float, float, float]:
-        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. Rows of another CPU make
-        it wider, as they do a training step's, but where coefficients of the server's own make up for them."""
-        width = self.coefficients.half_width
+        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. An architecture that the
+        coefficients were not fitted to makes it wider, and so do rows of another CPU, as they do a training step's, but where coefficients
+        of the server's own make up for them."""
+        widths = [self.coefficients.half_width]
+        if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
+            widths.append(UNMEASURED_WIDTH)
         if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
-            width = hypot(width, ANOTHER_CPU)
+            widths.append(ANOTHER_CPU)
+        width = hypot(*widths)
         return exp(-width), 1.0, exp(width)
 
     @property
@@ -74,11 +91,12 @@ class Stepper:
         """The time of each batch's step. UserError for a batch that the engine does not take, ConfigError for a request beyond the model's
         positions, InfeasibleError for a batch that the cache cannot hold."""
         require_positions(self.server, batches)
-        low, _, high = self.interval_factors
         sums = sums_of(batches, self.server.window)
-        times = self.table.times_us(sums).tolist()
+        bounds = [table.times_us(sums).tolist() for table in self.tables]
         require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)
-        return tuple(Interval(median_us=time, low_us=low * time, high_us=high * time) for time in times)
+        return tuple(
+            Interval(median_us=time, low_us=low, high_us=high) for low, time, high in zip(*bounds, strict=True)
+        )
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
         """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation.

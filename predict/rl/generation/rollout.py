@@ -80,7 +80,13 @@ def rollout_server(rl: RlRun) -> Server:
         precision=given.precision,
         kv_precision="fp32" if given.precision == "fp32" else "bf16",
     )
-    return Server(model=rl.base.model, cluster=_of_engine(rl.base.cluster, given.tp), placement=placed, engine=engine)
+    return Server(
+        model=rl.base.model,
+        cluster=_of_engine(rl.base.cluster, given.tp),
+        placement=placed,
+        engine_name=given.engine,
+        engine=engine,
+    )
 
 
 def _of_engine(cluster: Cluster, gpus: int) -> Cluster:

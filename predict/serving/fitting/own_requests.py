@@ -11,7 +11,7 @@ from predict.serving.coefficients import Client, Coefficients
 from predict.serving.config import ServingRun
 from predict.serving.fitting.fit import Fit
 from predict.serving.fitting.observed import Observed
-from predict.serving.fitting.result import draft_of, with_fit
+from predict.serving.fitting.result import draft_of, with_fit, with_grounds
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.request_file import MeasuredRequests, read_measured_requests
 from predict.serving.scheduler.simulate import serve
@@ -83,7 +83,7 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
         table = model.table_from(run.server, stepper.features, fit.named(fit.left_out[one.name]))
         simulated = latency_of(serve(engine, stepper.room.pool, table, one.traffic), Client()).ttft.mean_us
         waits.append((simulated, float(one.requests.ttft_us.mean())))
-    return with_fit(draft, fit, waits)
+    return with_grounds(with_fit(draft, fit, waits), [run.server])
 
 
 def every_file(paths: Iterable[Path]) -> list[MeasuredRequests]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.fitting.fit import Fit
+from predict.serving.server import Server
 from predict.serving.step_model import StepModel
 from sampling.errors import SamplesError, UserError
 from sampling.files.faults import counted
@@ -37,6 +38,16 @@ def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], async
         half_width=0.0,
         source=source,
         experiments=tuple(experiments),
+    )
+
+
+def with_grounds(fitted: Coefficients, servers: Iterable[Server]) -> Coefficients:
+    """The coefficients with the engines and architectures of the servers that they were fitted to."""
+    found = list(servers)
+    return replace(
+        fitted,
+        engines=tuple(sorted({one.engine_name for one in found})),
+        architectures=tuple(sorted({one.cluster.gpu.architecture for one in found})),
     )
 
 

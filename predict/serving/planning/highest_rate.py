@@ -10,6 +10,7 @@ from math import ceil
 from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
 from predict.serving.planning.objectives import Objective, met_share
 from predict.serving.scheduler.latency import RequestTimes
+from predict.serving.step_table import StepTable
 from sampling.errors import InfeasibleError
 
 SLOWER = 3.0
@@ -82,11 +83,11 @@ def rate_of_objectives(
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
-    fast, middle, slow = server.stepper.interval_factors
+    fast, middle, slow = server.stepper.tables
 
-    def edge(factor: float, most: float) -> Bracket:
+    def edge(table: StepTable, most: float) -> Bracket:
         def holds(rate: float) -> bool:
-            times = server.times_at(rate, factor)
+            times = server.times_at(rate, table)
             told()
             return all(one.holds(times) for one in objectives)
 

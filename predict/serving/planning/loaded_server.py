@@ -15,6 +15,7 @@ from predict.serving.scheduler.recorded import at_rate_of, played_again
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.serving.server import EngineSettings
+from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 
 GROWING = 0.03
@@ -103,10 +104,7 @@ class LoadedServer:
     def under(self, load: Load, traffic: Traffic | None = None) -> Outcome:
         """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or self._requests(load)
-        low, middle, high = (
-            serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests)
-            for factor in self.stepper.interval_factors
-        )
+        low, middle, high = (serve(self.engine, self.room.pool, table, requests) for table in self.stepper.tables)
         return Outcome(
             load=load,
             latency=latency_of(middle, self.client),
@@ -126,17 +124,16 @@ class LoadedServer:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
         load = self._share(self.run.load)
         replicas = self.run.server.placement.dp
-        low, middle, high = (
-            replicas
-            * capacity_per_s(self.engine, self.room.pool, self.stepper.table.scaled(1 / factor), load, self._recorded)
-            for factor in self.stepper.interval_factors
+        high, middle, low = (
+            replicas * capacity_per_s(self.engine, self.room.pool, table, load, self._recorded)
+            for table in self.stepper.tables
         )
         return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
 
-    def times_at(self, rate: float, factor: float = 1.0) -> RequestTimes:
-        """The times of SEARCHED requests or more of the config's load at a rate, with steps that take `factor` times as long."""
+    def times_at(self, rate: float, table: StepTable | None = None) -> RequestTimes:
+        """The times of SEARCHED requests or more of the config's load at a rate, with the steps of another table than the middle one."""
         requests = self._requests(at_rate(self.run.load, rate), SEARCHED)
-        return times_of(serve(self.engine, self.room.pool, self.stepper.table.scaled(factor), requests), self.client)
+        return times_of(serve(self.engine, self.room.pool, table or self.stepper.table, requests), self.client)
 
     @property
     def _recorded(self) -> Traffic | None:

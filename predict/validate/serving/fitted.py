@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from predict.serving.coefficients import Coefficients
-from predict.serving.fitting.result import draft_of, with_fit
+from predict.serving.fitting.result import draft_of, with_fit, with_grounds
 from predict.serving.step_model import StepModel
 from predict.validate.serving.comparison import Comparison, first_token_waits, is_fitted_to
 from predict.validate.serving.rows import Stage
@@ -20,4 +20,5 @@ def fitted_coefficients(stages: Sequence[Stage], model: StepModel, source: str) 
     draft = draft_of(model, source=source, experiments=experiments, asynchronous=True)
     comparison = Comparison(stages, draft)
     waits = [wait for _, wait in first_token_waits(comparison, set(experiments))]
-    return with_fit(draft, comparison.fit, waits)
+    servers = [case.server for case in comparison.cases if is_fitted_to(case.stage)]
+    return with_grounds(with_fit(draft, comparison.fit, waits), servers)

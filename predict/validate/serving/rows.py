@@ -118,7 +118,7 @@ class Stage:
             precision=self.dtype,
             kv_precision="bf16" if self.dtype == "fp8" else self.dtype,
         )
-        return Server(model=self._spec(), cluster=cluster, placement=placement, engine=engine)
+        return Server(model=self._spec(), cluster=cluster, placement=placement, engine_name=USUAL, engine=engine)
 
     def _spec(self) -> ModelSpec:
         experts = None

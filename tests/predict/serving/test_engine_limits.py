@@ -88,3 +88,18 @@ def test_a_prompt_in_one_step_is_held_against_its_tokens() -> None:
         serve(whole, pool, unit_table(), load)
     with pytest.raises(InfeasibleError, match=r"request 0 \(70\)"):
         serve(replace(whole, never_preempts=True), pool, unit_table(), requests((0.0, 70, 2)))
+
+
+def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
+    """Another engine's host may take no time of its own, so that its steps may be faster; another architecture is off by more both ways."""
+    known = server(settings=engine(max_num_seqs=64, max_num_batched_tokens=256))
+    another = replace(known, engine_name="tensorrt-llm")
+    blackwell = server(hardware="B200", settings=known.engine)
+    batch = StepBatch(decodes=(500,) * 64)
+    for name in ("kernels", "formula"):
+        times = [stepper(one, name).step_times([batch])[0] for one in (known, another, blackwell)]
+        lows, highs = ([getattr(time, end) / time.median_us for time in times] for end in ("low_us", "high_us"))
+        assert times[0].median_us == times[1].median_us
+        assert lows[1] < 0.98 * lows[0]
+        assert highs[1] == pytest.approx(highs[0])
+        assert (lows[2] < 0.95 * lows[0], highs[2] > 1.05 * highs[0]) == (True, True)

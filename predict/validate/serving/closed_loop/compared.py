@@ -100,12 +100,11 @@ def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
 
 def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, StepTable]:
     """The steps at the lower bound of their interval, in the middle, and at the upper bound."""
-    low, _, high = stepper.interval_factors
-    slowest = stepper.table
+    low, middle, high = stepper.tables
     if row.cuda_graphs == UNKNOWN:
         eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))
-        slowest = with_launches(slowest, eager)
-    return stepper.table.scaled(low), stepper.table, slowest.scaled(high)
+        high = with_launches(middle, eager).scaled(stepper.interval_factors[2])
+    return low, middle, high
 
 
 def _bound_us(row: ClosedLoop, stepper: Stepper) -> float:

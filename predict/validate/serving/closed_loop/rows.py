@@ -92,7 +92,8 @@ class ClosedLoop:
             raise SamplesError(f"precision: {shown(self.precision)} is not one of {', '.join(PRECISIONS)}")
         if self.backend not in ENGINES:
             raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
-        usual = engine_settings(ENGINES[self.backend])
+        name = ENGINES[self.backend]
+        usual = engine_settings(name)
         engine = replace(
             usual,
             max_num_seqs=max(usual.max_num_seqs, self.in_flight),
@@ -110,7 +111,7 @@ class ClosedLoop:
             kv_precision=self.kv_precision,
         )
         cluster = cluster_of(hardware_of(self.gpu.replace("_", "-")), self.tp * self.dp, ANALYTIC)
-        return Server(model=model, cluster=cluster, placement=placement, engine=engine)
+        return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
 
 
 def read_closed_loops(folder: Path) -> list[ClosedLoop]:

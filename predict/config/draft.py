@@ -47,7 +47,10 @@ FOR_RL = (
 )
 OF_SERVING = "load"
 """Section of a serving config."""
-FOR_SERVING = "makes this a serving config; predict it with `predict serving`, or give it to calls, measure or validate"
+FOR_SERVING = (
+    "makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to compare "
+    "with serving configs alone"
+)
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from predict.report.tables import figures_table
+from sampling.files.faults import counted
 from sampling.number_text import percent, signed_percent
 
 if TYPE_CHECKING:
@@ -27,39 +29,58 @@ def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
     worst = sorted(judged, key=lambda row: -abs(row["errors"]["e2e"]))[:WORST]
     refitted = sum(bool(row["fitted_without"]) for row in rows)
     parts: list[RenderableType] = [
-        f"model {content['model']}: {len(judged)} stages below saturation, mean size of predicted over measured, less 1",
-        f"{refitted} of {len(rows)} stages by coefficients that were fitted without their experiment",
+        f"model {content['model']}: {len(judged)} stages below saturation; an error is |predicted mean / measured mean − 1|, averaged over stages",
+        f"{refitted} of {len(rows)} stages are predicted by coefficients that were fitted without their experiment",
         "",
         _groups(content),
         "",
         f"90 % interval of mean E2E covers {_percent(summary['coverage'])} of the stages",
+        "",
+        _rows(worst),
     ]
     if content["capacities"]:
         parts += ["", _capacities(content)]
     if content["closed_loop"]["by_group"]:
         parts += ["", _closed_loop(content["closed_loop"])]
-    left_out = [f"{one['experiment']}, stage {one['stage']}: {one['why']}" for one in content["refused"]]
-    left_out += [f"{one['rows']} rows of {one['group']}: {one['why']}" for one in content["closed_loop"]["refused"]]
-    left_out += [
-        f"{name}: {one['left_out']}" for name, one in content["closed_loop"]["by_group"].items() if one["left_out"]
-    ]
-    return Group(
-        *parts, "", _rows(worst), *(["", "not predicted, or not judged", *map(escape, left_out)] if left_out else [])
-    )
+    left_out = list(_left_out(content))
+    return Group(*parts, *(["", "not predicted, or not judged", *map(escape, left_out)] if left_out else []))
+
+
+def _left_out(content: Mapping[str, Any]) -> Iterator[str]:
+    """Each reason once, with how much it leaves out."""
+    for one in content["refused"]:
+        yield f"  {one['experiment']}, stage {one['stage']}: {one['why']}"
+    rows: Counter[str] = Counter()
+    for one in content["closed_loop"]["refused"]:
+        rows[one["why"]] += one["rows"]
+    for why, count in rows.most_common():
+        yield f"  {counted(count, 'row')} of closed loops: {why}"
+    for name, one in content["closed_loop"]["by_group"].items():
+        if one["left_out"]:
+            yield f"  {name}: {one['left_out']}"
 
 
 def _groups(content: Mapping[str, Any]) -> Table:
-    table = figures_table("", ("of",), ("stages", *TITLES.values()))
+    """The mean errors of all stages, then by GPU, by model and by source."""
+    table = figures_table("mean errors", ("by", "of"), ("stages", *TITLES.values()))
     judged = sum(group["rows"] for group in content["by_gpu"].values())
-    named = {"all": {"rows": judged, **content["summary"]}, **content["by_gpu"], **content["by_model"]}
-    named |= {name: group for name, group in content["by_source"].items() if name}
-    if content["replay"]["stages"]:
-        named["with their real requests"] = {"rows": content["replay"]["stages"], **content["replay"]}
-    transfer = content["transfer"]
-    named |= {f"{gpu}, fitted on {transfer['fitted_on']} alone": group for gpu, group in transfer["by_gpu"].items()}
-    for name, group in named.items():
-        table.add_row(escape(name), str(group["rows"]), *(_percent(group[figure]) for figure in TITLES))
-    table.add_row("bias of all", "", *(_percent(content["bias"][figure], signed=True) for figure in TITLES))
+    transfer, replay = content["transfer"], content["replay"]
+    real = {"real requests": {"rows": replay["stages"], **replay}} if replay["stages"] else {}
+    kinds: dict[str, Mapping[str, Any]] = {
+        "all": {"": {"rows": judged, **content["summary"]}},
+        "GPU": content["by_gpu"],
+        f"GPU, fitted on {transfer['fitted_on']} alone": transfer["by_gpu"],
+        "model": content["by_model"],
+        "source": {name: group for name, group in content["by_source"].items() if name},
+        "arrivals": real,
+    }
+    for kind, groups in kinds.items():
+        for place, (name, group) in enumerate(groups.items()):
+            figures = (_percent(group[figure]) for figure in TITLES)
+            table.add_row(escape(kind) if not place else "", escape(name), str(group["rows"]), *figures)
+        if kind == "all":
+            bias = (_percent(content["bias"][figure], signed=True) for figure in TITLES)
+            table.add_row("", "bias", "", *bias)
     return table
 
 
@@ -76,7 +97,7 @@ def _capacities(content: Mapping[str, Any]) -> Table:
             f"{one['predicted']:.2f}",
             f"{one['low']:.2f}–{one['high']:.2f}",
             measured,
-            _percent(one["error"], signed=True),
+            "within" if one["error"] == 0 else _percent(one["error"], signed=True),
         )
     return table
 

@@ -56,12 +56,16 @@ class Stepper:
         """The steps at the lower bound of their interval, in the middle, and at the upper bound. The host of an engine that the coefficients
         were not fitted to may take no time of its own."""
         low, _, high = self.interval_factors
-        fastest = self.table
-        if not self.coefficients.is_of_engine(self.server.engine_name):
-            model = step_model(self.coefficients.model)
-            weights = model.without_host(self.coefficients.values)
-            fastest = with_launches(model.table_from(self.server, self.features, weights), self.server)
-        return fastest.scaled(low), self.table, self.table.scaled(high)
+        return self._fastest.scaled(low), self.table, self.table.scaled(high)
+
+    @cached_property
+    def _fastest(self) -> StepTable:
+        """The steps at their lower bound, but for its factor."""
+        if self.coefficients.is_of_engine(self.server.engine_name):
+            return self.table
+        model = step_model(self.coefficients.model)
+        weights = model.without_host(self.coefficients.values)
+        return with_launches(model.table_from(self.server, self.features, weights), self.server)
 
     @cached_property
     def _kernels(self) -> StepTable:
@@ -92,10 +96,13 @@ class Stepper:
         positions, InfeasibleError for a batch that the cache cannot hold."""
         require_positions(self.server, batches)
         sums = sums_of(batches, self.server.window)
-        bounds = [table.times_us(sums).tolist() for table in self.tables]
+        times = self.table.times_us(sums)
+        least = times if self._fastest is self.table else self._fastest.times_us(sums)
+        low, _, high = self.interval_factors
+        bounds = [each.tolist() for each in (low * least, times, high * times)]
         require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)
         return tuple(
-            Interval(median_us=time, low_us=low, high_us=high) for low, time, high in zip(*bounds, strict=True)
+            Interval(median_us=time, low_us=first, high_us=last) for first, time, last in zip(*bounds, strict=True)
         )
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:

@@ -158,9 +158,13 @@ def step_us(sums: Any, table: Table) -> float:
     share = (mean - contexts[column]) / (contexts[column + 1] - contexts[column])
     low, high = table.attention_us[decodes][column], table.attention_us[decodes][column + 1]
     time: float = low + (high - low) * share
-    time += table.mixed_us[int(sums[TOKENS]) + decodes] if sums[CHUNKS] > 0 else table.decode_us[decodes]
-    for place in range(DECODES + 1):
-        time += table.sums_us[place] * sums[place]
+    time += table.sums_us[DECODES] * sums[DECODES]
+    if sums[CHUNKS] == 0:
+        time += table.decode_us[decodes]
+    else:
+        time += table.mixed_us[int(sums[TOKENS]) + decodes]
+        for place in range(DECODES):
+            time += table.sums_us[place] * sums[place]
     return time
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,6 +16,8 @@ import predict
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("sampling", "regressors", "predict")
 MOST_FILES_PER_FOLDER = 13
+NO_BEGINNINGS = ("What", "How", "By", "Where", "Of", "That")
+"""First words of a docstring that leave its reader to guess the thing itself."""
 FOUND_BY_REGISTRATION = {
     "sampling/importers",
     "sampling/operators",
@@ -100,3 +103,16 @@ def test_only_measuring_imports_torch_to_predict() -> None:
         if any(line.strip().startswith(("import torch", "from torch")) for line in path.read_text().splitlines())
     }
     assert users == {"bounds", "measure"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_docstring_begins_with_what_a_thing_is_or_does(package: str) -> None:
+    """Of modules, classes and functions; those of fields may say how a value is chosen."""
+    begun = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node))
+        if text.split()[0] in NO_BEGINNINGS
+    ]
+    assert begun == []

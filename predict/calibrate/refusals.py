@@ -47,7 +47,7 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
 
 
 def reach(found: Fit) -> Floats | None:
-    """How far from 0 the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
+    """The farthest from 0 that the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
     widths = np.sqrt(found.prior.diagonal())
     far = np.abs(found.logs) > FAR * widths
     borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)

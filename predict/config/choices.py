@@ -29,7 +29,7 @@ def is_choice(value: Any) -> bool:
 
 
 def search_takes(value: Any) -> str:
-    """What to do with a value that stands for several, or that a user meant to, where one is needed; nothing for others."""
+    """Advice for a value that stands for several, or that a user meant to, where one is needed; nothing for others."""
     if is_choice(value):
         return "; it stands for several values, which `predict search` takes"
     if isinstance(value, str) and LISTED.fullmatch(value):

@@ -174,7 +174,7 @@ class Draft:
         return given
 
     def _from_here(self, section: str, value: str) -> str:
-        """How to write a setting's path that leads somewhere from the working directory alone."""
+        """Advice for a setting's path that leads somewhere from the working directory alone."""
         if not self.is_set(section) or not Path(value).is_file():
             return ""
         right = os.path.relpath(value, self.path.parent)

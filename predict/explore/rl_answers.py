@@ -118,7 +118,7 @@ def _row(place: int, one: Candidate) -> dict[str, Any]:
 
 
 def _facts(answer: RlAnswer) -> dict[str, Any]:
-    """How many combinations a search looked at, and why it left others out."""
+    """The number of combinations that a search looked at, and its reasons for leaving others out."""
     every = len(answer.best) + len(answer.left_out)
     reasons: dict[str, int] = {}
     for one in answer.left_out:

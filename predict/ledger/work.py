@@ -62,7 +62,7 @@ def step_items(prediction: Prediction, of_ranks: Collection[int] | None = None) 
 
 
 def _runs_of_blocks(prediction: Prediction, chosen: Collection[int]) -> dict[PricedBlock, tuple[float, bool]]:
-    """How often the chosen pipeline ranks together run each block, and whether in a backward."""
+    """The times that the chosen pipeline ranks together run each block, and whether in a backward."""
     found: dict[PricedBlock, tuple[float, bool]] = {}
     all_counts = action_counts(prediction.timeline.order)
     for rank, counts in ((prediction.ranks[place], all_counts[place]) for place in chosen):

@@ -30,13 +30,13 @@ class Listener:
     """Callbacks of a running search; each does nothing unless overridden."""
 
     def legal(self, plans: int, legal: int) -> None:
-        """How many plans there are, and how many are legal."""
+        """The number of plans, and of those that are legal."""
 
     def first(self, first: FirstAnswer) -> None:
         """A plan that fits, before the search proper."""
 
     def candidates(self, fit: int, seconds: float) -> None:
-        """How many plans memory does not rule out, and the seconds that the search is expected to take from here."""
+        """The number of plans that memory does not rule out, and the seconds that the search is expected to take from here."""
 
     def taken_over(self, estimates: int) -> None:
         """Estimates that the file of an earlier search had."""

@@ -44,7 +44,7 @@ def sustained_factors(facts: Mapping[str, Any]) -> dict[str, Factor]:
 
 
 def layers_launched(execution: Execution, architecture: str) -> str:
-    """How the run's layers are launched, if as sampled ones are: `eager` or `compiled`; '' where it states a floor of its own, or
+    """The way in which the run's layers are launched, if as sampled ones are: `eager` or `compiled`; '' where it states a floor of its own, or
     its layers are not plain torch."""
     stated = framework_settings(execution.framework, architecture).get("launch_floor_us", 0.0)
     return LAYERS_OF.get(execution.framework, "") if execution.launch_floor_us == stated else ""

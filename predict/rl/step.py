@@ -85,7 +85,7 @@ class RlStep:
 
     @property
     def queue(self) -> Queue:
-        """What lies between engines and trainer, and how old it is."""
+        """Samples between engines and trainer, and their age."""
         gen, train, step = (time.median_us for time in (self.generating, self.training, self.time))
         return queue_of(self.rl.section, self.rollout, gen_us=gen, train_us=train, step_us=step)
 
@@ -96,7 +96,7 @@ class RlStep:
 
     @property
     def memory(self) -> RlMemory:
-        """What a GPU holds while it generates and while it updates."""
+        """The memory of a GPU while it generates and while it updates."""
         return memory_of(self.rl, self.rollout, self.actor, self.critic)
 
     @property

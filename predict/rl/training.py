@@ -102,7 +102,7 @@ def forward_ledger_us(prediction: Prediction) -> dict[str, float]:
 
 
 def _bound_by(parts: Mapping[str, float]) -> str:
-    """What most of a pass's time goes to."""
+    """The resource that most of a pass's time goes to."""
     of_class = {name: sum(parts.get(heading, 0.0) for heading in headings) for name, headings in WAITING.items()}
     of_class["compute"] = sum(parts.values()) - sum(of_class.values())
     return max(of_class, key=lambda name: of_class[name])

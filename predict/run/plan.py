@@ -77,7 +77,7 @@ class Plan:
     """Layers that head and loss count as in the even split (Megatron's account_for_loss: 1; GPT-NeoX's three modules: 3)."""
 
     def fully_recomputed(self, layers: int) -> int:
-        """How many of a chunk's layers full recomputation runs again, which are its first."""
+        """The layers of a chunk that full recomputation runs again, which are its first."""
         if self.recompute != "full":
             return 0
         return min(layers, self.recompute_layers) if self.recompute_method == "block" else layers

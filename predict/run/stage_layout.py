@@ -66,7 +66,7 @@ def _by_first_and_last_rank(layers: int, stages: int, plan: Plan) -> tuple[int, 
 
 
 def stages_in(layout: str) -> int:
-    """How many stages a layout has; ConfigError for one that cannot be read."""
+    """The number of stages of a layout; ConfigError for one that cannot be read."""
     return len(_shares(layout))
 
 

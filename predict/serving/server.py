@@ -14,7 +14,7 @@ PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """How an engine schedules and runs its steps. The defaults are those of the engine's file in configs/engines."""
+    """Settings by which an engine schedules and runs its steps. The defaults are those of the engine's file in configs/engines."""
 
     max_num_seqs: int
     """Most requests that run at once."""
@@ -52,7 +52,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """How a server's model is spread over its GPUs."""
+    """The spread of a server's model over its GPUs."""
 
     tp: int = 1
     """Tensor-parallel GPUs."""

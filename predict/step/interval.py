@@ -73,7 +73,7 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> t
 
 
 def _at_end(rank: PricedRank) -> tuple[Bucket, ...]:
-    """What a rank does once a step."""
+    """The work that a rank does once a step."""
     return rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer
 
 

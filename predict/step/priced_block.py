@@ -151,7 +151,7 @@ class BlockPrices:
         return id(piece) in self._known
 
     def once(self, piece: Piece, price: Callable[[Piece], Made]) -> Made:
-        """What `price` makes of a piece of work, once for the same object."""
+        """The result of `price` for a piece of work, once for the same object."""
         # the piece is kept with it, so that its id stays its own
         kept = self._known.pop(id(piece), None) or (piece, price(piece))
         self._known[id(piece)] = kept  # now the latest

@@ -1,4 +1,4 @@
-"""What is made of runs, kept for runs that are equal."""
+"""Objects made of runs, kept for runs that are equal."""
 
 from __future__ import annotations
 

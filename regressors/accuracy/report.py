@@ -130,7 +130,7 @@ def as_text(content: Row) -> RenderableType:
 
 
 def one_line(content: Row) -> str:
-    """How many time models there are, and the mean of their errors on shapes that they have not seen, where enough rows tell."""
+    """The number of time models, and the mean of their errors on shapes that they have not seen, where enough rows tell."""
     count = len({row["operator"] for row in content["operators"]})
     unseen = [row["mape"] for row in content["summary"] if row["split"] == "shape" and row["mape"] is not None]
     error = f"mean error {np.mean(unseen):.1f} % on unseen shapes" if unseen else "too few rows to judge their error"

@@ -86,7 +86,7 @@ def _erratic_rows(rows: Sequence[Row]) -> int:
 
 
 def _conflicts(rows: Sequence[Row], impossible: Sequence[str]) -> list[str]:
-    """How each row contradicts the other possible rows of the same call and phase; '' if it does not."""
+    """The way in which each row contradicts the other possible rows of the same call and phase; '' if it does not."""
     alike: dict[tuple[Call, Phase], list[int]] = {}
     for index, row in enumerate(rows):
         if not impossible[index]:

@@ -38,7 +38,7 @@ class Outcome:
 
 
 class Strategy(Protocol):
-    """How a session spends its budget on tasks; `run_tasks` times them in their order."""
+    """Settings by which a session spends its budget on tasks; `run_tasks` times them in their order."""
 
     def __call__(
         self, directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob

@@ -20,7 +20,7 @@ LONGEST_CALL_S = 240.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimerSettings:
-    """How long a phase is timed: batches of `seconds`, until the median is known to `median_error` (relative half-width of
+    """The length of a phase's timing: batches of `seconds`, until the median is known to `median_error` (relative half-width of
     its 95 % interval). A timing disturbed by other processes is repeated, up to `attempts` times.
 
     On a device: a warm-up of at most `most_warmups` runs, until they agree to `settle_error`; batches of `burst_repeats`

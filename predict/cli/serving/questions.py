@@ -1,4 +1,4 @@
-"""What --slo and --price ask of servers, in every command that takes them."""
+"""The questions of --slo and --price, in every command that takes them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace) -> Questions:
-    """What the options ask; UserError with every fault of them before anything is simulated."""
+    """The questions of the options; UserError with every fault of them before anything is simulated."""
     from predict.cli.serving.questions import read_questions
 
     asked, sought = None, options.find_capacity

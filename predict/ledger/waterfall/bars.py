@@ -79,7 +79,7 @@ def _changes(prediction: Prediction) -> dict[str, dict[Kind, Change]]:
 
 
 def _times_of_blocks(prediction: Prediction) -> dict[tuple[PricedBlock, str], float]:
-    """How often each block counts in the step, the mean over pipeline ranks; hidden communication by its exposed share.
+    """The times that each block counts in the step, the mean over pipeline ranks; hidden communication by its exposed share.
 
     Beside a block stands the class of all of its calls, where the ledger does not tell them apart.
     """

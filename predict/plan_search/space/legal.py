@@ -33,7 +33,7 @@ FIELD_NAMES = {"global": "global_"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """How many plans a reason leaves out, and the message about one of them."""
+    """The number of plans that a reason leaves out, and the message about one of them."""
 
     count: int
     example: str

@@ -58,7 +58,7 @@ def search_content(answer: Answer) -> dict[str, Any]:
 
 
 def search_facts(answer: Answer) -> dict[str, Any]:
-    """How many plans a search looked at, by what, and why it left others out."""
+    """The number of plans that a search looked at, by what, and its reasons for leaving others out."""
     found = answer.found
     left_out = {reason: left.count for reason, left in found.left_out.items()}
     return {

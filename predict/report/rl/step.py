@@ -45,7 +45,7 @@ def headline(step: RlStep) -> str:
 
 
 def cut_in_words(step: RlStep) -> str:
-    """How many responses are cut at their greatest length; nothing where none is."""
+    """The number of responses that are cut at their greatest length; nothing where none is."""
     samples, section = step.rl.samples, step.rl.section
     if not samples.clipped:
         return ""
@@ -53,7 +53,7 @@ def cut_in_words(step: RlStep) -> str:
 
 
 def tail_in_words(step: RlStep) -> str:
-    """How long generation waits for the slowest tenth of the responses; where that many are cut at one length, that they end together."""
+    """The time that generation waits for the slowest tenth of the responses; where that many are cut at one length, that they end together."""
     share = step.rl.samples.clipped / step.rl.section.samples
     if share >= 1 - BEFORE_TAIL:
         return f"{percent(share)} of the responses are cut at one length, so the engines end about together"
@@ -126,7 +126,7 @@ def _composition(step: RlStep) -> list[str]:
 
 
 def _draws(draws: RlDraws) -> list[str]:
-    """How steps differ, one phrase for the step and one for generation."""
+    """The spread of steps, one phrase for the step and one for generation."""
     found = {name: draws.percentiles_us(name) for name in DRAWN}
     return [
         f"{name} over {len(draws.steps)} draws of the lengths: {duration(times['p50'])}, nine in ten under {duration(times['p90'])}, "

@@ -32,7 +32,7 @@ def _bound(one: Objective) -> str:
 
 
 def binding_text(found: ObjectivesRate) -> str:
-    """What stands against a higher rate, in words."""
+    """The obstacle to a higher rate, in words."""
     if not found.binding:
         return "the queue grows"
     return f"{objectives_text(found.binding)} {'fails' if len(found.binding) == 1 else 'fail'}"

@@ -76,7 +76,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForwardPasses:
-    """How log-probabilities and values are computed; 0 for as in the actor's update."""
+    """The computation of log-probabilities and values; 0 for as in the actor's update."""
 
     micro: Count = 0
     """Sequences of a microbatch."""
@@ -86,7 +86,7 @@ class ForwardPasses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reward:
-    """What scores a response."""
+    """The scoring of responses."""
 
     latency_s: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
     """Seconds of one worker per response."""
@@ -110,7 +110,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightSync:
-    """How new weights reach the engines."""
+    """The way of new weights to the engines."""
 
     method: Literal["tensors", "buckets", "host"] = "tensors"
     """`tensors`: one after the other, as loaded by name; `buckets`: gathered, and many in one transfer, as a checkpoint engine does;

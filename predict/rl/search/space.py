@@ -57,7 +57,7 @@ class Space:
             yield settings | self._following(settings)
 
     def _following(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What the values of open keys decide of others."""
+        """The settings that follow from the values of open keys."""
         cluster, plan = self.base.base.cluster, self.base.base.plan
         placement = settings.get(PLACEMENT, self.base.section.placement)
         found: dict[str, Any] = {}

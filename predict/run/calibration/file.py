@@ -68,7 +68,7 @@ def _first_described(posterior: Posterior) -> TrainingRun | None:
 
 
 def other_cluster(one: Cluster, two: Cluster) -> str:
-    """How two clusters differ in what a calibration is of, in words; empty where they do not. Their sizes may differ."""
+    """The difference of two clusters in what a calibration is of, in words; empty where they do not. Their sizes may differ."""
     if one.gpu.name != two.gpu.name:
         return f"it has {two.gpu.name}"
     pairs = (("in a node", one.intra_node, two.intra_node), ("between nodes", one.inter_node, two.inter_node))

@@ -183,7 +183,7 @@ def _grown(folded: Folded) -> Folded:
 
 
 class Pace(NamedTuple):
-    """How the copies of a steady state follow each other under each set of times, shape (sets,)."""
+    """The distances of the copies of a steady state under each set of times, shape (sets,)."""
 
     time: Floats
     """Time from a copy to the next on the mean; NaN where the last copies do not come at one pace on all ranks."""

@@ -66,11 +66,11 @@ class ServedMixer:
         yield from products(self.server, self.shape.matrices(self.server.model), tokens)
 
     def decode_calls(self, decodes: int, keys: int) -> Iterator[Call]:
-        """What reads the cache for one new token of each of `decodes` sequences with so many keys."""
+        """The calls that read the cache for one new token of each of `decodes` sequences with so many keys."""
         raise NotImplementedError
 
     def prefill_calls(self, tokens: int) -> Iterator[Call]:
-        """What mixes the tokens of a prompt that is computed in one chunk."""
+        """The calls that mix the tokens of a prompt that is computed in one chunk."""
         raise NotImplementedError
 
 

@@ -20,7 +20,7 @@ from predict.serving.planning.objectives import Objective
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """What is asked."""
+    """The question."""
 
     rates: tuple[float, ...] = ()
     """Rates of requests in place of the config's load."""
@@ -45,7 +45,7 @@ class Questions:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Answer:
-    """What was found; None for what was not asked."""
+    """The findings; None for what was not asked."""
 
     server: LoadedServer
     outcomes: tuple[Outcome, ...]

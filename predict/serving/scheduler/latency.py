@@ -1,4 +1,4 @@
-"""What the clients of a server see: times to the first token, per further token and to the last one, and how much is served."""
+"""Latencies that the clients of a server see: times to the first token, per further token and to the last one, and how much is served."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What published runs teach: widths of intervals and constants, each judged on sources left out."""
+"""Lessons of published runs: widths of intervals and constants, each judged on sources left out."""

@@ -23,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceNeed:
-    """What one source's ratios need, and what the other sources' width leaves them; widths are half-widths in log time."""
+    """The width that one source's ratios need, and that of the other sources; widths are half-widths in log time."""
 
     source: str
     pairs: int

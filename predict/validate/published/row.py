@@ -64,7 +64,7 @@ class PublishedRow:
 
     @property
     def why_not_timed(self) -> str:
-        """What is missing of a time, for a row without one: the batch, where there is a throughput."""
+        """The part that is missing of a time, for a row without one: the batch, where there is a throughput."""
         throughputs = ("tokens_per_s_per_gpu", "tokens_per_s_total")
         missing = [column for column in ("gbs", "seq_len") if not self.number(column)]
         if any(map(self.number, throughputs)) and missing:

@@ -41,7 +41,7 @@ def _median(mean: float, longest: float, sigma: float) -> float:
 
 
 def _bisected(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function is 0, by bisection of the logarithm."""
+    """The place where a falling function is 0, by bisection of the logarithm."""
     for _ in range(STEPS):
         middle = sqrt(low * high)
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)

@@ -194,7 +194,7 @@ def _mini_batch(row: PublishedRow, prompts: int, n: int) -> int:
 
 
 def _microbatches(row: PublishedRow) -> dict[str, Any]:
-    """How microbatches are filled. NeMo-RL packs sequences into rows of the longest."""
+    """The filling of microbatches. NeMo-RL packs sequences into rows of the longest."""
     if row.text("max_tokens_per_gpu_train"):
         passes = row.integer("max_tokens_per_gpu_logprob", 0, least=0)
         return {"max_tokens": row.integer("max_tokens_per_gpu_train"), "passes": {"max_tokens": passes}}

@@ -28,7 +28,7 @@ ALONE = "one line tells a time, and warm-up may be in it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredStep:
+class LoggedStep:
     """A step as measured; times are µs."""
 
     step_us: float
@@ -42,7 +42,7 @@ class MeasuredStep:
     """Peak of allocated memory per GPU."""
 
 
-def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> MeasuredStep:
+def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> LoggedStep:
     """The step of `run` that a user gives; UserError with a line for each thing that is wrong with it."""
     path = Path(text)
     try:
@@ -53,14 +53,14 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
         raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
 
 
-def _of_text(text: str) -> MeasuredStep:
+def _of_text(text: str) -> LoggedStep:
     time_us = duration_us(text)
     if time_us is None:
         raise UserError(f"{text!r} is not a time; {HOW}")
-    return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
+    return LoggedStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 
 
-def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
+def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
     content, faults = read_json(path)
     told = content.get("step_time_us") if content else None
     times = [told.get(name) if isinstance(told, dict) else None for name in ("median", "p10", "p90")]
@@ -73,7 +73,7 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     device = content.get("device")
     peak = device.get("peak_allocated_bytes") if isinstance(device, dict) else None
-    return MeasuredStep(
+    return LoggedStep(
         step_us=median_us,
         p10_us=p10_us or median_us,
         p90_us=p90_us or median_us,
@@ -98,7 +98,7 @@ def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingR
             yield f"its {key} is {value}, the config's {own[key]}; give the config of that run"
 
 
-def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
+def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
     if not path.exists() and len(path.parts) == 1 and not path.suffix:
         raise UserError(f"{str(path)!r} is not a time; {HOW}")
     log = read_log(path)
@@ -107,7 +107,7 @@ def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     starts = f", the last of {log.starts} starts" if log.starts > 1 else ""
     alone = f", {ALONE}" if settled.lines == 1 else ""
-    return MeasuredStep(
+    return LoggedStep(
         step_us=settled.step_us,
         p10_us=settled.p10_us,
         p90_us=settled.p90_us,

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-from predict.own_runs.measured_step import MeasuredStep
+from predict.own_runs.measured_step import LoggedStep
 from predict.run.calibration.terms import Micros
 from predict.run.run_json import dump_run, load_run
 from predict.run.training_run import TrainingRun
@@ -30,7 +30,7 @@ Bytes: TypeAlias = Annotated[float, Key(maximum=1e18)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PredictedStep:
+class RecordedPrediction:
     """A step as it was predicted when the run was recorded, with the calibration of its cluster; times are µs."""
 
     median_us: Micros
@@ -62,7 +62,7 @@ class Record:
     date: Text
     """When it was measured, in ISO 8601."""
     measured: RecordedStep
-    predicted: PredictedStep
+    predicted: RecordedPrediction
     described: Any
     """The run without any calibration, as JSON."""
 
@@ -85,7 +85,7 @@ class Record:
             ) from None
 
 
-def record_of(run: TrainingRun, cluster: str, step: MeasuredStep, predicted: Prediction, now: str) -> Record:
+def record_of(run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str) -> Record:
     """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
     told = predicted.step_time
     return Record(
@@ -93,7 +93,7 @@ def record_of(run: TrainingRun, cluster: str, step: MeasuredStep, predicted: Pre
         run=run.name,
         date=step.date or now,
         measured=RecordedStep(**{each.name: getattr(step, each.name) for each in fields(RecordedStep)}),
-        predicted=PredictedStep(
+        predicted=RecordedPrediction(
             median_us=told.median_us,
             low_us=told.low_us,
             high_us=told.high_us,

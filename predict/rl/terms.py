@@ -9,7 +9,7 @@ from predict.step.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Term:
+class RlTerm:
     """A prior, in the unit of its name, read off the sources that it names. A time that it was read from is judged apart, as in-sample (READ_FROM)."""
 
     value: float
@@ -23,15 +23,15 @@ class Term:
         return Interval(median_us=number * self.value, low_us=number * self.low, high_us=number * self.high)
 
 
-TERMS: Mapping[str, Term] = {
-    "dispatch_s": Term(
+TERMS: Mapping[str, RlTerm] = {
+    "dispatch_s": RlTerm(
         value=1.0,
         low=0.3,
         high=5.0,
         meaning="seconds of a step in which the driver starts phases and computes advantages",
         source="logs of verl on one node: a step is 1 to 5 s longer than its phases",
     ),
-    "padded_token_us": Term(
+    "padded_token_us": RlTerm(
         value=0.13,
         low=0.05,
         high=0.3,
@@ -39,21 +39,21 @@ TERMS: Mapping[str, Term] = {
         source="verl's page on fully asynchronous training: old_log_prob of 8,192 samples of 30,720 tokens takes 33 s and a part that 32, "
         "64 and 128 GPUs share (107.7, 70.3 and 53.9 s)",
     ),
-    "tensor_s": Term(
+    "tensor_s": RlTerm(
         value=1e-3,
         low=2.5e-4,
         high=2e-3,
         meaning="seconds per tensor of weights that is gathered, resharded and loaded by its name",
         source="verl's page on fully asynchronous training (2025-11): 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
     ),
-    "gather_s": Term(
+    "gather_s": RlTerm(
         value=3e-4,
         low=1.5e-4,
         high=6e-4,
         meaning="seconds per tensor of weights that the trainer gathers into buckets",
         source="the same page: 4.4 and 23.7 s of the two mixtures with buckets, less their bytes",
     ),
-    "bucket_gb_per_s": Term(
+    "bucket_gb_per_s": RlTerm(
         value=66.0,
         low=55.0,
         high=80.0,

@@ -7,7 +7,7 @@ from collections import Counter
 from predict.model.spec import ModelSpec
 from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, exactly, independent, plus
 from predict.rl.run.config import RlRun
-from predict.rl.terms import TERMS, Term
+from predict.rl.terms import TERMS, RlTerm
 from predict.step.interval import Interval
 from predict.workload.rank.share import WIDER
 from sampling.hardware.cluster import DTYPE_BYTES, Link
@@ -51,7 +51,7 @@ def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dic
     return {TRANSFER: exactly(transfer_us(model, link, precision)), TENSORS: handling}
 
 
-def _at_rate(size_bytes: float, gb_per_s: Term) -> Interval:
+def _at_rate(size_bytes: float, gb_per_s: RlTerm) -> Interval:
     low, middle, high = (size_bytes / (rate * 1e3) for rate in (gb_per_s.high, gb_per_s.value, gb_per_s.low))
     return Interval(median_us=middle, low_us=low, high_us=high)
 

@@ -15,7 +15,7 @@ from sampling.files.faults import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Term:
+class StepTerm:
     """A weight of a model: its meaning, and where it lies before any measurement. `low` = `high` for one that is not fitted."""
 
     meaning: str
@@ -36,7 +36,7 @@ class StepModel:
 
     name: str
     features_of: Callable[[Server], Features]
-    terms: Mapping[str, Term]
+    terms: Mapping[str, StepTerm]
     whole_prompt: bool = False
     """Pairs are those of whole prompts, as the published formula counts them."""
     finds_prompts: bool = True
@@ -72,8 +72,8 @@ def _kernel_features(server: Server) -> Features:
     return kernel_features(server)
 
 
-def _factor(meaning: str, width: float) -> Term:
-    return Term(meaning=f"factor on {meaning}", prior=1.0, width=width, low=0.5, high=2.0)
+def _factor(meaning: str, width: float) -> StepTerm:
+    return StepTerm(meaning=f"factor on {meaning}", prior=1.0, width=width, low=0.5, high=2.0)
 
 
 KERNELS = StepModel(
@@ -84,10 +84,14 @@ KERNELS = StepModel(
         "moe": _factor("grouped products of experts", 0.2),
         "attention": _factor("attention", 0.2),
         "all_reduce": _factor("what GPUs exchange", 0.25),
-        "elementwise": Term(meaning="traffic of other kernels", prior=1.0, width=0.0, low=1.0, high=1.0),
-        "layer": Term(meaning="µs per layer: starts of its small kernels", prior=5.0, width=2.5, low=0.0, high=50.0),
-        "step": Term(meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0, of_host=True),
-        "request": Term(
+        "elementwise": StepTerm(meaning="traffic of other kernels", prior=1.0, width=0.0, low=1.0, high=1.0),
+        "layer": StepTerm(
+            meaning="µs per layer: starts of its small kernels", prior=5.0, width=2.5, low=0.0, high=50.0
+        ),
+        "step": StepTerm(
+            meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0, of_host=True
+        ),
+        "request": StepTerm(
             meaning="µs per request and step of the host", prior=15.0, width=10.0, low=0.0, high=200.0, of_host=True
         ),
     },
@@ -125,7 +129,7 @@ FORMULA = StepModel(
     name="formula",
     features_of=lambda server: partial(mended.features_us, server),
     terms={
-        f"beta{place}": Term(
+        f"beta{place}": StepTerm(
             meaning=meaning,
             prior=prior,
             width=width,
@@ -146,7 +150,7 @@ PUBLISHED = StepModel(
     name="published",
     features_of=lambda server: partial(published.features_us, server),
     terms={
-        f"beta{place}": Term(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta, title=_beta_title(place))
+        f"beta{place}": StepTerm(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta, title=_beta_title(place))
         for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)
     },
     whole_prompt=True,

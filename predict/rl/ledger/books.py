@@ -13,7 +13,7 @@ from predict.rl.driver import moved_in
 from predict.rl.ledger.lanes import accounts_us
 from predict.rl.phase import OFFLOAD, RESPONSES, STATED, TAIL, TENSORS, TRANSFER, Phase
 from predict.rl.step import RlStep
-from predict.rl.terms import FACTORS, TERMS, Factors, Term
+from predict.rl.terms import FACTORS, TERMS, Factors, RlTerm
 from predict.rl.weight_sync import sent_dtype, tensor_count
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -87,7 +87,7 @@ class RlLedger:
         return None if self.step.rl.in_plain_torch else FACTORS
 
     @property
-    def terms(self) -> Mapping[str, Term]:
+    def terms(self) -> Mapping[str, RlTerm]:
         """The priors that this step has."""
         if self.step.rl.in_plain_torch:
             return {}

@@ -12,7 +12,7 @@ from typing import Any
 from predict.rl.run.config import document_of, rl_run
 from predict.rl.run.section import RlSection
 from predict.rl.search.search import Candidate, candidate
-from predict.rl.search.space import Space
+from predict.rl.search.space import RlSpace
 from predict.rl.training import Estimate
 from predict.run.lengths import scaled_lengths
 
@@ -35,7 +35,7 @@ def length_map(config: Path | str, overrides: Sequence[str], estimate: Estimate)
     path = Path(config)
     document, of_files, _ = document_of(path, overrides)
     base = rl_run(copy.deepcopy(document), path, of_files)
-    space = Space(path=path, document=document, axes={}, base=base, of_files=of_files)
+    space = RlSpace(path=path, document=document, axes={}, base=base, of_files=of_files)
     section = base.section
     counts = sorted({max(1, round(times * section.n)) for times in COUNTS})
     longer = [found for times in LENGTHS if (found := _longer(section, times, base.base.plan.cp))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predict.rl.search.space import Space, space_of
+from predict.rl.search.space import RlSpace, space_of
 from predict.rl.step import RlStep, rl_step
 from predict.rl.training import Estimate
 from sampling.errors import ConfigError, InfeasibleError
@@ -28,7 +28,7 @@ class Candidate:
 class RlAnswer:
     """The candidates that can run, best first, and the others."""
 
-    space: Space
+    space: RlSpace
     best: tuple[Candidate, ...]
     left_out: tuple[Candidate, ...]
 
@@ -53,7 +53,7 @@ def search_rl(
 
 
 def candidates(
-    space: Space, estimate: Estimate, progress: Callable[[int, int], None] = lambda done, of: None
+    space: RlSpace, estimate: Estimate, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Candidate]:
     """Every combination of a space, in its order; `progress` is told how many are done, of how many, before the first too."""
     combinations = list(space.combinations())
@@ -65,7 +65,7 @@ def candidates(
     return found
 
 
-def candidate(space: Space, settings: Mapping[str, Any], estimate: Estimate) -> Candidate:
+def candidate(space: RlSpace, settings: Mapping[str, Any], estimate: Estimate) -> Candidate:
     """One combination of a space, predicted."""
     try:
         step = rl_step(space.run(settings), estimate)

@@ -27,7 +27,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class RlSpace:
     """A config without its open keys, and the values of each."""
 
     path: Path
@@ -76,7 +76,7 @@ class Space:
         return found
 
 
-def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
+def space_of(config: Path | str, overrides: Sequence[str]) -> RlSpace:
     """The space of a config under settings, which may be choices too. Where nothing is open, the engines' tensor parallelism is.
 
     With `auto`, placements are colocated and one step off, engines' degrees powers of two within a node, and the GPUs of engines any
@@ -104,7 +104,7 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> Space:
     axes |= {name: values for name, values in auto.items() if opened.get(name) == AUTO}
     _require_few(axes)
     splits = opened.get(GPUS) == AUTO
-    return Space(
+    return RlSpace(
         path=path, document=document, axes=axes, base=base, of_files=of_files, not_read=not_read, splits=splits
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from predict.serving.batch import Floats
-from predict.serving.step_model import Term
+from predict.serving.step_model import StepTerm
 
 ROUNDS = 200
 CLOSE = 1e-9
@@ -15,7 +15,7 @@ TINY = 1e-300
 
 
 def bounded_weights(
-    features: Floats, target: Floats, importance: Floats, terms: Sequence[Term], error: float
+    features: Floats, target: Floats, importance: Floats, terms: Sequence[StepTerm], error: float
 ) -> Floats:
     """The weights that minimise Σ importance²·(features·w / target − 1)² / error² + Σ ((w − prior) / width)² within the bounds.
 
@@ -29,7 +29,7 @@ def bounded_weights(
     return _within(square, wanted, low, high)
 
 
-def deviations(features: Floats, target: Floats, importance: Floats, terms: Sequence[Term], error: float) -> Floats:
+def deviations(features: Floats, target: Floats, importance: Floats, terms: Sequence[StepTerm], error: float) -> Floats:
     """Standard deviation of each weight by the same rows and priors, without the bounds: the prior's where no row tells of the weight;
     0 for a term that keeps its prior."""
     free = np.array([term.width > 0 for term in terms])
@@ -46,7 +46,7 @@ def _in_units(features: Floats, target: Floats, importance: Floats, error: float
     return scaled
 
 
-def _precision(terms: Sequence[Term]) -> Floats:
+def _precision(terms: Sequence[StepTerm]) -> Floats:
     return np.array([1 / term.width**2 if term.width else 0.0 for term in terms])
 
 

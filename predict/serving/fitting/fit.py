@@ -27,7 +27,7 @@ NINETY_PERCENT = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class CoefficientFit:
     """A model on measured loads. Its weights are those that keep the simulated time per token closest to the measured one."""
 
     model: StepModel

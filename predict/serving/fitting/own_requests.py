@@ -9,7 +9,7 @@ from pathlib import Path
 
 from predict.serving.coefficients import Client, Coefficients
 from predict.serving.config import ServingRun
-from predict.serving.fitting.fit import Fit
+from predict.serving.fitting.fit import CoefficientFit
 from predict.serving.fitting.observed import Observed
 from predict.serving.fitting.result import draft_of, with_fit, with_grounds
 from predict.serving.scheduler.latency import latency_of
@@ -77,7 +77,7 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
     stepper = Stepper(run.server, draft)
     requests = every_file(dict.fromkeys(paths))
     loads = [AnsweredLoad(name, run, one) for name, one in zip(names, requests, strict=True)]
-    fit = Fit(model, [one.observed for one in loads], [stepper.features] * len(loads))
+    fit = CoefficientFit(model, [one.observed for one in loads], [stepper.features] * len(loads))
     waits = []
     for one in loads:
         table = model.table_from(run.server, stepper.features, fit.named(fit.left_out[one.name]))

@@ -13,7 +13,7 @@ from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.features import Features
 from predict.serving.fitting.bounded import bounded_weights
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
-from predict.serving.step_model import KERNELS, Term
+from predict.serving.step_model import KERNELS, StepTerm
 from sampling.errors import UserError
 
 HOST = ("layer", "step", "request")
@@ -66,14 +66,14 @@ def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str
     )
 
 
-def _terms() -> Mapping[str, Term]:
+def _terms() -> Mapping[str, StepTerm]:
     return {
         name: replace(term, width=LOOSE * term.width, high=LOOSE * term.high) if name in HOST else term
         for name, term in KERNELS.terms.items()
     }
 
 
-def _weights(rows: Floats, times: Floats, terms: Mapping[str, Term]) -> Floats:
+def _weights(rows: Floats, times: Floats, terms: Mapping[str, StepTerm]) -> Floats:
     return bounded_weights(rows, times, np.ones(len(times)), list(terms.values()), ERROR)
 
 

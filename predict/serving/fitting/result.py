@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from predict.serving.coefficients import Client, Coefficients, Weight
-from predict.serving.fitting.fit import Fit
+from predict.serving.fitting.fit import CoefficientFit
 from predict.serving.server import Server
 from predict.serving.step_model import StepModel
 from sampling.errors import SamplesError, UserError
@@ -51,7 +51,7 @@ def with_grounds(fitted: Coefficients, servers: Iterable[Server]) -> Coefficient
     )
 
 
-def with_fit(draft: Coefficients, fit: Fit, waits: Sequence[tuple[float, float]]) -> Coefficients:
+def with_fit(draft: Coefficients, fit: CoefficientFit, waits: Sequence[tuple[float, float]]) -> Coefficients:
     """The draft with the weights of a fit; `waits` are simulated and measured mean µs to the first token."""
     low, high = fit.intervals()
     weights = {

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from predict.serving.coefficients import Client, Coefficients
 from predict.serving.features import Features
-from predict.serving.fitting.fit import Fit
+from predict.serving.fitting.fit import CoefficientFit
 from predict.serving.fitting.observed import Observed
 from predict.serving.fitting.result import first_token_us
 from predict.serving.kv_cache import BlockPool, cache_room
@@ -126,11 +126,11 @@ class Comparison:
         return case
 
     @cached_property
-    def fit(self) -> Fit:
+    def fit(self) -> CoefficientFit:
         """The model fitted to the stages below saturation that the coefficients rest on."""
         known = set(self.coefficients.experiments)
         used = [case for case in self.cases if case.stage.experiment in known and is_fitted_to(case.stage)]
-        return Fit(self.model, [case.observed for case in used], [case.features for case in used])
+        return CoefficientFit(self.model, [case.observed for case in used], [case.features for case in used])
 
     def compared(self, case: Case, traffic: Traffic | None = None) -> Compared:
         """One stage, simulated under its load, or under one replica's requests in its place."""

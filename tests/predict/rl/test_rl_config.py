@@ -55,7 +55,7 @@ def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
     ]
     assert run.section == load_rl(small).section
     for setting, part in (
-        ("actor_rollout_ref.rollout.nn=8", r"--set: .*did you mean 'n'"),
+        ("actor_rollout_ref.rollout.nn=8", r"--set: .*did you mean 'actor_rollout_ref.rollout.n'"),
         ("trainer=8", "not a mapping"),
     ):
         with pytest.raises(ConfigError, match=part):

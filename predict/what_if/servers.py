@@ -17,9 +17,12 @@ from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
 from predict.what_if.rows import SweptRow, SweptRows, swept_rows
 from predict.what_if.vary import as_settings, parse_vary, unknown_key
+from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.keys import Key, keys_of
 
+TP, DEGREES = "placement.tp", "1..8"
+"""The key that may be `auto`, and its values then: the GPUs of one node."""
 WHOLE = ("model", "hardware", "profile", "engine.name")
 """Keys that a name stands for."""
 ServerSweep = SweptRows[Answer]
@@ -108,7 +111,7 @@ def _keys() -> dict[str, Key]:
 
 def opened(config: Path | str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The keys that a config or settings leave open, as lists or ranges, in the form of `vary`; and the other settings. Where nothing is
-    open, tensor parallelism is."""
+    open, tensor parallelism is. UserError for `auto` of another key."""
     document, _ = read_yaml(Path(config))
     known, vary, others = _keys(), {}, []
     for path in known:
@@ -123,7 +126,11 @@ def opened(config: Path | str, overrides: Sequence[str]) -> tuple[list[str], lis
             vary[settings[0].path] = text
         else:
             others.append(text)
-    return list(vary.values()) or ["placement.tp=1..8"], others
+    if wrong := [path for path, text in vary.items() if text.endswith("=auto") and path != TP]:
+        raise UserError(f"{', '.join(wrong)}: auto is for {TP}; give values, as in [1, 2] or 1..8")
+    if not vary or vary.get(TP, "").endswith("=auto"):
+        vary[TP] = f"{TP}={DEGREES}"
+    return list(vary.values()), others
 
 
 def settings_of_server(run: ServingRun) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from predict.cli.options import given, log, print_json, require_positive
+from predict.cli.options import given, log, naming, print_json, require_positive
 from predict.cli.serving.questions import read_questions
 from sampling.errors import Checks, UserError
 
@@ -71,7 +71,8 @@ def compare(options: argparse.Namespace) -> None:
     answers = []
     with progress_display("compare") as progress:
         for run in runs:
-            answers.append(answer_of(run, asked, chosen_coefficients("", None)))
+            with naming(run.name):
+                answers.append(answer_of(run, asked, chosen_coefficients("", None)))
             progress(len(answers), len(runs), run.name)
     if options.json:
         print_json(servers_compare_json(answers))
@@ -105,10 +106,12 @@ def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *
     """Print the rows, the best first where they have an order, and only the first `top` of those that can run."""
     from predict.report.console import show
     from predict.report.serving.placements import server_columns, server_table, servers_json, servers_text
+    from predict.report.what_if.sweep import title_of
     from predict.what_if.long_table import write_table
     from predict.what_if.servers import ORDERS, ordered
     from sampling.hardware.code_version import code_version
 
+    title = title_of(found)
     if order:
         found = ordered(found, order, top)
     output = getattr(options, "output", None)
@@ -120,4 +123,4 @@ def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *
     if options.json:
         print_json(servers_json(found, rows))
     else:
-        show(servers_text(found, f"least first: {ORDERS[order].meaning}" if order else "in the order of --vary"))
+        show(servers_text(found, title, f"least first: {ORDERS[order].meaning}" if order else "in the order of --vary"))

@@ -106,7 +106,8 @@ def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) 
     with Checks() as checks:
         with checks.one():
             if not options.vary:
-                raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
+                example = "placement.tp=1,2,4" if of_serving else "batch.micro=1,2,4"
+                raise UserError(f"--vary: missing; give a key and its values, for example --vary {example}")
         if not of_serving:
             checks.run(require_no_questions, options, "slo", "price", "objective")
         if of_training:

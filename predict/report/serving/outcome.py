@@ -46,13 +46,13 @@ def answer_text(answer: Answer) -> RenderableType:
 
     server, outcomes, capacity = answer.server, answer.outcomes, answer.capacity
     run, room, stepper = server.run, server.room, server.stepper
-    size, batch = server.engine.block_size, outcomes[0].mean_batch
+    size, most, batch = server.engine.block_size, server.engine.max_num_seqs, outcomes[0].mean_batch
     sequences = room.sequences(run.load.prompt + run.load.output, size)
     lines: list[RenderableType] = [
         *noted(notes_on_rows(stepper, batch)),
         f"{escape(run.name)}  {escape(server_line(run))}",
-        f"cache  {room.blocks:,} blocks of {size} tokens per GPU: {sequences:,} requests at once; weights {room.weights / GIB:.1f} GiB "
-        f"of {room.memory / GIB:.1f}",
+        f"cache  {room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
+        f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
         "",
     ]
     if len(outcomes) == 1:
@@ -69,6 +69,8 @@ def answer_text(answer: Answer) -> RenderableType:
             lines += ["            both for the file's requests over and over, their lengths and prompts together"]
     if answer.kept:
         lines += ["", *objectives_lines(server, answer.kept), *_there(answer.kept_cost)]
+    if run.load.concurrency and (capacity or answer.kept):
+        lines += ["", "rates are those of the same requests arriving at random, as an open loop"]
     lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
     if stepper.coefficients.model == KERNELS.name:
         lines.append(sources_line(stepper, batch))

@@ -33,14 +33,14 @@ slo_high_rps slo_binding cost_per_million_output reason
 """Columns of the long table: times in seconds, rates in requests per second of all replicas, the cost at the rate that is carried."""
 
 
-def servers_text(found: ServerSweep, ordered_by: str) -> RenderableType:
+def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableType:
     """A row a combination, and why others cannot run."""
     from rich.console import Group
 
     answers = [row.prediction for row in found.rows if row.prediction]
     first = answers[0]
     kept, cost = first.kept, first.kept_cost or first.capacity_cost
-    titles = [each.path.rpartition(".")[2] for each in found.varied]
+    titles = ["engine" if each.path == "engine.name" else each.path.rpartition(".")[2] for each in found.varied]
     if len(set(titles)) < len(titles):
         titles = [each.path for each in found.varied]
     names = [
@@ -55,7 +55,7 @@ def servers_text(found: ServerSweep, ordered_by: str) -> RenderableType:
         notes.append(f"keeps: the highest rate with {objectives_text(kept.objectives)}; limit: what fails above it")
     notes.append(f"per GPU: requests per second at {_where(first)}")
     notes += ["per M out: money per million output tokens there, prompts included"] if cost else []
-    return Group(*notes_on_answers(answers), rows_text(found, titles, names, _figures), "", *map(escape, notes))
+    return Group(*notes_on_answers(answers), rows_text(found, title, titles, names, _figures), "", *map(escape, notes))
 
 
 def _where(found: Answer) -> str:

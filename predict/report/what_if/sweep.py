@@ -22,11 +22,18 @@ FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
 
 def sweep_text(sweep: Sweep) -> RenderableType:
     """A row a combination of a run config, then why others cannot run."""
-    return rows_text(sweep, [each.path for each in sweep.varied], FIGURES, _figures)
+    return rows_text(sweep, title_of(sweep), [each.path for each in sweep.varied], FIGURES, _figures)
+
+
+def title_of(sweep: SweptRows[Any]) -> str:
+    """How many combinations there are, and how many of them can run."""
+    run = sum(row.prediction is not None for row in sweep.rows)
+    return f"{sweep.name}: {counted(len(sweep.rows), 'combination')}, {run} can run"
 
 
 def rows_text(
     sweep: SweptRows[Predicted],
+    title: str,
     titles: Sequence[str],
     names_of_figures: Sequence[str],
     figures: Callable[[Predicted], Sequence[str]],
@@ -36,9 +43,7 @@ def rows_text(
     from rich.markup import escape
 
     names = [each.path for each in sweep.varied]
-    run = sum(row.prediction is not None for row in sweep.rows)
-    title = f"{escape(sweep.name)}: {counted(len(sweep.rows), 'combination')}, {run} can run"
-    table = figures_table(title, (), (*titles, *names_of_figures))
+    table = figures_table(escape(title), (), (*titles, *names_of_figures))
     left_out: dict[str, list[str]] = {}
     for row in sweep.rows:
         values = [str(row.values[name]) for name in names]

@@ -77,6 +77,9 @@ def test_open_keys_of_a_config_and_of_settings() -> None:
     vary, others = opened(CONFIG, ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256", "load.rate=3"])
     assert vary == ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256"]
     assert others == ["load.rate=3"]
+    assert opened(CONFIG, ["placement.tp=auto"])[0] == ["placement.tp=1..8"]
+    with pytest.raises(UserError, match=r"placement\.dp: auto is for placement\.tp"):
+        opened(CONFIG, ["placement.dp=auto"])
 
 
 def test_unknown_keys_are_told_with_the_nearest() -> None:
@@ -96,8 +99,12 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     assert main([*searched, "--objective", "tpot", "--top", "1", "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)["rows"]
     assert best["placement.tp"] == 2
+    assert main([*searched, "--top", "1"]) == 0
+    assert "2 combinations, 2 can run" in capsys.readouterr().out
     assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
     assert "the same settings" in capsys.readouterr().out
+    assert main(["compare", str(CONFIG), str(CONFIG), "--slo", "tpot_mean=1us"]) == 4
+    assert "error: llama3-8b-h100: --slo: no rate keeps it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ TRACES is a folder with serving_experiments.csv, a row for each stage of runs of
 that one server answered, a file for each of three loads or more: CSV tables of arrival_s, prompt, output, ttft_ms, e2e_ms and, where
 prompts repeat, prompt_id; or .json: per-request lifecycle metrics of inference-perf, or what `vllm bench serve --save-detailed` writes.
 
+With --config they may also be the engine's own steps: CSV tables of step_ms, decodes, decode_context and, where the step computes prompts,
+prefills, prefill_tokens, prefill_context; contexts are tokens in the cache, those of all requests of the step together.
+
 Weights are least squares within physical bounds about stated priors, on the time per output token at the measured load, each stage
 weighed by how much a simulation amplifies its error; the client's part of TTFT follows from simulations. Intervals are those of
 leaving out one experiment, or file, at a time. --source says what the runs are.
@@ -49,7 +52,7 @@ def add(subcommands: Any) -> None:
         type=Path,
         nargs="+",
         metavar="TRACES",
-        help="folder of serving_experiments.csv; with --config, files of requests",
+        help="folder of serving_experiments.csv; with --config, files of requests or of steps",
     )
     command.add_argument("--config", metavar="CONFIG", help="serving config (YAML) of the server that answered")
     command.add_argument("--model", default="kernels", metavar="NAME", help="kernels (the default) or formula")
@@ -69,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.serving.coefficients import coefficients_text
     from predict.serving.coefficients import coefficients_json
 
-    found = _fitted_to_requests(options) if options.config else _fitted_to_stages(options)
+    found = _fitted_to_files(options) if options.config else _fitted_to_stages(options)
     if options.output:
         write_json("--output", options.output, coefficients_json(found))
         log(f"wrote {options.output}")
@@ -79,16 +82,23 @@ def run(options: argparse.Namespace) -> None:
         show(coefficients_text(found))
 
 
-def _fitted_to_requests(options: argparse.Namespace) -> Coefficients:
+def _fitted_to_files(options: argparse.Namespace) -> Coefficients:
     from predict.serving.config import load_serving
     from predict.serving.fitting.own_requests import fitted_to_requests
+    from predict.serving.fitting.step_log import fitted_to_log, is_step_log
     from predict.serving.step_model import step_model
 
     if folders := [str(path) for path in options.traces if path.is_dir()]:
-        raise UserError(f"--config: goes with files of requests, and {folders[0]} is a folder; give one of the two")
-    run = load_serving(options.config, options.overrides)
-    source = options.source or f"requests of {', '.join(map(str, options.traces))}"
-    return fitted_to_requests(run, options.traces, step_model(options.model), source)
+        raise UserError(
+            f"--config: goes with files of requests or of steps, and {folders[0]} is a folder; give one of the two"
+        )
+    run, model = load_serving(options.config, options.overrides), step_model(options.model)
+    names, logs = ", ".join(map(str, options.traces)), [path for path in options.traces if is_step_log(path)]
+    if not logs:
+        return fitted_to_requests(run, options.traces, model, options.source or f"requests of {names}")
+    if others := [str(path) for path in options.traces if path not in logs]:
+        raise UserError(f"TRACES: {logs[0]} has steps, and {others[0]} has none; give files of one kind")
+    return fitted_to_log(run, options.traces, model, options.source or f"steps of {names}")
 
 
 def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:

@@ -29,11 +29,17 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         table.add_row(
             escape(model.title_of(name)), escape(term.meaning), plain(weight.value), interval, plain(term.prior)
         )
+    runs = len(coefficients.experiments)
+    waits = (
+        f"{duration(coefficients.client.first_token_us)} beside the steps"
+        if runs
+        else "an unknown time: steps tell none"
+    )
     return Group(
-        f"{coefficients.model}, fitted to {counted(len(coefficients.experiments), 'experiment')}: {escape(coefficients.source)}",
+        f"{coefficients.model}, fitted to {counted(runs, 'experiment') if runs else 'single steps'}: {escape(coefficients.source)}",
         "",
         table,
         "",
-        f"up to the first token the client waits {duration(coefficients.client.first_token_us)} beside the steps",
-        f"steps of an experiment left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        f"up to the first token the client waits {waits}",
+        f"{'steps of an experiment' if runs else 'kinds of steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
     )

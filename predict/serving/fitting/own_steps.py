@@ -11,7 +11,7 @@ from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Floats, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.features import Features
-from predict.serving.fitting.bounded import bounded_weights
+from predict.serving.fitting.bounded import bounded_weights, deviations
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
 from predict.serving.step_model import KERNELS, StepTerm
 from sampling.errors import UserError
@@ -50,7 +50,9 @@ def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str
     weights = _weights(rows, times, terms)
     without = np.array([_weights(*_left_out(rows, times, place), terms) for place in range(len(times))])
     misses = np.abs(np.log((rows * without).sum(axis=1) / times))
-    spread = NINETY * np.sqrt((len(times) - 1) * without.var(axis=0))
+    jackknife = np.sqrt((len(times) - 1) * without.var(axis=0))
+    # no step without experts, or without exchanges, tells of theirs: then the prior's own width counts
+    spread = NINETY * np.maximum(jackknife, deviations(rows, times, np.ones(len(times)), list(terms.values()), ERROR))
     return Coefficients(
         model=KERNELS.name,
         weights={

@@ -24,6 +24,7 @@ from sampling.files.regular import NotReadError, read_text
 from sampling.files.schema import MOST_TOLD, build
 from sampling.units import SECOND_US
 
+Row = TypeVar("Row")
 Request = TypeVar("Request", bound="FileRequest")
 Milliseconds = Annotated[float, Key(maximum=1e9)]
 
@@ -87,26 +88,32 @@ def read_measured_requests(path: Path) -> MeasuredRequests:
     return MeasuredRequests(traffic=_traffic(requests), ttft_us=1e3 * ttft_ms, e2e_us=1e3 * e2e_ms)
 
 
-def _read(path: Path, cls: type[Request]) -> list[Request]:
-    """The requests in order of arrival."""
+def read_rows(path: Path, cls: type[Row], *, each: str) -> list[Row]:
+    """The rows of a CSV table, or the requests of a JSON file, by the columns that `cls` declares; `each` names one of them in faults.
+    ConfigError lists the first faults."""
     try:
         text = read_text(path)
     except NotReadError as error:
-        raise ConfigError(f"{path}: {error}; give a file of requests") from None
+        raise ConfigError(f"{path}: {error}; give a file of {each}s") from None
     names = {key.name: key for key in keys_of(cls)}  # type: ignore[arg-type]
     rows = _from_json(path, text, names) if path.suffix.lower() == ".json" else _from_csv(path, text, names)
-    found: list[Request] = []
+    found: list[Row] = []
     faults: list[Fault] = []
     for place, row in enumerate(rows, 1):
-        request, wrong = build(cls, row, section=f"request {place}")
+        made, wrong = build(cls, row, section=f"{each} {place}")
         faults += wrong
-        if request:
-            found.append(request)
+        if made:
+            found.append(made)
         if len(faults) >= MOST_TOLD:
             break
     if faults or not found:
-        raise config_error(faults or [Fault(path="", problem="holds no requests")], {"": str(path)})
-    return sorted(found, key=lambda request: request.arrival_s)
+        raise config_error(faults or [Fault(path="", problem=f"holds no {each}s")], {"": str(path)})
+    return found
+
+
+def _read(path: Path, cls: type[Request]) -> list[Request]:
+    """The requests in order of arrival."""
+    return sorted(read_rows(path, cls, each="request"), key=lambda request: request.arrival_s)
 
 
 def _traffic(requests: Sequence[FileRequest]) -> Traffic:

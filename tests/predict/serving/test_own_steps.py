@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from predict.cli import main
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.coefficients import read_coefficients, shipped_coefficients
+from predict.serving.config import load_serving
 from predict.serving.fitting.own_steps import TimedBatch, fitted_to_steps
 from predict.serving.kernels.features import kernel_features
 from predict.serving.kernels.requests import requests_of_server
@@ -13,6 +18,7 @@ from predict.serving.server import Server
 from predict.serving.stepper import Stepper
 from sampling.catalogue import make_call
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 from sampling.operators.decode_attention import DecodeAttention
 from sampling.operators.gemm import Gemm
 from tests.predict.serving.servers import engine, server
@@ -73,3 +79,34 @@ def test_calls_of_sliced_servers_are_those_that_a_session_knows() -> None:
     assert {make_call(call.NAME, call.fields()) for call in calls} == set(calls)
     assert "all_gather" in {call.NAME for call in calls}
     assert "custom_all_reduce" in {call.NAME for call in calls}
+
+
+def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps of the shipped server with slower products, from a table to coefficients that predict them."""
+    config, log, mine = CONFIGS / "serving" / "llama3-8b-h100.yml", tmp_path / "steps.csv", tmp_path / "mine.json"
+    server = load_serving(config).server
+    weights = [
+        1.3 * value if name == "gemm" else value for name, value in shipped_coefficients("kernels").values.items()
+    ]
+    rows = [(decodes, 800 * decodes, tokens) for decodes in (1, 4, 16, 40, 100) for tokens in (0, 50, 500, 1500)]
+    steps = [
+        StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(800,) * decodes)
+        for decodes, _, tokens in rows
+    ]
+    times = kernel_features(server)(sums_of(steps, 0)) @ np.array(weights)
+    table = [f"{time / 1e3:.5f},{d},{c},{int(t > 0)},{t}" for time, (d, c, t) in zip(times, rows, strict=True)]
+    log.write_text("\n".join(["step_ms,decodes,decode_context,prefills,prefill_tokens", *table]))
+    arguments = ["serving-fit", str(log), "--config", str(config)]
+    assert main([*arguments, "--output", str(mine)]) == 0
+    found = read_coefficients(mine)
+    assert found.values["gemm"] == pytest.approx(weights[0], rel=0.05)
+    assert (found.asynchronous, found.engines) == (True, ("vllm-v1",))
+    predicted = [one.median_us for one in Stepper(server, found).step_times(steps)]
+    assert predicted == pytest.approx(times.tolist(), rel=0.05)
+    for text, fault in (
+        ("step_ms,decodes\n3,0", "leave out steps that do nothing"),
+        ("step_ms,decodes\n3,4000", "4,000 tokens"),
+    ):
+        log.write_text(text)
+        assert main(arguments) == 2
+        assert fault in capsys.readouterr().err

@@ -69,7 +69,7 @@ def _groups(content: Mapping[str, Any]) -> Table:
     kinds: dict[str, Mapping[str, Any]] = {
         "all": {"": {"rows": judged, **content["summary"]}},
         "GPU": content["by_gpu"],
-        f"GPU, fitted on {transfer['fitted_on']} alone": transfer["by_gpu"],
+        f"fitted on {transfer['fitted_on']}": transfer["by_gpu"],
         "model": content["by_model"],
         "source": {name: group for name, group in content["by_source"].items() if name},
         "arrivals": real,

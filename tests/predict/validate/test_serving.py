@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 
 from predict.cli import main
+from predict.report.console import show
+from predict.report.published.serving import serving_validation_text
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
 from predict.serving.fitting.result import first_token_us
 from predict.serving.scheduler.latency import latency_of
@@ -151,6 +154,11 @@ def test_the_contract_of_the_command(
     inside, above = content["capacities"]
     assert inside["error"] == 0
     assert above["error"] == pytest.approx(above["predicted"] / 10 - 1)
+    content["closed_loop"]["refused"] = [{"group": name, "rows": 2, "why": "no config"} for name in ("this", "that")]
+    show(serving_validation_text(content))
+    told = capsys.readouterr().out
+    assert re.search(r"15 or more, less than 400 +within", told)
+    assert told.count("no config") == told.count("4 rows of closed loops: no config") == 1
     assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
     assert "is of the model formula" in capsys.readouterr().err
 

@@ -67,13 +67,13 @@ def _fixed(value: float, decimals: int) -> str:
 
 def percent(share: float) -> str:
     """Percent to a tenth; a value that rounds to 0 has no sign."""
-    return with_minus(f"{round(share, 3) + 0.0:.1%}")
+    return with_minus(f"{round(share, 3) + 0.0:,.1%}")
 
 
 def signed_percent(share: float, *, decimals: int = 1) -> str:
     """A difference as a share of what it is a difference from: +3.1%, −12.0%; 0.0% where it rounds to nothing."""
     rounded = round(share, decimals + 2) + 0.0
-    return with_minus(f"{rounded:+.{decimals}%}") if rounded else f"{0:.{decimals}%}"
+    return with_minus(f"{rounded:+,.{decimals}%}") if rounded else f"{0:.{decimals}%}"
 
 
 def with_minus(text: str) -> str:

@@ -53,7 +53,10 @@ examples:
   predict memory configs/runs/demo.yml --mode both --save-benchmark memory.json
 """
 DEFAULT_MARGIN = 0.05
-OF_TRAINING_RUNS = ("mode", "target_nodes", "timeline", "formula", "save_benchmark", "load_benchmark")
+OF_TRAINING_RUNS = (
+    *("mode", "target_nodes", "calibration", "timeline", "formula", "safety_margin"),
+    *("benchmark_gpus", "save_benchmark", "load_benchmark", "model", "gpus", "batch", "save_config"),
+)
 MODES = ("simulate", "benchmark", "both")
 
 
@@ -66,10 +69,9 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "--safety-margin",
         type=float,
-        default=DEFAULT_MARGIN,
         metavar="SHARE",
         help="share of the expected peak (in benchmark mode, of what the benchmark could not explain) that the upper bound adds "
-        "for what the terms miss (default: %(default)s)",
+        f"for what the terms miss (default: {DEFAULT_MARGIN})",
     )
     add_target_nodes(command)
     add_calibration(command)
@@ -83,9 +85,7 @@ def add(subcommands: Any) -> None:
         help="simulate: the modelled peak alone; benchmark: the counted peak first, then the modelled one; both: the modelled peak first "
         "(default: benchmark with --load-benchmark or --save-benchmark, else simulate)",
     )
-    anchored.add_argument(
-        "--benchmark-gpus", type=int, default=1, metavar="N", help="devices to reduce the run to (default: 1)"
-    )
+    anchored.add_argument("--benchmark-gpus", type=int, metavar="N", help="devices to reduce the run to (default: 1)")
     anchored.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")
     anchored.add_argument("--load-benchmark", type=Path, metavar="FILE", help="take what was counted from there")
     command.set_defaults(run=run)
@@ -106,8 +106,9 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.feasibility import headlines, misfit
 
     prediction = estimate(loaded(options), require_fit=False)
-    memory = replace(prediction.memory, safety_margin=options.safety_margin)
-    advice = memory_advice(prediction, safety_margin=options.safety_margin)
+    margin = _margin(options)
+    memory = replace(prediction.memory, safety_margin=margin)
+    advice = memory_advice(prediction, safety_margin=margin)
     restored = _restored(options, prediction.run, memory) if mode != "simulate" else None
     judged = restored if mode == "benchmark" else None
     why = misfit(memory, point_bytes=judged.point_bytes if judged else None)
@@ -168,8 +169,9 @@ def _check(options: argparse.Namespace) -> None:
     """UserError for options that are wrong whatever the run is."""
     with Checks() as checks:
         with checks.one():
-            if not (math.isfinite(options.safety_margin) and 0 <= options.safety_margin <= 1):
-                raise UserError(f"--safety-margin: {options.safety_margin:g} is not a share; give a number from 0 to 1")
+            margin = options.safety_margin
+            if margin is not None and not (math.isfinite(margin) and 0 <= margin <= 1):
+                raise UserError(f"--safety-margin: {margin:g} is not a share; give a number from 0 to 1")
         checks.run(require_positive, options, "benchmark_gpus")
         checks.run(require_writable, "--save-benchmark", options.save_benchmark)
         if options.timeline is not None:
@@ -177,6 +179,10 @@ def _check(options: argparse.Namespace) -> None:
 
             checks.run(require_output, "--timeline", options.timeline, SUFFIXES)
             checks.run(require_library, "matplotlib")
+
+
+def _margin(options: argparse.Namespace) -> float:
+    return DEFAULT_MARGIN if options.safety_margin is None else float(options.safety_margin)
 
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
@@ -190,8 +196,8 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(asked, options.benchmark_gpus, tell=log)
+        benchmark = run_memory_benchmark(asked, options.benchmark_gpus or 1, tell=log)
     if options.save_benchmark:
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")
-    return restore_memory(asked, benchmark, margin=options.safety_margin, source=source).on_device(memory)
+    return restore_memory(asked, benchmark, margin=_margin(options), source=source).on_device(memory)

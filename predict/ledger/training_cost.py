@@ -18,7 +18,7 @@ WATTS_PER_MEGAWATT = 1e6
 GOODPUT = 0.9
 """Share of the time in which a run makes steps that are kept. Llama 3 405B kept above 0.9 on 16,384 GPUs (arXiv 2407.21783,
 section 3.3.4); fewer GPUs fail less often."""
-COUNT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([KMBT]?)\s*")
+COUNT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([KMBT]?)\s*", re.IGNORECASE)
 TIMES: Mapping[str, float] = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 PRICE = re.compile(
     r"\s*([^\d\s./+-]{0,4})\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*/\s*(gpu|node)-(?:h|hour)\s*", re.IGNORECASE
@@ -123,7 +123,7 @@ def training_cost(
 def parse_tokens(text: str) -> float:
     """The tokens of `2T`, `300B` or `1.5e12`; UserError for anything else."""
     found = COUNT.fullmatch(text)
-    tokens = float(found[1]) * TIMES[found[2]] if found else 0.0
+    tokens = float(found[1]) * TIMES[found[2].upper()] if found else 0.0
     if not 1 <= tokens <= MOST_TOKENS:
         raise UserError(f"--tokens: {shown(text)} is not a number of tokens; write for example 300B, 2T or 1.5e12")
     return tokens

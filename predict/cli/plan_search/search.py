@@ -13,6 +13,7 @@ from predict.cli.options import (
     add_json,
     add_overrides,
     add_slo,
+    given,
     log,
     print_json,
     require_no_questions,
@@ -221,10 +222,8 @@ def _wishes(options: argparse.Namespace) -> Wishes:
 
 def _config(options: argparse.Namespace) -> Path | Document:
     if options.config is not None:
-        if options.model or options.gpus or options.batch:
-            raise UserError(
-                "--model, --gpus, --batch: they go without CONFIG; omit them, or change the config with --set"
-            )
+        if extra := given(options, "model", "gpus", "batch"):
+            raise UserError(f"{', '.join(extra)}: goes without CONFIG; omit it, or change the config with --set")
         return Path(options.config)
     if not (options.model and options.gpus):
         raise UserError(

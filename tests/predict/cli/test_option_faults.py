@@ -35,6 +35,10 @@ GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
             f"memory {DEMO} --mode simulate --load-benchmark b.json --safety-margin 2 --benchmark-gpus 0 --timeline t.txt",
             ("--mode: simulate", "--safety-margin: 2", "--benchmark-gpus: 0", "--timeline: t.txt"),
         ),
+        (
+            f"memory {GRPO} --safety-margin 0.5 --benchmark-gpus 2",
+            ("--safety-margin, --benchmark-gpus: does not go with an RL",),
+        ),
         (f"report {DEMO} -o page.txt --price 2.5", ("--output: page.txt", "--price: '2.5'")),
         (f"trace {DEMO} -o /nowhere/step.txt --every-gpu", ("unknown kind", "no directory /nowhere", "--every-gpu")),
         (f"measure {GRPO} --implementation transformers --trace t", ("--implementation transformers", "--trace")),

@@ -144,7 +144,7 @@ def run(*arguments: str) -> None:
         (["--address", "here:1"], "--address: processes of this machine have none"),
         (["--pareto", "front.txt"], "unknown kind of file; end the name in .csv or .json"),
         (["--top", "0"], "--top: 0 is not a positive number"),
-        (["configs/runs/demo.yml"], "--model, --gpus, --batch: they go without CONFIG"),
+        (["configs/runs/demo.yml"], "--model, --gpus, --batch: goes without CONFIG"),
     ],
 )
 def test_bad_input_is_one_error(arguments: list[str], message: str) -> None:

@@ -10,15 +10,17 @@ import numpy as np
 from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Floats, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, Weight
-from predict.serving.features import Features
 from predict.serving.fitting.bounded import bounded_weights, deviations
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
+from predict.serving.fitting.result import with_grounds
+from predict.serving.kernels.features import kernel_features
+from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, StepTerm
 from sampling.errors import UserError
 
 HOST = ("layer", "step", "request")
 LOOSE = 100.0
-"""Times by which the width and the bound of a host's term are wider than those of serving engines: another program runs here."""
+"""Times by which the width and the bound of a host's term are wider on a CPU than those of serving engines: another program runs there."""
 LEAST_KINDS = 8
 """Kinds of steps, so that each can be left out and the others still tell the terms apart."""
 
@@ -36,24 +38,26 @@ class TimedBatch:
         return len(self.batch.decodes), sum(chunk.tokens for chunk in self.batch.chunks)
 
 
-def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str, *, window: int) -> Coefficients:
-    """The kernel model's weights by the medians of each kind of step; `window` is that of the server's sliding layers, 0 for none.
-    UserError for too few kinds."""
+def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) -> Coefficients:
+    """The kernel model's weights by the medians of each kind of step of a server. UserError for too few kinds."""
+    features = kernel_features(server)
     kinds: dict[tuple[int, int], list[TimedBatch]] = {}
     for step in steps:
         kinds.setdefault(step.kind, []).append(step)
     if len(kinds) < LEAST_KINDS:
         raise UserError(f"{source}: {len(kinds)} kinds of steps; time at least {LEAST_KINDS} different batches")
-    rows = np.array([features(sums_of([one.batch for one in each], window)).mean(axis=0) for each in kinds.values()])
+    rows = np.array(
+        [features(sums_of([one.batch for one in each], server.window)).mean(axis=0) for each in kinds.values()]
+    )
     times = np.array([np.median([one.time_us for one in each]) for each in kinds.values()])
-    terms = _terms()
+    terms = _terms(server)
     weights = _weights(rows, times, terms)
     without = np.array([_weights(*_left_out(rows, times, place), terms) for place in range(len(times))])
     misses = np.abs(np.log((rows * without).sum(axis=1) / times))
     jackknife = np.sqrt((len(times) - 1) * without.var(axis=0))
     # no step without experts, or without exchanges, tells of theirs: then the prior's own width counts
     spread = NINETY * np.maximum(jackknife, deviations(rows, times, np.ones(len(times)), list(terms.values()), ERROR))
-    return Coefficients(
+    found = Coefficients(
         model=KERNELS.name,
         weights={
             name: Weight(
@@ -62,13 +66,17 @@ def fitted_to_steps(steps: Sequence[TimedBatch], features: Features, source: str
             for (name, term), weight, wide in zip(terms.items(), weights, spread, strict=True)
         },
         client=Client(),
-        asynchronous=False,
+        asynchronous=server.engine.asynchronous,
         half_width=float(np.quantile(misses, NINETY_PERCENT)),
         source=source,
     )
+    return with_grounds(found, [server])
 
 
-def _terms() -> Mapping[str, StepTerm]:
+def _terms(server: Server) -> Mapping[str, StepTerm]:
+    """The terms of the kernel model, those of the host loose on a CPU."""
+    if server.cluster.gpu.kind != "cpu":
+        return KERNELS.terms
     return {
         name: replace(term, width=LOOSE * term.width, high=LOOSE * term.high) if name in HOST else term
         for name, term in KERNELS.terms.items()

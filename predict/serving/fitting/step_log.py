@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +16,6 @@ from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun
 from predict.serving.fitting.own_steps import TimedBatch, fitted_to_steps
-from predict.serving.fitting.result import with_grounds
-from predict.serving.kernels.features import kernel_features
 from predict.serving.scheduler.request_file import read_rows
 from predict.serving.step_model import KERNELS, StepModel
 from sampling.errors import UserError
@@ -90,8 +88,7 @@ def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, sour
         raise UserError(
             f"{source}: a step has {most:,} tokens, where {run.name}'s engine takes {limit:,}; set engine.max_num_batched_tokens as it was"
         )
-    found = fitted_to_steps(steps, kernel_features(server), source, window=server.window)
-    return with_grounds(replace(found, asynchronous=server.engine.asynchronous), [server])
+    return fitted_to_steps(steps, server, source)
 
 
 def _shares(total: int, count: int) -> list[int]:

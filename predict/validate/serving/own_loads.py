@@ -17,8 +17,6 @@ from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.fitting.own_steps import fitted_to_steps
-from predict.serving.fitting.result import with_grounds
-from predict.serving.kernels.features import kernel_features
 from predict.serving.planning.loaded_server import LoadedServer, Outcome
 from predict.serving.scheduler.latency import Latency
 from predict.serving.stepper import Stepper
@@ -76,9 +74,7 @@ class OwnLoad:
 def fitted_here(run: ServingRun, config: Path | str, overrides: Sequence[str]) -> Coefficients:
     """The kernel model fitted to steps of the config's server that are timed now."""
     steps = time_steps(run, config, overrides)
-    source = f"{len(steps)} steps of {run.name}'s server, timed here"
-    found = fitted_to_steps(steps, kernel_features(run.server), source, window=run.server.window)
-    return with_grounds(found, [run.server])
+    return fitted_to_steps(steps, run.server, f"{len(steps)} steps of {run.name}'s server, timed here")
 
 
 def pace(served: ServedLoad, stepper: Stepper) -> float:

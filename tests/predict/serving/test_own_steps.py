@@ -50,7 +50,7 @@ def test_weights_of_known_steps_are_found_and_used() -> None:
     features = kernel_features(on_cpu())
     times = features(sums_of(batches(), 0)) @ TRUE
     timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(batches(), times, strict=True)]
-    found = fitted_to_steps(timed, features, "a test", window=0)
+    found = fitted_to_steps(timed, on_cpu(), "a test")
     assert found.values["gemm"] == pytest.approx(1.2, rel=0.1)
     assert found.values["request"] == pytest.approx(60.0, rel=0.3)
     assert found.half_width < 0.03
@@ -61,7 +61,7 @@ def test_weights_of_known_steps_are_found_and_used() -> None:
 def test_too_few_kinds_of_steps_are_refused() -> None:
     timed = [TimedBatch(batch=StepBatch(decodes=(9,)), time_us=1.0)] * 99
     with pytest.raises(UserError, match="1 kinds of steps"):
-        fitted_to_steps(timed, kernel_features(on_cpu()), "a test", window=0)
+        fitted_to_steps(timed, on_cpu(), "a test")
 
 
 def test_a_servers_requests_are_its_kernels_on_the_sizes_that_it_runs() -> None:

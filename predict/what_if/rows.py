@@ -22,7 +22,7 @@ class SweptRow(Generic[Predicted]):
     """Key path → the value that it has here."""
     prediction: Predicted | None
     reason: str = ""
-    """Why there is no prediction."""
+    """The reason why there is no prediction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

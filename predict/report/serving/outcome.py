@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from predict.serving.scheduler.traffic import Load
 
 VERSION = 2
-"""Of the JSON; since 2, `requests_per_s` counts completions from the first to the last."""
+"""Version of the JSON; since 2, `requests_per_s` counts completions from the first to the last."""
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 

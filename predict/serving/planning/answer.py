@@ -20,7 +20,7 @@ from predict.serving.planning.objectives import Objective
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """The question."""
+    """Questions on a server beside its latencies."""
 
     rates: tuple[float, ...] = ()
     """Rates of requests in place of the config's load."""
@@ -51,7 +51,7 @@ class Answer:
     outcomes: tuple[Outcome, ...]
     """The config's load, or one for each rate."""
     costs: tuple[TokenCost, ...]
-    """Of these loads; () without a price."""
+    """Costs of these loads; () without a price."""
     capacity: Rate | None
     capacity_cost: TokenCost | None
     slow_first_tokens_per_s: float | None

@@ -53,7 +53,7 @@ def test_a_config_states_the_mean_of_its_distributions(tmp_path: Path) -> None:
 
 
 def test_uneven_answers_wait_longer_at_the_tail() -> None:
-    """Of the same mean: a batch that is as long on average, and longest answers that take longer."""
+    """The same mean gives a batch that is as long on average, and longest answers that take longer."""
     runs = [
         load_serving(CONFIG, ["load.duration_s=30", "load.rate=4", setting])
         for setting in ("load.output=50", "load.output_lengths=lognormal:mean=50,p90=100")

@@ -1,4 +1,4 @@
-"""What is asked of a server that is to be set up: the rate that keeps objectives, and what tokens cost."""
+"""Questions on a server that is to be set up: the rate that keeps objectives, and what tokens cost."""
 
 from __future__ import annotations
 

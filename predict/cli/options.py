@@ -137,13 +137,13 @@ def check_fit(options: argparse.Namespace, misfits: Iterable[str], *, said: bool
         )
 
 
-def add_slo(command: argparse._ActionsContainer) -> None:
+def add_slo(command: argparse._ActionsContainer, *, whose: str = "") -> None:
     command.add_argument(
         "--slo",
         action="append",
         default=[],
         metavar="OBJECTIVE",
-        help="the highest rate of requests at which this holds, as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
+        help=f"{whose}the highest rate of requests at which this holds, as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
     )
 
 

@@ -52,6 +52,8 @@ A key of plan, batch, execution or cluster may be a list ([1, 2, 4]), a range (1
 framework offers). Of the plan, the degrees, zero, schedule and recompute are searched where they are left out, and so is
 batch.micro. The answer is that of pricing every legal plan: those that are not priced need more memory than there is, or more
 time than the best found, by floors that no estimate undercuts.
+
+Of a serving config, keys of placement, engine and load may be open (placement.tp where none is), and every combination is predicted.
 """
 
 
@@ -122,7 +124,7 @@ def _add_results(group: argparse._ActionsContainer) -> None:
         metavar="PRICE",
         help="with --tokens, or of servers: what a GPU or node costs, as 2.5/gpu-h or 20/node-h",
     )
-    add_slo(group)
+    add_slo(group, whose="of servers: ")
     group.add_argument(
         "--pareto",
         type=Path,

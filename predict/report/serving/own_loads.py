@@ -48,6 +48,6 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
         f"bias: {bias}",
         f"90 % interval of mean E2E covers {content['summary']['coverage']:.0%} of the loads",
         f"rests on {escape(content['source'])} (half-width {content['half_width']:.0%}); kernels {kernels}",
-        f"served is the median of {content['rows'][0]['rounds']} rounds, spread their largest E2E over the smallest less 1; "
-        f"pace the time of chosen steps just before over the model's; {waited:.0f} s in which other processes had the core do not count",
+        f"served: the median of {content['rows'][0]['rounds']} rounds; spread: their largest E2E over their smallest, less 1; pace: the time of "
+        f"chosen steps just before the load, over the model's; {waited:.0f} s in which other processes had the core are not counted",
     )

@@ -24,6 +24,7 @@ from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.scratch import scratch_folder
+from sampling.number_text import duration
 from sampling.ranks.launch import launch
 
 STEPS = 10
@@ -135,7 +136,7 @@ def measure_interleaved(
             left_s = (time.monotonic() - start) / fresh * (total - place - 1)
             noisy = " (noisy)" if result.noisy else ""
             progress(
-                f"measured {place + 1} of {total}: {run.name} {result.median_us / 1e3:.1f} ms{noisy}, {left_s:.0f} s left"
+                f"measured {place + 1} of {total}: {run.name} {duration(result.median_us)}{noisy}, {left_s:.0f} s left"
             )
     return [None if index in failed else pool(results) for index, results in enumerate(measured)]
 

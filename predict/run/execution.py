@@ -12,6 +12,16 @@ from sampling.files.keys import Key, one_of
 from sampling.operators.experts import PER_EXPERT
 
 WHOLE_LAYERS = "torch"
+OF_MIXTURES = (
+    "overlap_ep",
+    "dispatch",
+    "expert_launch_us",
+    "expert_products",
+    "router_product",
+    "fuse_permute",
+    "expert_load",
+)
+"""Settings that move a mixture of experts alone."""
 ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
 IN_TURN = "in_turn"
 NATURAL = "natural"

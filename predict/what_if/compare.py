@@ -9,6 +9,7 @@ from typing import Any
 from predict.memory.rank_memory import TERMS
 from predict.plan_search.answer.ties import contender, ratio
 from predict.plan_search.objective import OBJECTIVES
+from predict.run.execution import OF_MIXTURES
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 
@@ -80,8 +81,11 @@ def _rates(prediction: Prediction) -> tuple[float, float]:
 
 
 def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, Any]]:
-    """The keys on which two runs differ."""
-    return differing(settings_of(first), settings_of(other))
+    """The keys on which two runs differ; of dense models, without those that move mixtures alone."""
+    found = differing(settings_of(first), settings_of(other))
+    if first.model.experts or other.model.experts:
+        return found
+    return {path: values for path, values in found.items() if path.removeprefix("execution.") not in OF_MIXTURES}
 
 
 def differing(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -110,4 +114,6 @@ def settings_of(run: TrainingRun) -> dict[str, Any]:
 
 def setting_text(value: Any) -> str:
     """A setting's value as a config writes it; `default` for an empty one."""
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value) or "default"

@@ -138,7 +138,7 @@ def _one(outcome: Outcome) -> RenderableType:
         f"{per_replica}, from the first completion to the last",
         f"steps       {served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
         f"cache       {outcome.kv_share:.1%} in use on average, {served.most_blocks / outcome.room.blocks:.1%} at most",
-        f"queue       {latency.mean_waiting:.1f} requests wait on average",
+        f"queue       {latency.mean_waiting:,.1f} requests wait on average",
     ]
     if outcome.grows:
         told.append(
@@ -170,7 +170,7 @@ def _several(answer: Answer) -> Table:
             duration(found.tpot.mean_us),
             plain(found.output_tokens_per_s),
             f"{one.kv_share:.0%}",
-            "grows" if one.grows else f"{found.mean_waiting:.1f}{' (may grow)' if one.may_grow else ''}",
+            "grows" if one.grows else f"{found.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}",
             *([amount_text(costs[place].output.median, costs[place].currency)] if costs else []),
         )
     return table

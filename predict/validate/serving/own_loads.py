@@ -21,6 +21,7 @@ from predict.serving.planning.loaded_server import LoadedServer, Outcome
 from predict.serving.scheduler.latency import Latency
 from predict.serving.stepper import Stepper
 from sampling.errors import UserError
+from sampling.number_text import duration
 
 VERSION = 1
 ROUNDS = 3
@@ -103,7 +104,9 @@ def validate_loads(
     stepper = Stepper(runs[0].server, coefficients)
     predicted = [LoadedServer(run, stepper).as_configured() for run in runs]
     for run, outcome in zip(runs, predicted, strict=True):
-        tell(f"predicted {run.name}: E2E {_ms(outcome.latency.e2e.mean_us)}, TPOT {_ms(outcome.latency.tpot.mean_us)}")
+        tell(
+            f"predicted {run.name}: E2E {duration(outcome.latency.e2e.mean_us)}, TPOT {duration(outcome.latency.tpot.mean_us)}"
+        )
     served: list[list[ServedLoad]] = [[] for _ in runs]
     for turn in range(rounds):
         for place, (run, config) in enumerate(zip(runs, configs, strict=True)):
@@ -111,7 +114,7 @@ def validate_loads(
             served[place].append(one)
             tell(
                 f"served {turn * len(runs) + place + 1} of {rounds * len(runs)}: {run.name}: E2E "
-                f"{_ms(one.latency.e2e.mean_us)}, TPOT {_ms(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
+                f"{duration(one.latency.e2e.mean_us)}, TPOT {duration(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
             )
     loads = [
         OwnLoad(name=run.name, predicted=outcome, served=each, paces=[pace(one, stepper) for one in each])
@@ -155,7 +158,3 @@ def _row(one: OwnLoad) -> dict[str, Any]:
         "covered": one.covered,
         "waited_s": sum(each.waited_s for each in one.served),
     }
-
-
-def _ms(time_us: float) -> str:
-    return f"{time_us / 1e3:.1f} ms"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import predict
@@ -43,3 +45,12 @@ def test_intervals_far_apart_do_not_overlap() -> None:
 
 def test_settings_are_told_as_a_config_writes_them() -> None:
     assert [setting_text(value) for value in (True, "", 0.5, "1f1b")] == ["true", "default", "0.5", "1f1b"]
+
+
+@pytest.mark.parametrize(("source", "told"), [(DENSE, False), (MIXTURE, True)])
+def test_settings_of_mixtures_are_told_of_mixtures_alone(source: Path, told: bool, tmp_path: Path) -> None:
+    other = tmp_path / source.name
+    other.write_text(source.read_text().replace("framework: nemo", "framework: torchtitan"))
+    (difference,) = predict.compare(source, other)
+    assert "execution.framework" in difference.settings
+    assert any("expert" in path or "permute" in path for path in difference.settings) == told

@@ -15,6 +15,7 @@ from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.faults import counted
 
 ANEW = "cluster.calibration=null"
 """The setting under which a run is predicted by the priors alone."""
@@ -27,8 +28,10 @@ def calibrate(
     given: Sequence[str],
     output: Path | None,
     tell: Callable[[str], None],
+    *,
+    write: bool = True,
 ) -> tuple[Path, Posterior]:
-    """Fit the terms to runs, and to those that the file holds, and write it; the fit before is kept in its history.
+    """Fit the terms to runs, and to those that the file holds, and write it unless told not to; the fit before is kept in its history.
 
     UserError for measurements that the terms do not explain, and where configs are of different clusters.
     """
@@ -39,7 +42,7 @@ def calibrate(
     _require_one_cluster([*(run for run, _ in held), *runs])
     measured = measured_runs([*held, *given_times(runs, given)])
     if held:
-        tell(f"added to the measured times that {place} holds: {len(held)}")
+        tell(f"{place} holds {counted(len(held), 'earlier measurement')}; the new ones are added")
     require_units(measured)
     found = fit(measured, tell)
     if (within := reach(found)) is not None:
@@ -47,7 +50,8 @@ def calibrate(
         found = fit(measured, tell, within)
     require_explained(measured, found)
     posterior = replace(posterior_of(measured, found), history=history)
-    _write(place, posterior)
+    if write:
+        _write(place, posterior)
     return place, posterior
 
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from predict import estimate
 from predict.run.calibration.file import scaled
-from predict.run.calibration.priors import prior_covariance
+from predict.run.calibration.priors import NETWORK, NETWORKS, prior_at
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior, bounds
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
-from predict.step.composition_error import own_deviation
+from predict.step.composition_error import machine_error, own_deviation
 from predict.step.elasticities import elasticities
 from sampling.files.faults import counted
 
@@ -25,7 +25,11 @@ Floats = NDArray[np.float64]
 MOST_ROUNDS = 8
 CLOSE = 0.005
 """Change of a term's logarithm below which a round is the last."""
+NO_PART = 1e-6
+"""Derivative of a step by a term that has no part in it."""
 HALVINGS = 5
+AS_EXPECTED = 4.0
+"""Runs whose scatter is as expected that stand beside those measured when the scatter is learnt. Assumed."""
 ROBUST = 2.0
 """Standard deviations of a run beyond which it counts by the square root of its distance, not the square (Huber)."""
 
@@ -58,15 +62,28 @@ class Fit:
     left_out_deviations: Floats
     """Standard deviation of each `left_out`: the run's own, and that of terms which the other runs leave open."""
     prior: Floats
-    """Covariance of the terms' logarithms before any run was measured."""
+    """Covariance of the terms' logarithms before any run was measured, on the side of 0 on which they ended."""
+    cost: float
+    """-2 times the logarithm of how likely the measured steps are with this network, but for a constant (Laplace's approximation)."""
     transfer_error: float
     """Half-width at 90 % that rows of another CPU add to the runs' steps."""
+    machine_error: float
+    """Half-width at 90 % that an architecture without published runs adds to them."""
     others_logs: Floats
     """Logarithms of the terms that the other runs give, shape (runs, terms), as far as the step is linear about the fit."""
 
     @property
     def terms(self) -> Calibration:
         return terms_of(self.logs)
+
+    @property
+    def scatter(self) -> float:
+        """Scatter of runs about what the terms explain over what was expected: the squares by which each run misses what the others make
+        of it, and AS_EXPECTED more of 1. Never below 1, and 1 for a single run."""
+        misses = (self.left_out / self.left_out_deviations) ** 2
+        if len(misses) == 1:
+            return 1.0
+        return math.sqrt(max(1.0, (AS_EXPECTED + float(misses.sum())) / (AS_EXPECTED + len(misses))))
 
     @property
     def surprise(self) -> float:
@@ -83,49 +100,100 @@ def terms_of(logs: Sequence[float] | Floats) -> Calibration:
 def fit(
     measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None, within: Floats | None = None
 ) -> Fit:
-    """The terms of the greatest posterior density within their bounds, and logarithms no further from 0 than `within`, one a term; by
-    Gauss-Newton steps on the estimate itself."""
-    transfer_error = max(_transfer_error(run) for one in measured for run in one.runs)
-    prior = prior_covariance(transfer_error)
-    precision = np.linalg.inv(prior)
-    targets = np.log([one.measured_us for one in measured])
+    """The terms of the greatest posterior density within their bounds, and logarithms no further from 0 than `within`, one a term; with
+    the network that its hardware file states, or with another one, whichever the runs speak for."""
     slopes = derivatives(measured, np.zeros(len(TERMS)))
-    deviations = deviations_of(measured, slopes)
+    start = _Start(
+        measured=measured,
+        slopes=slopes,
+        off=unexplained(measured),
+        deviations=deviations_of(measured, slopes),
+        transfer_error=max(_transfer_error(run) for one in measured for run in one.runs),
+        machine_error=max(machine_error(run) for one in measured for run in one.runs),
+    )
     low, high = (np.log([bounds()[name][side] for name in TERMS]) for side in (0, 1))
     if within is not None:
         low, high = np.maximum(low, -within), np.minimum(high, within)
+    crosses_nodes = bool(np.any(np.abs(slopes[:, TERMS.index(NETWORK)]) > NO_PART))
+    tried: list[Fit] = []
+    for network, share in [*NETWORKS.items()][: 2 if crosses_nodes else 1]:
+        tell(f"fitting {counted(len(measured), 'run')}" + (", with another network" if tried else ""))
+        tried.append(_fitted(start, low, high, network, share))
+    return min(tried, key=lambda each: each.cost)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Start:
+    """Runs as they are predicted without the terms."""
+
+    measured: Sequence[MeasuredRun]
+    slopes: Floats
+    off: Floats
+    deviations: Floats
+    transfer_error: float
+    machine_error: float
+
+    def prior(self, logs: Floats, network: float) -> Floats:
+        return prior_at(logs, math.hypot(self.transfer_error, self.machine_error), network)
+
+
+def _fitted(start: _Start, low: Floats, high: Floats, network: float, share: float) -> Fit:
+    """The fit with a network of that standard deviation, by Gauss-Newton steps on the estimate itself; `share` of clusters have it."""
+    measured, deviations = start.measured, start.deviations
+
+    def precision_at(logs: Floats) -> Floats:
+        return _inverse(start.prior(logs, network))
 
     def loss(logs: Floats, off: Floats) -> float:
-        return float(logs @ precision @ logs) + float(np.sum(_huber(off / deviations)))
+        return float(logs @ precision_at(logs) @ logs) + float(np.sum(_huber(off / deviations)))
 
-    logs, off = np.zeros(len(TERMS)), unexplained(measured)
-    before = off
+    targets = np.log([one.measured_us for one in measured])
+    logs: Floats = np.zeros(len(TERMS))
+    off, slopes = start.off, start.slopes
     for done in range(MOST_ROUNDS):
-        tell(f"fitting, round {done + 1}: {counted(len(measured), 'run')}")
         slopes = derivatives(measured, logs) if done else slopes
         weights = _weights(off / deviations) / deviations**2
-        normal = (slopes.T * weights) @ slopes + precision
-        wanted = np.clip(logs + np.linalg.solve(normal, slopes.T @ (weights * off) - precision @ logs), low, high)
-        found, found_off = _better(measured, targets, logs, wanted, off, loss)
+        wanted, normal = _wanted(logs, off, slopes, weights, precision_at)
+        found, off = _better(measured, targets, logs, np.clip(wanted, low, high), off, loss)
         moved = float(np.max(np.abs(found - logs)))
-        logs, off = found, found_off
+        logs = found
         if moved < CLOSE:
             break
-    covariance = np.linalg.inv(normal)
+    covariance = _inverse(normal)
+    prior = start.prior(logs, network)
     leverage = np.einsum("it,ts,is->i", slopes, covariance, slopes) * weights
     own = 1 - np.minimum(leverage, 0.999)  # the share of a run's distance that stays when the run is fitted to
     return Fit(
         logs=logs,
         covariance=covariance,
-        before=before,
+        before=start.off,
         after=off,
         left_out=off / own,
         deviations=deviations,
         left_out_deviations=deviations / np.sqrt(own),
         prior=prior,
-        transfer_error=transfer_error,
+        cost=loss(logs, off) + float(np.linalg.slogdet(normal @ prior)[1]) - 2 * math.log(share),
+        transfer_error=start.transfer_error,
+        machine_error=start.machine_error,
         others_logs=_by_the_others(logs, covariance, (slopes.T * (weights * off / own)).T),
     )
+
+
+def _inverse(matrix: Floats) -> Floats:
+    found: Floats = np.linalg.inv(matrix).astype(np.float64)
+    return found
+
+
+def _wanted(
+    logs: Floats, off: Floats, slopes: Floats, weights: Floats, precision_at: Callable[[Floats], Floats]
+) -> tuple[Floats, Floats]:
+    """Where a step of Gauss and Newton leads, by the priors on the side of 0 on which it ends, and the curvature there."""
+    wanted = logs
+    for _ in range(2):
+        precision = precision_at(wanted)
+        normal: Floats = (slopes.T * weights) @ slopes + precision
+        wanted = logs + np.linalg.solve(normal, slopes.T @ (weights * off) - precision @ logs)
+    return wanted, normal
 
 
 def _by_the_others(logs: Floats, covariance: Floats, pulls: Floats) -> Floats:
@@ -185,7 +253,7 @@ def _transfer_error(run: TrainingRun) -> float:
 
 def deviations_of(measured: Sequence[MeasuredRun], slopes: Floats) -> Floats:
     """Standard deviation of each run's logarithm about what the terms explain; `slopes` are the derivatives by the terms."""
-    widths = [fmean(estimate(run, require_fit=False).own_rows_half_width for run in one.runs) for one in measured]
+    widths = [fmean(estimate(run, require_fit=False).own_half_width for run in one.runs) for one in measured]
     return np.array([own_deviation(width, by) for width, by in zip(widths, slopes.tolist(), strict=True)])
 
 
@@ -218,4 +286,6 @@ def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
         date=date.today().isoformat(),
         left_out_percent=100 * float(np.mean(errors)) if len(measured) > 1 else None,
         transfer_error=found.transfer_error,
+        machine_error=found.machine_error,
+        scatter=found.scatter,
     )

@@ -9,6 +9,7 @@ from statistics import median
 
 from predict.calibrate.fit import MeasuredRun
 from predict.calibrate.refusals import AT_ODDS
+from predict.own_runs.belonging import unit_mistake
 from predict.own_runs.measured_step import measured_step
 from predict.run.calibration.terms import MeasuredTime, Posterior
 from predict.run.run_json import load_run
@@ -78,5 +79,10 @@ def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -
     for run, times in grouped:
         each_us = [time.step_us for time in times]
         if math.log(max(each_us) / min(each_us)) > AT_ODDS * REPEATS:
-            told = ", ".join(duration(time_us) for time_us in each_us)
-            yield f"--measured: {run.name}: {told} for one config differ by more than repeats do; leave out what is wrong"
+            told = ", ".join(f"{duration(time.step_us)} ({time.source})" for time in times)
+            unit = unit_mistake(max(each_us) / min(each_us))
+            mistaken = f": one is about {unit} another, check the unit" if unit else ""
+            yield (
+                f"--measured: {run.name}: {told} for one config differ by more than repeats do{mistaken}; leave out what is wrong, or, where the "
+                "file holds it from before, start anew with another --output"
+            )

@@ -16,6 +16,7 @@ import numpy as np
 
 from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
+from predict.run.calibration.priors import prior_deviations
 from sampling.errors import UserError
 from sampling.number_text import duration
 
@@ -48,7 +49,7 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
 
 def reach(found: Fit) -> Floats | None:
     """The farthest from 0 that the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
-    widths = np.sqrt(found.prior.diagonal())
+    widths = prior_deviations(math.hypot(found.transfer_error, found.machine_error))
     far = np.abs(found.logs) > FAR * widths
     borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)
     alone = far & ~borne

@@ -86,7 +86,9 @@ def make_config(options: argparse.Namespace) -> Document | None:
     return made
 
 
-def add_data(command: argparse.ArgumentParser) -> None:
+def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
+    """The folder of the user's own data; with `made`, the command makes it where it is missing."""
+    command.set_defaults(makes_data=made)
     command.add_argument(
         "--data",
         type=Path,
@@ -100,7 +102,7 @@ def use_data(options: argparse.Namespace) -> None:
     folder: Path | None = getattr(options, "data", None)
     if folder is None:
         return
-    if not folder.is_dir():
+    if not folder.is_dir() and (folder.exists() or not getattr(options, "makes_data", False)):
         raise UserError(
             f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/ and regressors/"
         )

@@ -22,6 +22,24 @@ NEAR_UNIT = 0.5
 """Distance of the decimal logarithm within which it is taken for one."""
 
 
+WARMING_UP = 1.1
+"""Earlier over later settled steps from which on a log is still in its warm-up: settled ones scatter by a few per cent about one level."""
+
+
+def unsettled(log: SettledStep) -> Iterator[str]:
+    """Why a log's settled lines do not tell the step of training."""
+    if log.skipped:
+        yield (
+            f"in each of its last {log.lines} steps the optimizer was skipped (a loss or gradient that is not finite); give the log of steps "
+            "that train"
+        )
+    if log.pace > WARMING_UP:
+        yield (
+            f"its last {log.lines} steps still get faster, by {1 - 1 / log.pace:.0%} from the earlier to the later half: warm-up; give a "
+            "longer log"
+        )
+
+
 def misfits(log: SettledStep, run: TrainingRun) -> Iterator[str]:
     """Facts of a log that cannot be of the run; nothing where it tells too little to know."""
     yield from _of_batch(log, run)

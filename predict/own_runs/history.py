@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -12,10 +12,11 @@ import numpy as np
 from predict import estimate
 from predict.own_runs.drift import Change, changes
 from predict.own_runs.explained import Explanation, Floats, explanations
-from predict.own_runs.records import Record, records
+from predict.own_runs.records import Record, id_of, local_time, records
 from predict.run.calibration.file import scaled
 from predict.run.calibration.terms import Calibration
 from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
 from sampling.files.faults import counted
 
 
@@ -41,9 +42,39 @@ class History:
 
     cluster: str
     records: Sequence[Record]
+    ids: Sequence[str]
+    """The id of each record."""
     now_us: Sequence[float]
     """Each step as this version predicts it without calibration: drift is against one and the same predictor."""
     drifts: Sequence[Drift]
+    earlier: int = 0
+    """Runs before these, which changes are told against."""
+
+    def has_runs(self, since: str) -> bool:
+        """Whether any run is of that day (ISO 8601) or later."""
+        return bool(self._since(since))
+
+    def _since(self, since: str) -> list[int]:
+        return [
+            place for place, one in enumerate(self.records) if not since or local_time(one.date) >= local_time(since)
+        ]
+
+    def of(self, since: str = "", last: int | None = None) -> History:
+        """The runs from a day on (ISO 8601), the last ones of them; changes are told that came among these. UserError without any."""
+        places = self._since(since)
+        if not places:
+            raise UserError(
+                f"--since: no run of {self.cluster} is of {since} or later, its last of {self.records[-1].date[:10]}; give an earlier day"
+            )
+        first = max(places[0], len(self.records) - last if last else 0)
+        return replace(
+            self,
+            records=self.records[first:],
+            ids=self.ids[first:],
+            now_us=self.now_us[first:],
+            drifts=[each for each in self.drifts if local_time(each.since) >= local_time(self.records[first].date)],
+            earlier=first,
+        )
 
     @property
     def mean_error(self) -> float:
@@ -72,6 +103,7 @@ def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> Histo
     return History(
         cluster=cluster,
         records=[one for _, one in found],
+        ids=[id_of(place) for place, _ in found],
         now_us=now_us,
         drifts=[
             Drift(

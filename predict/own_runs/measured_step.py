@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.measure.measurement import settings_of
-from predict.own_runs.belonging import SLACK, misfits
+from predict.own_runs.belonging import SLACK, misfits, unsettled
 from predict.own_runs.read_log import read_log
 from predict.own_runs.settled import settled_step
 from predict.run.durations import duration_us
@@ -103,6 +103,8 @@ def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
         raise UserError(f"{str(path)!r} is not a time; {HOW}")
     log = read_log(path)
     settled = settled_step(log, run)
+    if open_ := [*unsettled(settled)]:
+        raise UserError("\n".join(f"{path}: {each}" for each in open_))
     if wrong := [*misfits(settled, run)]:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     starts = f", the last of {log.starts} starts" if log.starts > 1 else ""

@@ -16,6 +16,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")
 """What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 is none."""
 TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
+ALIKE = 1.05
+"""Factor within which ranks tell the same time of a step: each has its own clock."""
 MOST_STARTS = 0.1
 """Share of the steps at which a log may begin anew: a job that restarts more often hardly trains."""
 
@@ -33,7 +35,7 @@ def read_log(path: Path) -> RunLog:
             f"{path}: no line tells a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
             "time itself, such as 3.2s"
         )
-    peaks = map(formats()[framework].peak_bytes, lines)
+    peaks = (each.peak_bytes(line) for each in formats().values() for line in lines)
     last, starts = _last_start(path, steps)
     return RunLog(
         place=str(path),
@@ -57,8 +59,24 @@ def _of_one_rank(each: LogFormat, lines: Sequence[str]) -> list[LoggedStep]:
     for line in lines:
         found = RANK.match(line)
         by_rank.setdefault(found[found.lastindex or 0] if found else "", []).append(line)
-    told = ([step for step in each.read(of_rank) if step.timed] for of_rank in by_rank.values())
+    told = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in by_rank.values())
     return max(told, key=len, default=[])
+
+
+def _without_repeats(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
+    """The steps, each once where several ranks tell it one after the other without their marks."""
+    return [step for place, step in enumerate(steps) if not (place and _tells_the_same(step, steps[place - 1]))]
+
+
+def _tells_the_same(one: LoggedStep, other: LoggedStep) -> bool:
+    if one.step != other.step:
+        return False
+    pairs = (
+        (one.time_us, other.time_us),
+        (one.samples_per_s, other.samples_per_s),
+        (one.tokens_per_s_per_gpu, other.tokens_per_s_per_gpu),
+    )
+    return all(mine == theirs or (mine and theirs and 1 / ALIKE < mine / theirs < ALIKE) for mine, theirs in pairs)
 
 
 def _last_start(path: Path, steps: Sequence[LoggedStep]) -> tuple[Sequence[LoggedStep], int]:

@@ -1,6 +1,7 @@
 """The memory of runs: a small JSON file for each measured run below `runs/<cluster>` of the user's data.
 
 A file is written whole under a name that its content gives, so that two writers never meet, and the same run recorded twice is one.
+The name ends in the record's id. Dates are this machine's local times, without a zone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from sampling.files.keys import Key, Text
 from sampling.files.places import own_data
 from sampling.files.schema import read
 
+ID_DIGITS = 7
+"""Digits of an id that are shown; more of the digest may be given."""
 Bytes: TypeAlias = Annotated[float, Key(maximum=1e18)]
 
 
@@ -91,7 +94,7 @@ def record_of(run: TrainingRun, cluster: str, step: LoggedStep, predicted: Predi
     return Record(
         cluster=cluster,
         run=run.name,
-        date=step.date or now,
+        date=local_time(step.date or now).isoformat(timespec="seconds"),
         measured=RecordedStep(**{each.name: getattr(step, each.name) for each in fields(RecordedStep)}),
         predicted=RecordedPrediction(
             median_us=told.median_us,
@@ -101,6 +104,12 @@ def record_of(run: TrainingRun, cluster: str, step: LoggedStep, predicted: Predi
         ),
         described=dump_run(replace(run, calibration=None)),
     )
+
+
+def local_time(date: str) -> datetime:
+    """A date in ISO 8601 as this machine's local time; ValueError for what is no date."""
+    found = datetime.fromisoformat(date)
+    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
 def keep(record: Record) -> tuple[Path, bool]:
@@ -115,6 +124,27 @@ def keep(record: Record) -> tuple[Path, bool]:
     with naming_the_disk(place):
         write_atomically(place, written.encode())
     return place, True
+
+
+def id_of(place: Path) -> str:
+    """The id of a record: the start of the digest in its file's name."""
+    return place.stem.rpartition("-")[2][:ID_DIGITS]
+
+
+def remove(id_: str, cluster: str | None = None) -> Path:
+    """Take a record away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
+    clusters = [cluster] if cluster else recorded_clusters()
+    places = [place for name in clusters for place in sorted(folder_of(name).glob("*.json"))]
+    found = [place for place in places if place.stem.rpartition("-")[2].startswith(id_)] if id_ else []
+    if len(found) != 1:
+        near = did_you_mean(id_, [id_of(place) for place in places])
+        named = f"; {', '.join(place.stem for place in found)} have it: give more digits" if found else near
+        raise UserError(
+            f"--remove: {id_!r} is not the id of one recorded run{named}; `predict history` tells the id of each"
+        )
+    with naming_the_disk(found[0]):
+        found[0].unlink()
+    return found[0]
 
 
 def folder_of(cluster: str) -> Path:
@@ -142,8 +172,7 @@ def records(cluster: str) -> list[tuple[Path, Record]]:
 
 
 def _moment(path: Path, record: Record) -> datetime:
-    """The date of a record; one without a zone is this machine's."""
     try:
-        return datetime.fromisoformat(record.date).astimezone()
+        return local_time(record.date)
     except ValueError:
         raise SamplesError(f"{path}: date: {record.date!r} is not a date; write it as in 2026-03-12T10:22") from None

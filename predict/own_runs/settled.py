@@ -1,7 +1,7 @@
 """The settled step of a log: what it tells once warm-up is over.
 
-The rule: of the timed lines of the last start, the later half by number of steps; those whose optimizer was skipped are left out; the
-median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and evaluations are
+The rule: of the timed lines of the last start, the later half by number of steps, and of these the ones with the last global batch (it may
+grow, or the log go on with another run); those whose optimizer was skipped are left out; the median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and evaluations are
 fewer than half of the lines. With fewer than FEW lines all but the first count; of a single one nothing can be left out.
 """
 
@@ -29,6 +29,10 @@ class SettledStep:
     lines: int
     """Lines that it is the median of, of `of_lines` that are timed."""
     of_lines: int
+    pace: float
+    """Median time of the earlier half of these lines over that of the later half: above 1 where steps still get faster."""
+    skipped: bool
+    """The optimizer was skipped in every one of them."""
     stated: bool
     """The log states step times; otherwise they follow from its rate and the config's batch."""
     samples_per_s: float | None
@@ -48,6 +52,8 @@ def settled_step(log: RunLog, run: TrainingRun) -> SettledStep:
         p90_us=float(np.percentile(times_us, 90)),
         lines=len(kept),
         of_lines=len(log.steps),
+        pace=_pace(times_us),
+        skipped=all(step.skipped for step in kept),
         stated=any(step.time_us for step in kept),
         samples_per_s=_median(kept, lambda step: step.samples_per_s),
         tokens_per_s_per_gpu=_median(kept, lambda step: step.tokens_per_s_per_gpu),
@@ -62,7 +68,13 @@ def settled(steps: Sequence[LoggedStep]) -> Sequence[LoggedStep]:
     first = 1 if 1 < len(steps) < FEW else 0
     middle = (steps[0].step + steps[-1].step) / 2
     late = [step for step in steps if step.step > middle] if len(steps) >= FEW else steps[first:]
+    late = [step for step in late if step.batch == late[-1].batch]
     return [step for step in late if not step.skipped] or late
+
+
+def _pace(times_us: Sequence[float]) -> float:
+    middle = len(times_us) // 2
+    return median(times_us[:middle]) / median(times_us[-middle:]) if middle else 1.0
 
 
 def time_us_of(step: LoggedStep, run: TrainingRun) -> float:

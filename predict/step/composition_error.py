@@ -35,10 +35,13 @@ OWN_SHARE = 0.5
 VALIDATED = "the profile's validation runs"
 
 
-def composition_error(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> float:
+def composition_error(
+    run: TrainingRun, profile_error: float | None, sources: Mapping[str, float], *, of_machine: bool = True
+) -> float:
     """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover, the spread of published
-    runs for the rest; for all of it where the profile has no validation runs (`profile_error` None)."""
-    prior = published_spread(run)
+    runs for the rest; for all of it where the profile has no validation runs (`profile_error` None). It includes what all runs of the
+    machine share, if `of_machine`."""
+    prior = published_spread(run) if of_machine else math.sqrt(published_spread(run) ** 2 - machine_error(run) ** 2)
     if profile_error is None:
         return prior
     analytic = sources["analytic"]
@@ -61,13 +64,19 @@ def published_spread(run: TrainingRun) -> float:
 
 def unknowns(run: TrainingRun) -> dict[str, float]:
     """The unknowns of steps of this kind: half-widths in log time at 90 %."""
-    gpu, framework = run.cluster.gpu, run.execution.framework
+    framework = run.execution.framework
     terms = {"how calls add up to a step": DENSE_STEP.value, f"framework {framework}": framework_spread(framework)}
-    if gpu.kind != "cpu" and gpu.architecture not in PUBLISHED:
-        terms[f"no published runs on {gpu.architecture}"] = UNPUBLISHED
+    if unpublished := machine_error(run):
+        terms[f"no published runs on {run.cluster.gpu.architecture}"] = unpublished
     if run.model.experts:
         terms["mixture of experts"] = MIXTURE_STEP.value
     return terms | particulars(run)
+
+
+def machine_error(run: TrainingRun) -> float:
+    """The half-width that all runs of the machine share, since nothing was published of its architecture."""
+    gpu = run.cluster.gpu
+    return UNPUBLISHED if gpu.kind != "cpu" and gpu.architecture not in PUBLISHED else 0.0
 
 
 def particulars(run: TrainingRun) -> dict[str, float]:
@@ -89,11 +98,11 @@ def _unevenness(run: TrainingRun) -> float:
 
 
 def calibrated_half_width(half_width: float, posterior: Posterior, elasticities: Sequence[float]) -> float:
-    """Half-width in log time at 90 % of a step by the rows of its own device, of which `half_width` is the uncalibrated one, that a
-    calibration leaves: what is still unknown of its terms, by how the step depends on them, and the run's own."""
+    """Half-width in log time at 90 % of a step that a calibration leaves, of which `half_width` is the uncalibrated one without what all
+    runs of the machine share: what is still unknown of its terms, by how the step depends on them, and the run's own."""
     by = np.array(elasticities)
     of_terms = math.sqrt(max(0.0, float(by @ np.array(posterior.covariance) @ by)))  # digits that the file drops
-    return NINETY * math.hypot(of_terms, own_deviation(half_width, elasticities))
+    return NINETY * math.hypot(of_terms, posterior.scatter * own_deviation(half_width, elasticities))
 
 
 def own_deviation(half_width: float, elasticities: Sequence[float]) -> float:

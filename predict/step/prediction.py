@@ -24,7 +24,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
-from predict.step.composition_error import calibrated_half_width, composition_error, error_terms
+from predict.step.composition_error import calibrated_half_width, composition_error, error_terms, machine_error
 from predict.step.elasticities import elasticities
 from predict.step.interval import Interval, calls_half_width, kind_shifts, narrowed, step_interval
 from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
@@ -92,17 +92,21 @@ class Prediction:
 
     @cached_property
     def share_left(self) -> float:
-        """Share of the interval's width that a calibration leaves; 1 without one, and beside a benchmark's own times."""
+        """Share of the interval's width that a calibration leaves, above 1 where its runs scatter more than expected; 1 without one, and
+        beside a benchmark's own times."""
         if self.run.calibration is None or self.benchmark is not None:
             return 1.0
         by = elasticities(self.run, self._step_us)
-        known = calibrated_half_width(self.own_rows_half_width, self.run.calibration, by)
-        return min(1.0, known / _half_width(self._uncalibrated))
+        known = calibrated_half_width(self.own_half_width, self.run.calibration, by)
+        return min(self.run.calibration.scatter, known / _half_width(self._uncalibrated))
 
     @property
-    def own_rows_half_width(self) -> float:
-        """Half-width in log time of the interval that no calibration has narrowed, without what rows of another CPU add."""
-        return _half_width(self._interval(self._own_rows_error) if self.prices.transfer_error else self._uncalibrated)
+    def own_half_width(self) -> float:
+        """Half-width in log time of the interval that no calibration has narrowed, without what all runs of the machine share."""
+        if not (self.prices.transfer_error or machine_error(self.run)):
+            return _half_width(self._uncalibrated)
+        own = composition_error(self.run, self.prices.profile_error, self.sources, of_machine=False)
+        return _half_width(self._interval(own))
 
     def _step_us(self, run: TrainingRun) -> float:
         """The step of a run that differs in times alone, in this prediction's order."""

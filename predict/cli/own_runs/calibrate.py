@@ -47,6 +47,7 @@ def add(subcommands: Any) -> None:
         metavar="FILE",
         help="the file to write (default: NAME.calibration.yml beside the cluster's)",
     )
+    command.add_argument("--dry-run", action="store_true", help="show the fit, write nothing")
     command.add_argument(
         "--forget",
         type=Path,
@@ -86,18 +87,23 @@ def _calibrate(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.what_if.calibration import calibration_json, calibration_report
 
-    place, posterior = calibrate(options.configs, options.overrides, options.measured, options.output, log)
+    place, posterior = calibrate(
+        options.configs, options.overrides, options.measured, options.output, log, write=not options.dry_run
+    )
     if options.json:
         print_json(calibration_json(posterior, place))
     else:
         show(calibration_report(posterior))
+    if options.dry_run:
+        log(f"--dry-run: {place} is not written")
+        return
     log(
         f"wrote {place}; it is used where the cluster's file has the line `calibration: {place.name}`, or with --calibration {place}"
     )
 
 
 def _forget(options: argparse.Namespace) -> None:
-    _refuse(options, "--forget", "configs", "measured", "output", *FEW_SHOT)
+    _refuse(options, "--forget", "configs", "measured", "output", "dry_run", *FEW_SHOT)
     from predict.calibrate.command import forget
     from predict.report.what_if.calibration import calibration_json
 
@@ -108,7 +114,7 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 def _few_shot(options: argparse.Namespace) -> None:
-    _refuse(options, "--few-shot", "configs", "measured", "output", "overrides")
+    _refuse(options, "--few-shot", "configs", "measured", "output", "dry_run", "overrides")
     if options.few_shot is None or options.truth is None:
         lacking = "--few-shot" if options.few_shot is None else "--truth"
         raise UserError(f"{lacking}: missing; give --few-shot 3 --truth FILE")

@@ -7,14 +7,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, loaded, log, print_json
-from sampling.errors import UserError
+from predict.cli.options import add_command, add_data, add_json, add_overrides, given, loaded, log, print_json
+from predict.cli.own_runs.dates import past_date
+from sampling.errors import Checks, UserError
 from sampling.number_text import signed_percent
 
 EXAMPLES = """\
 examples:
   predict record configs/runs/llama3-70b-64xh100.yml --log train.log
   predict record configs/runs/llama3-70b-64xh100.yml --log 14.9s --date 2026-03-12 --cluster pod-a
+  predict record --remove 3f2a91c      take the run of that id away; `predict history` tells the ids
 """
 DESCRIPTION = """\
 Keep a measured run, and what is predicted of it, in runs/CLUSTER of your data: a small file for each. `predict history` tells the error
@@ -24,10 +26,11 @@ over time, and drift.
 
 def add(subcommands: Any) -> None:
     command = add_command(subcommands, "record", "keep a measured run of a cluster", EXAMPLES, description=DESCRIPTION)
-    add_config(command)
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) of the measured run")
+    add_overrides(command)
+    add_data(command, made=True)
     command.add_argument(
         "--log",
-        required=True,
         metavar="FILE|TIME",
         help="a log of Megatron, NeMo, torchtitan, DeepSpeed or transformers' Trainer, a file of `predict measure --json`, or the time of "
         "a step, such as 3.2s",
@@ -38,11 +41,38 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "--date", metavar="DATE", help="when it was measured, such as 2026-03-12 (default: as the log tells, else now)"
     )
+    command.add_argument(
+        "--remove", metavar="ID", help="take a recorded run away instead; `predict history` tells its id"
+    )
     add_json(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.remove is not None:
+        _remove(options)
+    else:
+        _record(options)
+
+
+def _remove(options: argparse.Namespace) -> None:
+    if extra := given(options, "config", "log", "date", "overrides"):
+        raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: does not go with --remove; omit it")
+    from predict.own_runs.records import remove
+
+    place = remove(options.remove, options.cluster)
+    if options.json:
+        print_json({"version": 1, "removed": str(place)})
+    log(f"removed {place}")
+
+
+def _record(options: argparse.Namespace) -> None:
+    with Checks() as checks:
+        for name, lacking in (("CONFIG", options.config is None), ("--log", options.log is None)):
+            if lacking:
+                checks.run(_lacking, name)
+        with checks.one():
+            date = past_date("--date", options.date)
     from dataclasses import asdict, replace
 
     from predict import estimate
@@ -52,7 +82,6 @@ def run(options: argparse.Namespace) -> None:
     from predict.own_runs.records import keep, record_of
     from sampling.number_text import duration
 
-    date = _date(options.date)
     uncalibrated = loaded(options, ["cluster.calibration=null"])
     step = measured_step(options.log, uncalibrated, option="--log")
     file = cluster_file(Path(options.config), options.overrides)
@@ -65,6 +94,10 @@ def run(options: argparse.Namespace) -> None:
         )
     now = datetime.now().isoformat(timespec="seconds")
     record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now)
+    if record.date > now:
+        raise UserError(
+            f"--log: {options.log}: its date, {record.date}, is in the future; give the day of the run with --date"
+        )
     place, new = keep(record)
     if options.json:
         print_json({"version": 1, "file": str(place), "new": new, **asdict(record)})
@@ -76,14 +109,5 @@ def run(options: argparse.Namespace) -> None:
     log(f"{'wrote' if new else 'recorded before:'} {place}; from {record.measured.source}")
 
 
-def _date(text: str | None) -> str:
-    """The date in ISO 8601; empty where none is given."""
-    if not text:
-        return ""
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        raise UserError(f"--date: {text!r} is not a date; give it as in 2026-03-12 or 2026-03-12T10:22") from None
-    if date.astimezone() > datetime.now().astimezone():
-        raise UserError(f"--date: {text} is in the future; give the day of the run")
-    return date.isoformat(timespec="seconds")
+def _lacking(name: str) -> None:
+    raise UserError(f"{name}: missing; give for example CONFIG --log train.log, or --remove ID")

@@ -1,7 +1,8 @@
 """Logs of Megatron-LM, and of Megatron-Bridge and Megatron-DeepSpeed, which write the same line.
 
 Source: `training_log` of megatron/training/training.py, and of megatron/bridge/training/utils/train_utils.py, which writes its
-TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience tells seconds, and samples and TFLOPs behind them.
+TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience tells seconds, and samples and TFLOPs behind them; GPT-NeoX has
+`samples/sec` before and `approx flops per GPU` behind them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from sampling.units import GB, MIB
 
 FRAMEWORK = "Megatron"
 STEP = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|")
-TFLOPS = r"(?:throughput per GPU \(TFLOP/s/GPU\)|compute per GPU \(TFLOP/s/GPU\)|\bTFLOPs)"
+TFLOPS = r"(?:throughput per GPU \(TFLOP/s/GPU\)|compute per GPU \(TFLOP/s/GPU\)|\bTFLOPs|approx flops per GPU)"
 TOKENS = (
     r"(?:[Tt]okens per second per GPU \(Tok/s/GPU\)|tokens per GPU \(tokens/s/GPU\)|tokens per gpu per second \(tgs\))"
 )
-BRIDGE = re.compile(r"Step Time\s*:.*GPU utilization:\s*([\d.]+)\s*MODEL_TFLOP/s/GPU")
+BRIDGE = re.compile(r"Step Time\s*:.*GPU utilization:\s*([\d.]+)\s*(?:MODEL_)?TFLOP/s/GPU")
 
 
 def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
@@ -32,11 +33,11 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
                 step=int(found[1]),
                 time_us=times(figure(line, r"elapsed time per iteration \(ms\)"), 1e3)
                 or times(figure(line, r"elapsed time per iteration \(s\)"), 1e6),
-                samples_per_s=figure(line, "samples per second"),
+                samples_per_s=figure(line, r"(?:samples per second|samples/sec)"),
                 tokens_per_s_per_gpu=figure(line, TOKENS),
                 tflops_per_gpu=figure(line, TFLOPS) or before,
                 batch=whole(line, "global batch size"),
-                skipped=bool(whole(line, "number of skipped iterations")),
+                skipped=bool(whole(line, "number of skipped iterations") or whole(line, "number of nan iterations")),
             )
             before = None
 

@@ -14,7 +14,7 @@ from predict.own_runs.logged import LoggedStep
 
 FRAMEWORK = "NeMo"
 TIME = "train_step_timing in s"
-BRIDGE = re.compile(r"Step Time\s*:\s*([\d.]+)\s*s\b.*GPU utilization:\s*([\d.]+)\s*MODEL_TFLOP/s/GPU")
+BRIDGE = re.compile(r"Step Time\s*:\s*([\d.]+)\s*s\b.*GPU utilization:\s*([\d.]+)\s*(?:MODEL_)?TFLOP/s/GPU")
 
 
 def read(lines: Iterable[str]) -> Iterator[LoggedStep]:

@@ -18,6 +18,8 @@ BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[(?:(\d+):)?(\d+):(\d+)<")
 TOLD = re.compile(r"\{'(?:loss|train_runtime)':")
 SHORTEST_S = 20
 """Seconds of a stretch: the bar tells whole ones, so that a stretch is known to 5 %."""
+LEAST_PER_S = 0.01
+"""Rate of the summary, in steps per second, below which its three decimals tell it to no more than 5 %."""
 STRETCHES = 40
 """Stretches that a long run is divided into, at most."""
 
@@ -58,9 +60,10 @@ def _stretches(bar: Sequence[tuple[int, int]]) -> Iterator[LoggedStep]:
 def _summary(line: str) -> LoggedStep | None:
     per_s = figure(line, r"'train_steps_per_second'(?=:)")
     runtime_s = figure(line, r"'train_runtime'(?=:)")
-    if not (per_s and runtime_s):
+    if not (per_s and runtime_s) or per_s < LEAST_PER_S:
         return None
-    return LoggedStep(step=max(1, round(per_s * runtime_s)), time_us=1e6 / per_s)
+    samples_per_s = figure(line, r"'train_samples_per_second'(?=:)")
+    return LoggedStep(step=max(1, round(per_s * runtime_s)), time_us=1e6 / per_s, samples_per_s=samples_per_s)
 
 
 def peak_bytes(line: str) -> float | None:

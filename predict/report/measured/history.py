@@ -30,6 +30,7 @@ def _history_json(history: History) -> dict[str, Any]:
         "cluster": history.cluster,
         "runs": [
             {
+                "id": id_,
                 "date": one.date,
                 "run": one.run,
                 "measured": asdict(one.measured),
@@ -38,8 +39,9 @@ def _history_json(history: History) -> dict[str, Any]:
                 "error": one.error,
                 "covered": one.covered,
             }
-            for one, now_us in zip(history.records, history.now_us, strict=True)
+            for id_, one, now_us in zip(history.ids, history.records, history.now_us, strict=True)
         ],
+        "earlier_runs": history.earlier,
         "mean_error": history.mean_error,
         "bias": history.bias,
         "coverage": history.coverage,
@@ -48,15 +50,16 @@ def _history_json(history: History) -> dict[str, Any]:
     }
 
 
-def history_text(history: History) -> RenderableType:
-    """The last runs as a table, the errors of all, and each change in a sentence."""
+def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
+    """The last runs as a table, `most` at most, the errors of all, and each change in a sentence."""
     from rich.console import Group
     from rich.markup import escape
 
     columns = ("measured", "predicted then", "90 % interval", "error", "inside")
-    table = figures_table(escape(history.cluster), ("date", "run"), columns)
-    for one in history.records[-MOST_SHOWN:]:
+    table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)
+    for id_, one in [*zip(history.ids, history.records, strict=True)][-most:]:
         table.add_row(
+            id_,
             one.date[:10],
             escape(one.run),
             duration(one.measured.step_us),
@@ -65,7 +68,7 @@ def history_text(history: History) -> RenderableType:
             signed_percent(one.error),
             "yes" if one.covered else "NO",
         )
-    older = len(history.records) - MOST_SHOWN
+    older = len(history.records) - most
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
     told = (
         f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {signed_percent(history.bias)}, "

@@ -31,7 +31,7 @@ def calibration_report(posterior: Posterior) -> RenderableType:
     from rich.console import Group
 
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
-    before = dict(zip(TERMS, prior_deviations(posterior.transfer_error), strict=True))
+    before = dict(zip(TERMS, prior_deviations(posterior.shared_error), strict=True))
     for name, value in asdict(posterior.terms).items():
         least, most = bounds()[name]
         width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
@@ -42,19 +42,21 @@ def calibration_report(posterior: Posterior) -> RenderableType:
             f"{max(least, 1 / prior):.2f} to {min(most, prior):.2f}",
         )
     alone = len(posterior.runs) == 1
-    runs = figures_table("steps", ("run",), ("measured", "predicted before", "with the terms", "by the other runs"))
+    runs = figures_table("steps", ("run",), ("measured", "predicted before", "with the terms", "from the other runs"))
     for each in posterior.runs:
         left_out = "" if alone else duration(each.left_out_us)
         runs.add_row(each.run, duration(each.measured_us), duration(each.before_us), duration(each.after_us), left_out)
     error = posterior.left_out_percent
-    last = _furthest(posterior) if error is None else f"each run by the others' terms: {error:.1f} % off on average"
+    last = (
+        _furthest(posterior) if error is None else f"each run predicted from the others: {error:.1f} % off on average"
+    )
     return Group(terms, "", runs, last)
 
 
 def _furthest(posterior: Posterior) -> str:
     """The term that a single run moves the most for its prior, and how far, in a sentence."""
     values = asdict(posterior.terms)
-    widths = zip(TERMS, prior_deviations(posterior.transfer_error), strict=True)
+    widths = zip(TERMS, prior_deviations(posterior.shared_error), strict=True)
     moved = {name: abs(math.log(values[name])) / width for name, width in widths}
     name = max(moved, key=lambda each: moved[each])
     return (

@@ -108,6 +108,11 @@ class Posterior:
     transfer_error: Annotated[float, Key(minimum=0, maximum=10)] = 0.0
     """Half-width in log time at 90 % that rows of another CPU added to the runs' steps, which the terms stand for too; 0 where the rows
     were those of the runs' own device."""
+    machine_error: Annotated[float, Key(minimum=0, maximum=10)] = 0.0
+    """Half-width in log time at 90 % that all runs of the machine share where nothing was published of its architecture, which the
+    terms stand for too."""
+    scatter: Annotated[float, Key(minimum=1, maximum=10)] = 1.0
+    """Scatter of the runs about what the terms explain, over what was expected."""
     history: tuple[EarlierFit, ...] = ()
 
     def contradictions(self) -> Iterator[Fault]:
@@ -122,6 +127,11 @@ class Posterior:
                 path="covariance",
                 problem="is not symmetric, or has a negative variance in some direction; write the file anew with `predict calibrate`",
             )
+
+    @property
+    def shared_error(self) -> float:
+        """Half-width in log time at 90 % of all that the runs' steps have in common beyond the terms' own priors."""
+        return math.hypot(self.transfer_error, self.machine_error)
 
     @property
     def widths(self) -> Mapping[str, float]:

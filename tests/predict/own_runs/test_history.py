@@ -43,6 +43,26 @@ def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], da
     assert "2 runs: mean error" in capsys.readouterr().out
 
 
+def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
+    capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    new = data / "new"
+    for date in ("2026-03-12T23:30:00+00:00", "2026-03-14", "2026-03-13T10:00"):
+        told(capsys, "record", CONFIG, "--log", "14.9s", "--date", date, "--cluster", "pod-a", "--data", str(new))
+    (cluster,) = told(capsys, "history")["clusters"]
+    runs = cluster["runs"]
+    assert [each["date"][:10] for each in runs][1:] == ["2026-03-13", "2026-03-14"]
+    assert not any("+" in each["date"] for each in runs)
+    (cluster,) = told(capsys, "history", "--since", "2026-03-13", "--last", "1")["clusters"]
+    assert (cluster["runs"], cluster["earlier_runs"]) == (runs[2:], 2)
+    assert main(["history", "pod-a", "--since", "2026-03-15"]) == 2
+    assert "its last of 2026-03-14" in capsys.readouterr().err
+    removed = told(capsys, "record", "--remove", runs[1]["id"])["removed"]
+    assert not Path(removed).exists()
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert cluster["runs"] == [runs[0], runs[2]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault", "code"),
     [
@@ -51,6 +71,10 @@ def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], da
         (["record", CONFIG, "--log", "14.9s", "--date", "yesterday"], "--date: 'yesterday' is not a date", 2),
         (["record", CONFIG, "--log", "14.9s", "--date", "9999-01-01"], "--date: 9999-01-01 is in the future", 2),
         (["record", CONFIG, "--log", "14.9s", "--cluster", "../b"], "'../b' is not the name of a folder", 2),
+        (["history", "--last", "0", "--since", "9999-01-01"], "--last: 0 is not a positive number", 2),
+        (["record", "--remove", "12"], "'12' is not the id of one recorded run", 2),
+        (["record", CONFIG, "--remove", "12"], "CONFIG: does not go with --remove", 2),
+        (["record", "--date", "9999-01-01"], "CONFIG: missing", 2),
         (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
         (["record", CONFIG, "--log", "14.9ms"], "14.9 ms a step is about a thousandth of the 14.2 s", 2),
     ],
@@ -91,7 +115,7 @@ def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.Captu
             keep(record_of(replace(run, calibration=None), "pod-a", step, prediction, ""))
     (cluster,) = told(capsys, "history", "pod-a")["clusters"]
     (drift,) = cluster["drifts"]
-    assert (drift["since"], drift["before"], drift["after"]) == ("2026-03-12", 12, 12)
+    assert (drift["since"][:10], drift["before"], drift["after"]) == ("2026-03-12", 12, 12)
     assert drift["factor"] > 1.01
     assert drift["explained_by"][0]["term"] == "between_nodes"
     assert drift["explained_by"][0]["factor"] == pytest.approx(2.0, rel=0.1)

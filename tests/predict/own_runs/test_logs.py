@@ -49,6 +49,15 @@ def bigscience(step: int, s: float) -> str:
     )
 
 
+def neox(step: int, s: float) -> str:
+    return (
+        f"[2026-03-12 10:{step:02d}:00,269] [INFO] [timer.py:215:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=7.86, "
+        f"CurrSamplesPerSec={120 / s}, MemAllocated=59.65GB, MaxMemAllocated=60.0GB\n samples/sec: {128 / s:.3f} | iteration {step:8d}/   10000 | "
+        f"elapsed time per iteration (ms): {1e3 * s:.1f} | learning rate: 2.111E-06 | approx flops per GPU: {7500 / s:.1f}TFLOPS | lm_loss: 1.1E+01"
+        " | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+
+
 def nemo(step: int, s: float) -> str:
     return (
         f"Training epoch 0, iteration {step - 1}/499 | lr: 1.961e-06 | global_batch_size: 128 | global_step: {step - 1} | peak_memory_usage: "
@@ -90,6 +99,7 @@ FORMATS: dict[str, tuple[Callable[[int, float], str], str, int, float | None]] =
     "Megatron-LM": (megatron, "Megatron", 9, None),
     "Megatron-Bridge": (bridge, "Megatron", 10, None),
     "BigScience": (bigscience, "Megatron", 10, None),
+    "GPT-NeoX": (neox, "Megatron", 10, 60 * 2**30),
     "NeMo": (nemo, "NeMo", 10, 60 * 2**30),
     "NeMo's bar": (nemo_bar, "NeMo", 10, None),
     "torchtitan": (torchtitan, "torchtitan", 10, 60 * 2**30),
@@ -137,6 +147,9 @@ def test_the_trainers_bar_and_its_summary(tmp_path: Path) -> None:
     )
     step = measured_step(str(path), run())
     assert step.step_us == pytest.approx(15e6, rel=0.01)
+    path.write_text(summary.replace("'8.0'", "'16.0'"))
+    with pytest.raises(UserError, match="make 256 sequences a step, the config 128"):
+        measured_step(str(path), run())
     path.write_text(summary)
     assert measured_step(str(path), run()).step_us == pytest.approx(16e6)
     assert "one line tells a time" in measured_step(str(path), run()).source
@@ -154,6 +167,13 @@ def test_ranks_starts_and_memory(tmp_path: Path) -> None:
     assert step.peak_bytes == 50 * 2**30
     assert "8 of 18 lines, the last of 2 starts" in step.source
     assert step.date == "2026-03-12T10:20:00"
+
+
+def test_ranks_without_marks_tell_each_step_once(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    ranks = [torchtitan(step, 15.0 + 0.01 * rank).replace("[rank0]:", "") for step in range(1, 21) for rank in range(8)]
+    path.write_text("\n".join(ranks))
+    assert len(read_log(path).steps) == 20
 
 
 def test_times_of_day_are_no_ranks(tmp_path: Path) -> None:
@@ -236,3 +256,48 @@ def test_a_shuffled_log_is_refused(line: Callable[[int, float], str], tmp_path: 
     path = written(tmp_path / "train.log", line, random.Random(0).sample(range(1, 21), 20))
     with pytest.raises(UserError, match=r"out of order at \d+ of 20 lines"):
         read_log(path)
+
+
+def of_nan(step: int, s: float) -> str:
+    return megatron(step, s).replace("nan iterations:   0", "nan iterations:   1")
+
+
+UNSETTLED: dict[str, tuple[Sequence[str], str]] = {
+    "empty": ([], "no line tells a step's time"),
+    "two runs at once": ([megatron(step, s) for step in range(1, 21) for s in (15.0, 8.0)], "out of order at 20 of 40"),
+    "warm-up alone": (
+        [megatron(step, s) for step, s in enumerate((90.0, 40.0, 22.0, 18.0, 15.0), 1)],
+        "its last 2 steps still get faster, by 17%",
+    ),
+    "nothing but NaN": ([of_nan(step, 15.0) for step in range(1, 21)], "in each of its last 10 steps the optimizer"),
+    "another world size": (
+        [megatron(step, 28.0).replace(f"{7500 / 28:.1f}", f"{15000 / 28:.1f}") for step in range(1, 21)],
+        "FLOPs a step, the config's model",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "fault"), UNSETTLED.values(), ids=UNSETTLED)
+def test_a_log_that_tells_no_settled_step_of_the_run_is_refused(
+    lines: Sequence[str], fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError) as error:
+        measured_step(str(path), run())
+    assert fault in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [megatron(step, 15.0) for step in range(1, 15)] + [of_nan(step, 9.0) for step in range(15, 21)],
+        [megatron(step, 60.0).replace("size:   128", "size:   512") for step in range(1, 41)]
+        + [megatron(step, 15.0) for step in range(41, 60)],
+    ],
+    ids=["NaN from some step on", "another run's lines before"],
+)
+def test_lines_of_other_steps_are_left_out(lines: Sequence[str], tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines))
+    assert measured_step(str(path), run()).step_us == pytest.approx(15e6)

@@ -19,6 +19,9 @@ from sampling.store.profiles import OWN, SHIPPED, is_fitted
 from tests.project_copy import project_with_examples
 from tests.warm.python import warm_interpreter
 
+# collecting makes objects that live to the end of the run: nothing is garbage before the first test
+gc.disable()
+
 # the many Python processes that tests start would each compile every module anew where this is set, as in containers
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -29,6 +32,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same examples in every run: a test that failed will fail again; none fails because other work keeps the machine busy
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

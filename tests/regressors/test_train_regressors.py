@@ -1,7 +1,7 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,17 @@ from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.manifest import Manifest, write_manifest
 from sampling.store.profiles import samples_directory
 from sampling.store.sample import Sample
-from tests.regressors.few_trees import few_trees
 
 
-@pytest.fixture(autouse=True)
-def quick_fits() -> Iterator[None]:
-    with few_trees():
-        yield
+SIZES = (64, 96, 128, 192, 256, 384, 512, 768)
+FEW = SIZES[:4]
+"""Too few to hold any out: the roofline alone is fitted, at once."""
 
 
-def write_samples(data: Path) -> None:
+def write_samples(data: Path, sizes: Sequence[int] = SIZES) -> None:
     directory = samples_directory("toy", data)
     write_manifest(directory, Manifest(profile="toy", hardware="cpu", device={"cpu": "toy"}))
-    for size in (64, 96, 128, 192, 256, 384, 512, 768):
+    for size in sizes:
         for quarantine in ("", "above the peak"):
             time_us = 10 + size**3 / 1e4 * (0.001 if quarantine else 1)
             append_to_journal(
@@ -51,7 +49,7 @@ def write_samples(data: Path) -> None:
 def test_a_full_disk_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_samples(tmp_path)
+    write_samples(tmp_path, FEW)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -137,7 +135,7 @@ def test_shipped_rows_are_refitted_in_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own: bool
 ) -> None:
     shipped, mine = tmp_path / "shipped", tmp_path / "mine"
-    write_samples(shipped)
+    write_samples(shipped, FEW)
     (shipped / "published").mkdir()
     (shipped / "published" / "toy-steps.json").write_text("{}")
     before = contents(shipped)
@@ -168,7 +166,7 @@ def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_profile_is_no_donor_to_its_own_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows would be learnt from and held out at once."""
-    write_samples(tmp_path)
+    write_samples(tmp_path, FEW)
     assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1"]) == 0
     assert main(["--profile", "toy", "--data", str(tmp_path), "--jobs", "1", "--donor", "toy"]) == 2
     (tmp_path / "samples" / "again").symlink_to(tmp_path / "samples" / "toy")

@@ -14,7 +14,10 @@ from sampling.errors import InfeasibleError, SamplesError
 from sampling.files.places import CONFIGS
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")
-REHEARSAL = "import sys, sampling.gpu_session.__main__ as session; session.dry_run = lambda _: 'plan'; sys.exit(session.main(['--dry-run']))"
+REHEARSAL = (
+    "import sys; from sampling.gpu_session import __main__ as session, dry_run; dry_run.dry_run = lambda _: 'plan'; "
+    "sys.exit(session.main(['--dry-run']))"
+)
 """A GPU session that prints its plan at once."""
 COMMANDS = (
     ("predict", "--help"),

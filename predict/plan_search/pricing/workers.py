@@ -16,6 +16,8 @@ FEWEST_BATCHES = 8
 """Batches for which processes are worth their start, of about two seconds."""
 TRIES = 3
 """Times that a batch is handed out whose worker was lost."""
+ANSWERS_WITHIN = "10s"
+"""How long a Dask scheduler may take to answer."""
 
 
 class Workers:
@@ -83,7 +85,7 @@ def _dask(address: str | None, opened: ExitStack) -> AbstractContextManager[Any]
     except ImportError:
         raise UserError("--backend dask: Dask is not installed here; pip install 'steptime[dask]'") from None
     try:
-        client = Client(address, timeout="10s") if address else Client(processes=True, dashboard_address=None)
+        client = Client(address, timeout=ANSWERS_WITHIN) if address else Client(processes=True, dashboard_address=None)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--address: no Dask scheduler answers at {address!r} ({error}); start one with `dask scheduler`"

@@ -86,7 +86,8 @@ def test_ray_gives_the_same_answer(alone: Found) -> None:
         ray.shutdown()
 
 
-def test_a_dead_address_is_one_error() -> None:
+def test_a_dead_address_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("predict.plan_search.pricing.workers.ANSWERS_WITHIN", "0.2s")
     pytest.importorskip("distributed", reason="Dask is not installed (pip install 'steptime[dask]')")
     with (
         pytest.raises(UserError, match=r"--address: no Dask scheduler answers at 'localhost:1'"),

@@ -16,7 +16,6 @@ from sampling.store.manifest import Manifest, write_manifest
 from sampling.store.profiles import samples_directory
 from sampling.store.sample import Sample
 
-
 SIZES = (64, 96, 128, 192, 256, 384, 512, 768)
 FEW = SIZES[:4]
 """Too few to hold any out: the roofline alone is fitted, at once."""

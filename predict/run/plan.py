@@ -34,7 +34,7 @@ class Plan:
     vpp: Annotated[int, Key(maximum=MOST_CHUNKS)] = 1
     """Virtual pipeline chunks per pipeline rank; `unknown` for the usual numbers of them."""
     dp: int = 1
-    """Data-parallel replicas."""
+    """Data-parallel replicas; the ranks that tp, pp and cp leave where it is not given, and where a setting changes one of them."""
     cp: int = 1
     """Context-parallel ranks: each holds 1/cp of every sequence, in attention too."""
     cp_method: Annotated[str, one_of("ring", "all_to_all", "all_gather")] = "ring"

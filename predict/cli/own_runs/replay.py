@@ -9,7 +9,7 @@ from typing import Any
 from predict.cli.options import add_command, add_config, add_json, print_json
 from predict.cli.own_runs.explain import logged_us
 from predict.cli.own_runs.traced import add_traced_step
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
 examples:
@@ -49,9 +49,14 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    kernels = dict(_factor(each) for each in options.kernel)
-    if not options.link_speed > 0:
-        raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
+    kernels: dict[str, float] = {}
+    with Checks() as checks:
+        for each in options.kernel:
+            with checks.one():
+                kernels |= [_factor(each)]
+        with checks.one():
+            if not options.link_speed > 0:
+                raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
     from predict import load
     from predict.explain.measured import read_measured
     from predict.explain.replay import what_if

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import log, print_json, require_positive
+from predict.cli.options import log, print_json
 
 
 def run(options: argparse.Namespace) -> None:
-    require_positive(options, "rounds")
     from predict.report.console import show
     from predict.report.serving.own_loads import own_loads_text
     from predict.serving.coefficients import read_coefficients

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from predict.cli.options import check_fit, log, print_json, require_positive
+from predict.cli.options import check_fit, log, print_json
 from sampling.errors import UserError
 from sampling.store.profiles import OWN
 
@@ -14,7 +14,6 @@ GPU = "this-gpu"
 
 
 def runs(options: argparse.Namespace) -> None:
-    require_positive(options, "rounds")
     here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     overrides = _overrides(options, here=here)
     from predict.report.console import show

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import log, print_json, require_positive
+from predict.cli.options import log, print_json
 from sampling.errors import UserError
 
 
@@ -41,7 +41,6 @@ def rl(options: argparse.Namespace) -> None:
 
 def rl_configs(options: argparse.Namespace) -> None:
     """RL steps of this machine, predicted and then run."""
-    require_positive(options, "rounds")
     from predict.report.console import show
     from predict.report.rl.measured import measured_rl_text
     from predict.validate.rl.measured import measured_rl_json, validate_rl_here

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_check, add_command, add_data, add_json, add_overrides, flag, given
+from predict.cli.options import add_check, add_command, add_data, add_json, add_overrides, flag, given, require_positive
 from predict.cli.validation.measured_here import GPU, runs, samples
 from predict.cli.validation.published import memory, published
 from predict.cli.validation.ranking import ranking
 from predict.cli.validation.serving_and_rl import rl, rl_configs, serving, serving_configs
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
 
@@ -126,9 +126,14 @@ def run(options: argparse.Namespace) -> None:
     _require_known(options.what)
     what = options.what[0] if options.what in ([name] for name in APART) else _kind_of_configs(options.what)
     known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
-    if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
-        own = ", ".join(map(flag, OWN_OPTIONS[what]))
-        raise UserError(f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it")
+    with Checks() as checks:
+        with checks.one():
+            if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
+                own = ", ".join(map(flag, OWN_OPTIONS[what]))
+                raise UserError(
+                    f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it"
+                )
+        checks.run(require_positive, options, "rounds")
     VALIDATE[what](options)
 
 

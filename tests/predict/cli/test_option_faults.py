@@ -39,6 +39,11 @@ GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
             f"memory {GRPO} --safety-margin 0.5 --benchmark-gpus 2",
             ("--safety-margin, --benchmark-gpus: does not go with an RL",),
         ),
+        (f"validate {DEMO} --rounds 0 --truth t.csv", ("--truth: does not go with", "--rounds: 0")),
+        (
+            f"what-if {DEMO} --trace t --kernel gemm --kernel a=-1 --link-speed 0",
+            ("'gemm'", "'a=-1'", "--link-speed: 0"),
+        ),
         (f"report {DEMO} -o page.txt --price 2.5", ("--output: page.txt", "--price: '2.5'")),
         (f"trace {DEMO} -o /nowhere/step.txt --every-gpu", ("unknown kind", "no directory /nowhere", "--every-gpu")),
         (f"measure {GRPO} --implementation transformers --trace t", ("--implementation transformers", "--trace")),

@@ -10,7 +10,7 @@ from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.kv_cache import CacheRoom
 from predict.serving.scheduler.capacity import capacity_per_s
-from predict.serving.scheduler.latency import Latency, RequestTimes, latency_of, times_of
+from predict.serving.scheduler.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.scheduler.recorded import at_rate_of, played_again
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
@@ -19,7 +19,9 @@ from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 
 GROWING = 0.03
-"""Share of the arrivals by which a queue grows that is no chance: below saturation it is under 0.01 in a minute."""
+"""Share of the arrivals by which a queue grows that is not chance: below saturation it is under 0.01 in a minute."""
+LEAST_GROWN = 5.0
+"""Requests by which a queue must have grown: in a load of few requests, a burst looks like a large share."""
 SEARCHED = 1000
 """Requests that a rate is judged by in a search, at least: a p99 rests on ten of them."""
 
@@ -50,7 +52,7 @@ class Outcome:
 
     @property
     def grows(self) -> bool:
-        """Whether the queue takes up more than GROWING of the requests that arrive."""
+        """Whether the queue takes up more than GROWING of the requests that arrive, and has grown by LEAST_GROWN."""
         return self._grows(self.latency)
 
     @property
@@ -59,7 +61,9 @@ class Outcome:
         return self._grows(self.high)
 
     def _grows(self, latency: Latency) -> bool:
-        return not self.load.concurrency and latency.queue_growth_per_s > GROWING * self.load.rate / self.replicas
+        growth, load = latency.queue_growth_per_s, self.load
+        grown = growth * load.duration_s * WATCHED
+        return not load.concurrency and growth > GROWING * load.rate / self.replicas and grown >= LEAST_GROWN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

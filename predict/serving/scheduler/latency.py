@@ -14,6 +14,8 @@ from predict.serving.scheduler.simulate import Served
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)
+WATCHED = 2 / 3
+"""Share of the arrivals, the last ones, by which the growth of a queue is judged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +40,7 @@ class Latency:
     mean_waiting: float
     """Requests that wait to be scheduled, on average while they arrive."""
     queue_growth_per_s: float
-    """Growth of their number per second, as a straight line through the last two thirds of the arrivals."""
+    """Growth of their number per second, as a straight line through the last WATCHED of the arrivals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -120,7 +122,7 @@ def _queue(served: Served) -> tuple[float, float]:
     arrival = served.traffic.arrival_us
     started = np.searchsorted(np.sort(served.start_us), arrival, side="right")
     waiting = np.maximum(np.arange(len(arrival)) - started, 0)
-    later = slice(len(arrival) // 3, None)
+    later = slice(round((1 - WATCHED) * len(arrival)), None)
     times_s = arrival[later] / SECOND_US
     if len(times_s) < 2 or times_s[-1] == times_s[0]:
         return float(waiting.mean()), 0.0

@@ -178,3 +178,11 @@ def test_a_faulty_request_file_is_told(name: str, text: str, fault: str, tmp_pat
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=fault):
         read_requests(tmp_path / name)
+
+
+def test_a_burst_of_a_short_file_is_not_a_queue_that_grows(tmp_path: Path) -> None:
+    table = tmp_path / "bursts.csv"
+    rows = [f"{place // 3}.5,300,40\n" for place in range(60)]
+    table.write_text("arrival_s,prompt,output\n" + "".join(rows))
+    calm, swamped = served(f"load.file={table}", "engine.max_num_seqs=8").at_rates([4.0, 400.0])
+    assert (calm.grows, swamped.grows) == (False, True)

@@ -17,13 +17,16 @@ function draw(name, attributes, ...children) { return set(document.createElement
 
 function significant(value) { return String(Number(value.toPrecision(3))); }
 function grouped(value) { return Math.round(value).toLocaleString("en-US"); }
+// As sampling/number_text.py: three digits with the zeros at their end, three decimals at most, no sign on what rounds to nothing.
+function figure(value) {
+  const exponent = Number(value.toExponential(2).split("e")[1]);
+  const decimals = Math.min(3, Math.max(0, 2 - exponent));
+  const text = value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  return /[1-9]/.test(text) ? text.replace("-", "−") : "0";
+}
 function duration(us) {
-  const size = Math.abs(us);
-  if (size >= 3.6e9) return size / 3.6e9 < 999.5 ? significant(us / 3.6e9) + " h" : grouped(us / 3.6e9) + " h";
-  if (size >= 999.5 && size < 1e3) return grouped(us) + " µs";
-  for (const [limit, unit] of [[1e6, "s"], [1e3, "ms"]])
-    if (size >= limit) return (size < 1000 * limit ? significant(us / limit) : grouped(us / limit)) + " " + unit;
-  return significant(us) + " µs";
+  const [size, unit] = [[3.6e9, "h"], [1e6, "s"], [1e3, "ms"]].find(([limit]) => Math.abs(us) >= 0.9995 * limit) || [1, "µs"];
+  return figure(us / size) + " " + unit;
 }
 function percent(share, digits = 1) { return (100 * share).toFixed(digits).replace("-", "−") + "%"; }
 function signed(text, value) { return value > 0 ? "+" + text : text.replace("-", "−"); }

@@ -91,7 +91,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         options.configs, options.overrides, options.measured, options.output, log, write=not options.dry_run
     )
     if options.json:
-        print_json(calibration_json(posterior, place))
+        print_json({**calibration_json(posterior, place), "written": not options.dry_run})
     else:
         show(calibration_report(posterior))
     if options.dry_run:

@@ -209,6 +209,20 @@ def test_measurements_that_cannot_be_are_refused(
     assert not place.exists()
 
 
+def test_a_dry_run_shows_the_fit_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "a.yml"
+    arguments = ["calibrate", CONFIG, "--measured", "14.9s", "--output", str(place), "--json"]
+    assert main([*arguments, "--dry-run"]) == 0
+    dry = json.loads(capsys.readouterr().out)
+    assert not place.exists()
+    assert main(arguments) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert (dry.pop("written"), written.pop("written")) == (False, True)
+    assert dry == written
+    assert main([*arguments[:3], "14.9ms", *arguments[4:]]) == 2
+    assert "14.9 s (14.9s as given), 14.9 ms (14.9ms as given) for one config differ" in capsys.readouterr().err
+
+
 def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

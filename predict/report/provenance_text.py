@@ -142,7 +142,7 @@ def _calibrated(provenance: Provenance) -> str:
         if abs(value - 1) >= 0.005
     ]
     error = rests["left_out_percent"]
-    off = "" if error is None else f", each {error:.1f} % off by the others' terms"
+    off = "" if error is None else f", each {error:.1f} % off as predicted from the others"
     runs = counted(len(rests["runs"]), "measured run")
     return f"Calibrated to {runs} ({rests['date']}{off}): {', '.join(terms) or 'no term moves'}"
 

@@ -154,5 +154,5 @@ def _left_out(comparisons: Sequence[Comparison]) -> list[RenderableType]:
 def _calibration(posterior: Posterior) -> str:
     terms = ", ".join(f"{name} × {value:.2f}" for name, value in posterior.terms.moved.items())
     left_out = posterior.left_out_percent
-    told = "" if left_out is None else f"; each by the others' terms {left_out:.1f} % off"
+    told = "" if left_out is None else f"; each {left_out:.1f} % off as predicted from the others"
     return f"calibrated on {len(posterior.runs)} rows{told}: {terms}"

@@ -50,6 +50,8 @@ def calibration_report(posterior: Posterior) -> RenderableType:
     last = (
         _furthest(posterior) if error is None else f"each run predicted from the others: {error:.1f} % off on average"
     )
+    if posterior.scatter > 1:
+        last += f"; they scatter {posterior.scatter:.2f} times as much as expected, which widens intervals"
     return Group(terms, "", runs, last)
 
 

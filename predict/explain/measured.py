@@ -31,7 +31,7 @@ from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.importers.torch_trace import trace_files
 from sampling.importers.torch_trace.calls import call_of
-from sampling.importers.torch_trace.events import FACTS, Op, Trace, load_trace
+from sampling.importers.torch_trace.events import FACTS, Op, Trace, load_trace, without_collections
 
 CallKey = tuple[Call, Phase]
 
@@ -156,11 +156,12 @@ def read_measured(path: Path, run: TrainingRun) -> MeasuredStep:
     cuts: list[_Cut] = []
     files = trace_files(path, "--trace")
     for place, file in enumerate(files):
-        trace = load_trace(file, with_shapes=False)
-        rank = place if trace.rank is None else trace.rank
-        require_of_run(trace, rank, run, file)
-        rule, on_device = steps_of(trace).rule, bool(trace.kernels)
-        cuts.append(_cut(trace, rank, run, file))
+        with without_collections():  # neither of what is kept of a trace nor of its slices is anything garbage
+            trace = load_trace(file, with_shapes=False)
+            rank = place if trace.rank is None else trace.rank
+            require_of_run(trace, rank, run, file)
+            rule, on_device = steps_of(trace).rule, bool(trace.kernels)
+            cuts.append(_cut(trace, rank, run, file))
     require_one_kind(cuts, files)
     transfers = _transfers(cuts)
     facts = trace.header.get(FACTS)
@@ -201,6 +202,7 @@ def _cut(trace: Trace, rank: int, run: TrainingRun, file: Path) -> _Cut:
             ops=trace.ops,
             named=named,
             messages=here,
+            starts_us=[each.start_us for each in here],
             latest_ends_us=[*accumulate((each.end_us for each in here), max)],
             spans=[span for span in spans if span.start_us < window.end_us and span.end_us > window.start_us],
             nested_alike=alike,

@@ -58,6 +58,8 @@ class RankEvents:
     named: Mapping[Op, Named]
     messages: Sequence[InFlight]
     """In the order of their starts."""
+    starts_us: Sequence[float]
+    """The start of each message."""
     latest_ends_us: Sequence[float]
     """The latest end of each message and those before it."""
     spans: Sequence[Span]
@@ -180,11 +182,8 @@ def _still_us(window: Window) -> float:
 def _without_work(start: float, end: float, events: RankEvents, still_us: float) -> Slice:
     """The heading of a stretch without operators or messages, by the span that it lies in and by its length."""
     middle = (start + end) / 2
-    inside = [span.name for span in events.spans if span.start_us <= middle < span.end_us]
-    if any(name.startswith(LOADER) for name in inside):
-        return Slice(DATA, start, end)
-    if any(name.startswith(OPTIMIZER_SPANS) for name in inside):
-        return Slice(OPTIMIZER, start, end)
+    if inside := [span.name for span in events.spans if span.start_us <= middle < span.end_us]:
+        return Slice(DATA if any(name.startswith(LOADER) for name in inside) else OPTIMIZER, start, end)
     return Slice(IDLE if end - start >= still_us else HOST, start, end)
 
 
@@ -240,5 +239,5 @@ def _device_idle(start: float, end: float, following: Kernel | None, events: Ran
 def within_flight(events: RankEvents, start_us: float, end_us: float) -> list[InFlight]:
     """The messages that are in flight at some time of a stretch."""
     first = bisect_right(events.latest_ends_us, start_us)  # all before it have ended
-    last = bisect_left(events.messages, end_us, key=lambda each: each.start_us)
+    last = bisect_left(events.starts_us, end_us, first) if first < len(events.starts_us) else first
     return [each for each in events.messages[first:last] if each.end_us > start_us]

@@ -128,12 +128,12 @@ class Trace:
 
 def load_trace(path: Path, *, with_shapes: bool = True) -> Trace:
     """Read a .json or .json.gz; SamplesError for another file, and, where shapes are asked for, for a trace without them."""
-    with _without_collections():
+    with without_collections():
         return _load(path, with_shapes=with_shapes)
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """No garbage collection within it: collections visit all that is kept of a trace time and again, and none of it is garbage."""
     collected = gc.isenabled()
     gc.disable()

@@ -71,9 +71,14 @@ def require_same_step(
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:
     """UserError where hardly any of a trace's matrix products has a shape that the prediction has, or where those that have run more or
-    less often in its step; without products nothing is known."""
+    less often in its step; of a trace without any too."""
     times_us = {key: time_us for key, (_, time_us) in measured.items() if isinstance(key[0], Gemm)}
     whole_us = sum(times_us.values())
+    if not times_us and any(isinstance(call, Gemm) for call, _ in predicted):
+        raise UserError(
+            f"--trace: not of {run.name}: it shows no matrix product with its shapes, and the config has some; record the run with "
+            "torch.profiler.profile(record_shapes=True)"
+        )
     found_us = sum(time_us for key, time_us in times_us.items() if key in predicted)
     if found_us < LEAST_FOUND * whole_us:
         raise UserError(

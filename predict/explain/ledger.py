@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from predict.explain.belonging import CallTimes, require_same_step
+from predict.explain.causes.finding import Finding
 from predict.explain.measured import MeasuredStep, read_measured
 from predict.explain.naming import direction
 from predict.explain.predicted import PredictedStep, predicted_step
 from predict.explain.timeline import UNNAMED
-from predict.explain.verdict import Finding, findings
+from predict.explain.unprofiled import without_profiler
+from predict.explain.verdict import findings
+from predict.step.itemised.breakdown import P2P
 from predict.step.prediction import Prediction
 from sampling.call import Call
 
@@ -20,7 +23,8 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One heading of both ledgers, in µs a step of the mean rank; for communication also what it hides and waits."""
+    """One heading of both ledgers, in µs a step of the mean rank; for communication also what it hides and waits: sends between pipeline
+    ranks wait under the bubble."""
 
     name: str
     predicted_us: float
@@ -52,10 +56,17 @@ class Explanation:
     prediction: Prediction
     predicted: PredictedStep
     measured: MeasuredStep
+    """The step without its profiler, where its log or its trace tells it."""
+    traced: MeasuredStep
     terms: tuple[Term, ...]
     """The largest difference first."""
     calls: tuple[CallTerm, ...]
     verdict: tuple[Finding, ...]
+
+    @property
+    def profiler_us(self) -> float:
+        """What the profiler adds to the traced step, as far as it is known."""
+        return self.traced.step_us - self.measured.step_us
 
     @property
     def unexplained_us(self) -> float:
@@ -64,11 +75,15 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The stable shape that `--json` prints."""
+        interval = self.prediction.step_time
         return {
             "version": VERSION,
             "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
             "terms": [_term_json(term) for term in self.terms],
+            "interval_us": {"low": interval.low_us, "high": interval.high_us},
             "untraced_step_us": self.measured.untraced_us,
+            "traced_step_us": self.traced.step_us,
+            "profiler_us": self.profiler_us,
             "unexplained_us": self.unexplained_us,
             "verdict": [finding.text for finding in self.verdict],
             "causes": [finding.cause for finding in self.verdict],
@@ -106,15 +121,16 @@ def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
     predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
     calls_us = measured_calls(measured)
     require_same_step(prediction.run, predicted, calls_us, measured.step_us, measured.logged_us)
-    terms = _terms(predicted, measured)
-    calls = _calls(predicted, calls_us)
+    plain = without_profiler(measured)
+    profiler_us = measured.step_us - plain.step_us
     return Explanation(
         prediction=prediction,
         predicted=predicted,
-        measured=measured,
-        terms=terms,
-        calls=calls,
-        verdict=tuple(findings(prediction, predicted, measured)),
+        measured=plain,
+        traced=measured,
+        terms=_terms(predicted, plain),
+        calls=_calls(predicted, measured_calls(plain)),
+        verdict=tuple(findings(predicted, plain, profiler_us=profiler_us)),
     )
 
 
@@ -132,7 +148,7 @@ def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]
                 predicted_us=expected_us,
                 measured_us=seen_us,
                 hidden_us=messages.hidden_us if messages else None,
-                waiting_us=messages.waiting_us if messages and len(measured.ranks) > 1 else None,
+                waiting_us=messages.waiting_us if messages and len(measured.ranks) > 1 and name != P2P else None,
                 guessed=name in predicted.guessed,
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from predict.explain.naming import direction, heading_of
 from predict.ledger.work import StepItem, step_items
@@ -21,6 +21,8 @@ DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
 """Standard deviation in log time of what a source tells: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
 GUESSED = 0.4
 """That of all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
+GUESSED_SHARE = 0.2
+"""Share of a heading's time from which on it counts as guessed: a backward that no sample covers may be off tenfold."""
 ROUNDING = 1e-9
 """Share of a step below which the rest of a sum is rounding."""
 SAME: Mapping[str, str] = {FSDP: DP, GLUE: HOST, OTHER: HOST, OVERHEAD: HOST}
@@ -38,8 +40,10 @@ class PredictedStep:
     messages_us: Mapping[str, float]
     doubts: Mapping[str, float]
     """Heading → standard deviation of its time's logarithm, by where its items' times come from."""
+    wire_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Heading → bytes that a rank puts on its link for the heading's collectives."""
     guessed: frozenset[str] = frozenset()
-    """Headings that are, for the most part, operators of sampled wholes that no sample covers by themselves."""
+    """Headings that are, to a good part, operators of sampled wholes that no sample covers by themselves."""
 
 
 def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | None = None) -> PredictedStep:
@@ -49,6 +53,7 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
     messages: dict[str, float] = defaultdict(float)
     variances: dict[str, float] = defaultdict(float)
     guessed: dict[str, float] = defaultdict(float)
+    wire_bytes: dict[str, float] = defaultdict(float)
     for each in step_items(prediction, pipeline_ranks):
         heading = name_of(each)
         headings[heading] += each.time_us
@@ -57,6 +62,9 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         guessed[heading] += each.time_us * each.item.guessed
         if each.is_message:
             messages[heading] += each.alone_us
+            wire_bytes[heading] += (
+                each.calls * each.item.call.bytes_on_wire() if isinstance(each.item.call, Collective) else 0.0
+            )
         elif each.item.call is not None and each.item.phase is not None:
             key = each.item.call, direction(each.item.phase)
             runs, time_us = calls.get(key, (0.0, 0.0))
@@ -77,7 +85,8 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         calls=calls,
         messages_us=dict(messages),
         doubts=doubts,
-        guessed=frozenset(name for name, time_us in guessed.items() if time_us > headings[name] / 2),
+        wire_bytes=dict(wire_bytes),
+        guessed=frozenset(name for name, time_us in guessed.items() if time_us > GUESSED_SHARE * headings[name]),
     )
 
 

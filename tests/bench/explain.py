@@ -19,6 +19,7 @@ from predict import estimate, load
 from predict.explain.ledger import Explanation, explain
 from predict.explain.pace import REPLAYED
 from predict.explain.replay import what_if
+from predict.explain.timeline import UNNAMED
 from predict.measure.real_step import measure
 from predict.run.training_run import TrainingRun
 
@@ -70,8 +71,9 @@ def main() -> None:
     print(f"{'run':28}{'ledger/step':>12}{'matched':>9}{'profiler':>10}{'own plan':>10}{'models':>9}")
     own, models = [], []
     for each in found:
-        named_us = sum(term.measured_us for term in each.explanation.terms)
-        replay = what_if(each.run, each.run, each.explanation.measured)
+        headings = each.explanation.traced.headings
+        named_us = sum(time_us for name, time_us in headings.items() if name != UNNAMED)
+        replay = what_if(each.run, each.run, each.explanation.traced)
         errors = replay.median_us / each.earlier_us - 1, replay.modelled.median_us / each.median_us - 1
         print(
             f"{each.config.stem:28}{named_us / fmean(each.traced_us):12.4f}{each.explanation.measured.matched_share:9.1%}"
@@ -92,7 +94,7 @@ def pairs(found: list[Traced]) -> None:
         for target in found:
             if source is target or source.run.model != target.run.model:
                 continue
-            replay = what_if(source.run, target.run, source.explanation.measured)
+            replay = what_if(source.run, target.run, source.explanation.traced)
             errors.append(replay.median_us / target.median_us - 1)
             alone.append(replay.modelled.median_us / target.median_us - 1)
             print(

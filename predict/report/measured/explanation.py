@@ -8,7 +8,7 @@ from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent, signed_percent
+from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,18 +30,19 @@ def explanation_report(explanation: Explanation) -> RenderableType:
 
 
 def _headline(explanation: Explanation) -> str:
-    measured, predicted = explanation.measured, explanation.predicted
+    measured, predicted, interval = explanation.measured, explanation.predicted, explanation.prediction.step_time
     off = measured.step_us / predicted.step_us - 1
     ranks = counted(len(measured.ranks), "rank")
     lines = [
-        f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted ({signed_percent(off)})",
+        f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted "
+        f"(90 %: {durations(interval.low_us, interval.high_us)}; {signed_percent(off)})",
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
-    if measured.untraced_us:
-        off = measured.untraced_us / predicted.step_us - 1
+    if explanation.profiler_us:
         lines.append(
-            f"  without the profiler the step takes {duration(measured.untraced_us)} ({signed_percent(off)}); the ledger is of the traced one"
+            f"  the traced step takes {duration(explanation.traced.step_us)}; what the profiler adds, {duration(explanation.profiler_us)}, is "
+            "left out"
         )
     return "\n".join(lines)
 
@@ -64,6 +65,10 @@ def _terms(explanation: Explanation) -> Table:
     table.add_row("unexplained", "", duration(rest_us), duration(rest_us), percent(rest_us / step_us), "", "")
     whole = explanation.predicted.step_us
     table.add_row("step", duration(whole), duration(step_us), duration(step_us - whole), "100.0%", "", "")
+    if added_us := explanation.profiler_us:
+        traced = duration(explanation.traced.step_us)
+        table.add_row("profiler", "", duration(added_us), duration(added_us), percent(added_us / step_us), "", "")
+        table.add_row("traced step", "", traced, "", "", "", "")
     return table
 
 

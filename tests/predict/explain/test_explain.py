@@ -62,7 +62,11 @@ def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: P
     steps.append(event("aten::own_kernel", last["ts"] + last["dur"], 0.25 * last["dur"]))
     found = explain(of, write(tmp_path, [steps, steps]), logged_us=last["dur"])
     costs = {finding.cause: finding.cost_us for finding in found.verdict}
-    assert costs["unexplained"] == costs["profiler"] == pytest.approx(0.25 * last["dur"])
+    assert costs["profiler"] == found.profiler_us == pytest.approx(0.25 * last["dur"])
+    assert costs["unexplained"] == pytest.approx(found.unexplained_us)
+    assert found.unexplained_us == pytest.approx(0.8 * 0.25 * last["dur"], rel=0.05)
+    assert found.measured.step_us == pytest.approx(last["dur"])
+    assert sum(term.measured_us for term in found.terms) + found.unexplained_us == pytest.approx(last["dur"])
 
 
 def test_waiting_for_a_late_rank_is_told_from_the_transfer(tmp_path: Path) -> None:

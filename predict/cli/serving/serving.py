@@ -34,7 +34,6 @@ EXAMPLES = """\
 examples:
   predict serving configs/serving/llama3-8b-h100.yml
   predict serving configs/serving/llama3-8b-h100.yml --set load.rate=20 --set placement.tp=2
-  predict serving configs/serving/llama3-8b-h100.yml --find-capacity --price 2.5/gpu-h
   predict serving configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s --slo tpot_p90=50ms --price 2.5/gpu-h
   predict serving configs/serving/mixtral-2xh100.yml --sweep rate=2,8,16 --json
   predict serving configs/serving/llama3-8b-h100.yml --sweep rate=2..26..4 --find-capacity -o sweep.svg

@@ -25,6 +25,8 @@ UNLIKELY = 3.72
 AT_ODDS = 4.0
 """Standard deviations between a run and what the others make of it, beyond which they contradict each other."""
 
+MANY_GPUS, NEAR_GPUS = 8, 1.3
+"""A step that is shorter than predicted by a factor of that many GPUs, within the second factor, is of all GPUs' rate taken for one's."""
 FAR = 2.0
 """Standard deviations of a term's prior beyond which it must rest on more than one run; half as many are asked of the others."""
 
@@ -58,7 +60,13 @@ def reach(found: Fit) -> Floats | None:
 
 def _wrong_units(measured: Sequence[MeasuredRun], before: Floats) -> Iterator[str]:
     for one, off in zip(measured, before, strict=True):
-        if mistaken := unit_mistake(math.exp(off)):
+        gpus = one.runs[0].cluster.world_size
+        if gpus >= MANY_GPUS and abs(off + math.log(gpus)) < math.log(NEAR_GPUS):
+            yield (
+                f"--measured: {_told(one, off)}: about 1/{gpus} of it, as where the tokens/s of all {gpus} GPUs are taken for those of one; give "
+                "the rate per GPU, or the time of a step"
+            )
+        elif mistaken := unit_mistake(math.exp(off)):
             yield f"--measured: {_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
 
 

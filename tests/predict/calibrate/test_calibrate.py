@@ -190,6 +190,7 @@ def test_chosen_runs_are_one_of_each_group() -> None:
     ("times", "fault"),
     [
         (["14.2ms"], "a thousandth of the time that is predicted; give it in the unit that it is in"),
+        (["234ms"], "about 1/64 of it, as where the tokens/s of all 64 GPUs are taken for those of one"),
         (["14200s"], "a thousand times the time that is predicted; give it in the unit that it is in"),
         (["40s"], "further off than the terms of a calibration may stand for"),
         (["20s"], "further off than the terms of a calibration may stand for"),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import Any
 
-from predict.report.money import money_text
+from predict.report.money import amount_text, money_text
 from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.highest_rate import ObjectivesRate
 from predict.serving.planning.loaded_server import LoadedServer, Rate
@@ -61,7 +61,8 @@ def objectives_lines(server: LoadedServer, found: ObjectivesRate) -> list[str]:
 def cost_lines(cost: TokenCost, name: str = "cost") -> list[str]:
     """The cost per million tokens."""
     return [
-        f"{name:11} {money_text(cost.output, cost.currency)} per million output tokens, prompts included",
+        f"{name:11} {money_text(cost.output, cost.currency)} per million output tokens, prompts included, at "
+        f"{amount_text(cost.gpu_hour, cost.currency)} per GPU and hour",
         f"            divided by time in steps: {money_text(cost.input_alone, cost.currency)} per million input tokens, "
         f"{money_text(cost.output_alone, cost.currency)} per million output tokens",
     ]
@@ -94,7 +95,11 @@ def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, An
 def cost_json(cost: TokenCost) -> dict[str, Any]:
     """Money per million tokens; null for a bound that is infinite."""
     spans = {name: asdict(getattr(cost, name)) for name in ("output", "input_alone", "output_alone")}
-    return {"currency": cost.currency, **{name: _finite(span) for name, span in spans.items()}}
+    return {
+        "currency": cost.currency,
+        "gpu_hour": cost.gpu_hour,
+        **{name: _finite(span) for name, span in spans.items()},
+    }
 
 
 def _finite(span: dict[str, float]) -> dict[str, float | None]:

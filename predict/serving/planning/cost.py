@@ -25,6 +25,8 @@ class TokenCost:
     output_alone: Span
     """The rest over the output tokens."""
     currency: str
+    gpu_hour: float
+    """The price of one GPU for an hour."""
 
 
 def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenCost:
@@ -37,7 +39,8 @@ def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenC
 def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Price) -> TokenCost:
     """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
     run = server.run
-    per_s = price.per_gpu(run.gpus_per_node) * run.server.placement.gpus / SECONDS_PER_HOUR
+    gpu_hour = price.per_gpu(run.gpus_per_node)
+    per_s = gpu_hour * run.server.placement.gpus / SECONDS_PER_HOUR
     most = per_s / rate.low_per_s if rate.low_per_s else inf
     request = Span(median=per_s / rate.median_per_s, low=per_s / rate.high_per_s, high=most)
     traffic, share = outcome.served.traffic, prompts_share(server, outcome)
@@ -47,6 +50,7 @@ def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Pric
         input_alone=request.times(MILLION * share / prompt),
         output_alone=request.times(MILLION * (1 - share) / output),
         currency=price.currency,
+        gpu_hour=gpu_hour,
     )
 
 

@@ -124,6 +124,7 @@ def test_the_command_answers_all_questions_together(capsys: pytest.CaptureFixtur
     assert main([*asked, "--find-capacity", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["slo"]["rate_rps"]["median"] <= content["capacity_rps"]["median"]
+    assert content["slo"]["cost"]["gpu_hour"] == 2.5  # a node of 8
     assert content["slo"]["cost"]["currency"] == content["loads"][0]["cost"]["currency"] == "EUR"
     assert main(asked) == 0
     told = capsys.readouterr()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from predict.ledger.compute import ComputeBook, OperatorTime
 from predict.report.tables import figures_table
-from sampling.number_text import duration, percent
+from sampling.number_text import duration, percent, significant
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,11 +17,11 @@ SHOWN_FIELDS = ("m", "n", "k", "batch", "seq_len", "heads", "tokens", "hidden", 
 
 
 def quantity(value: float) -> str:
-    """A count with a prefix: 8.03G."""
+    """A count of four digits with a prefix: 8.030G."""
     for size, prefix in STEPS:
         if abs(value) >= size:
-            return f"{value / size:.4g}{prefix}"
-    return f"{value:.4g}"
+            return f"{significant(value / size, 4)}{prefix}"
+    return significant(value, 4)
 
 
 def parts_table(book: ComputeBook) -> Table:

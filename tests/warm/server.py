@@ -30,11 +30,12 @@ from typing import Any, NoReturn
 LIBRARIES = (
     "pytest",
     "hypothesis",
-    "torch.distributed.run",
-    "torch.distributed.tensor",
-    "torch.distributed.pipelining",
-    "numpy",
     "yaml",
+    "torch._dynamo",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.run",
+    "torch.distributed.tensor.parallel",
 )
 """What ranks, their launchers, workers and tests import, none of it of this project, nor of what a machine may lack."""
 REQUEST_BYTES = 1 << 20

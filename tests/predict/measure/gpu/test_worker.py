@@ -119,6 +119,7 @@ def test_a_gpu_is_waited_for_and_named_as_nvidia_smi_does(monkeypatch: pytest.Mo
     assert _uuid(gpu) == "GPU-1f3a"
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_the_failure_of_its_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = gpu_run(DENSE)
     with pytest.raises(UserError, match=r"(?s)the step failed:\n.*bogus"):

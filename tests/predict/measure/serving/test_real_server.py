@@ -36,6 +36,7 @@ def test_every_load_shipped_for_this_machine_is_of_one_server() -> None:
         require_servable(run)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_small_load_is_served() -> None:
     config = OWN / "closed-loop.yml"
     found = serve_for_real(load_serving(config, SMALL), config, SMALL)

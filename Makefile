@@ -103,7 +103,7 @@ reference: $(READY)  ## write docs/reference from the code
 	@$(BIN)/python docs/refresh_reference.py
 
 test: $(READY)  ## run the tests, on all cores
-	@$(BIN)/pytest --numprocesses auto --dist loadfile
+	@$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: $(READY)  ## format, lint, types, import layers
 	@$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same examples in every run: a test that failed will fail again; none fails because other work keeps the machine busy
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker of several, files of few tests come first: a single test may take half a minute, and none of those ends the run."""
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: tests[item.path])
 
 
 def pytest_collection_finish() -> None:

@@ -49,8 +49,10 @@ VARIANTS = {
 
 
 def run_of(plan: Plan, model: ModelSpec = LLAMA) -> TrainingRun:
-    """A run of 4 microbatches, of which each replica takes its share."""
-    return tiny_run(model, cores=max(2, plan.tp * plan.pp * plan.dp), **asdict(plan))
+    """A run of 4 microbatches, of which each replica takes its share; of 2 as large ones where tensors are sharded, whose many
+    operators take long to dispatch."""
+    micro = 4 if plan.tp > 1 else 2
+    return tiny_run(model, cores=max(2, plan.tp * plan.pp * plan.dp), batch=(8, micro, 16), **asdict(plan))
 
 
 def trajectory(run: TrainingRun) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def _inverse(matrix: Floats) -> Floats:
 def _wanted(
     logs: Floats, off: Floats, slopes: Floats, weights: Floats, precision_at: Callable[[Floats], Floats]
 ) -> tuple[Floats, Floats]:
-    """Where a step of Gauss and Newton leads, by the priors on the side of 0 on which it ends, and the curvature there."""
+    """The point to which a step of Gauss and Newton leads, by the priors on the side of 0 on which it ends, and the curvature there."""
     wanted = logs
     for _ in range(2):
         precision = precision_at(wanted)

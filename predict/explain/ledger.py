@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def profiler_us(self) -> float:
-        """What the profiler adds to the traced step, as far as it is known."""
+        """The time that the profiler adds to the traced step, as far as it is known."""
         return self.traced.step_us - self.measured.step_us
 
     @property

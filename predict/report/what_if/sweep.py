@@ -26,7 +26,7 @@ def sweep_text(sweep: Sweep) -> RenderableType:
 
 
 def title_of(sweep: SweptRows[Any]) -> str:
-    """How many combinations there are, and how many of them can run."""
+    """The number of combinations, and of those that can run."""
     run = sum(row.prediction is not None for row in sweep.rows)
     return f"{sweep.name}: {counted(len(sweep.rows), 'combination')}, {run} can run"
 

@@ -53,7 +53,7 @@ def step_events(
         for (call, way), (runs, time_us) in predicted.calls.items():
             if way != direction or not isinstance(call, Gemm | Attention):
                 continue
-            name, dims = _operator(call)
+            name, dims = operator_of(call)
             name = MATH if unfused and isinstance(call, Attention) else name
             took = time_us / round(runs) * compute * (attention if isinstance(call, Attention) else 1.0)
             shapes = {"Input Dims": dims, "Input type": FLOAT, "Concrete Inputs": ["", "", "", "", "True", "", ""]}
@@ -62,7 +62,7 @@ def step_events(
                 if way == "forward":
                     events.append(event(name, at, took, **shapes, **{"Sequence number": key}))
                 else:
-                    events.append(event(NODE + _node(call), at, took, **{"Sequence number": key}))
+                    events.append(event(NODE + node_of(call), at, took, **{"Sequence number": key}))
                     events.append(event(name, at, took, **shapes))
                 at += took
     took = sum(predicted.messages_us.values()) * collective + late_us
@@ -70,14 +70,14 @@ def step_events(
     return [*events, event("ProfilerStep#1", 0.0, at + took, "user_annotation")]
 
 
-def _operator(call: Gemm | Attention) -> tuple[str, list[list[int]]]:
+def operator_of(call: Gemm | Attention) -> tuple[str, list[list[int]]]:
     if isinstance(call, Gemm):
         return "aten::mm", [[call.m, call.k], [call.k, call.n]]
     heads = [[call.batch, many, call.seq_len, call.head_dim] for many in (call.heads, call.kv_heads, call.kv_heads)]
     return "aten::_scaled_dot_product_flash_attention_for_cpu", heads
 
 
-def _node(call: Gemm | Attention) -> str:
+def node_of(call: Gemm | Attention) -> str:
     return "MmBackward0" if isinstance(call, Gemm) else "ScaledDotProductFlashAttentionForCpuBackward0"
 
 

@@ -33,6 +33,7 @@ FAULTS: dict[str, tuple[list[dict[str, float]], str]] = {
     "sleeping rank": ([{"idle_us": TENTH_OF_STEP_US}, {"late_us": TENTH_OF_STEP_US}], "standstill"),
     "one slow rank": ([{"compute": 2.0}, {}], "slow_rank"),
     "all slow": ([{"compute": 2.0}, {"compute": 2.0}], "slow_compute"),
+    "all 1.5 times": ([{"compute": 1.5}, {"compute": 1.5}], "slow_compute"),
     "attention": ([{"attention": 4.0}, {"attention": 4.0}], "attention"),
     "unfused attention": ([{"unfused": True}, {}], "attention"),
     "collective": ([{"collective": 3.0}, {"collective": 3.0}], "communication"),

@@ -17,8 +17,8 @@ from statistics import fmean, median
 
 from predict import estimate, load
 from predict.explain.ledger import Explanation, explain
-from predict.explain.pace import REPLAYED
-from predict.explain.replay import what_if
+from predict.explain.replay.pace import REPLAYED
+from predict.explain.replay.what_if import what_if
 from predict.explain.timeline import UNNAMED
 from predict.measure.real_step import measure
 from predict.run.training_run import TrainingRun

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from predict.explain.pace import CARRIED, MODELLED, REPLAYED
 from predict.explain.predicted import predicted_step
-from predict.explain.replay import Replay
-from predict.explain.replayed_terms import FOLLOWS, ReplayedTerm
+from predict.explain.replay.pace import CARRIED, MODELLED, REPLAYED
+from predict.explain.replay.terms import FOLLOWS, ReplayedTerm
+from predict.explain.replay.what_if import Replay
 from predict.report.provenance_text import with_provenance
 from predict.report.tables import figures_table
 from sampling.number_text import duration, durations, percent, signed_percent

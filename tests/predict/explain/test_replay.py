@@ -13,9 +13,9 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.measured import MeasuredRank, MeasuredStep, read_measured
-from predict.explain.pace import MODELLED, REPLAYED, paces
 from predict.explain.predicted import PredictedStep
-from predict.explain.replay import what_if
+from predict.explain.replay.pace import MODELLED, REPLAYED, paces
+from predict.explain.replay.what_if import what_if
 from sampling.errors import UserError
 from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm

@@ -1,6 +1,6 @@
 """Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
 
-Operators, messages and the host cost what the trace says of them (`predict.explain.pace`), and the schedule is simulated anew. What the
+Operators, messages and the host cost what the trace says of them (`predict.explain.replay.pace`), and the schedule is simulated anew. What the
 traced step takes beyond that (standing still, waiting at its end) is carried over: of another plan a half, since it is partly the plan's.
 """
 
@@ -14,10 +14,10 @@ from predict import estimate
 from predict.explain.belonging import require_same_step
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
-from predict.explain.pace import TraceFactors, paces
 from predict.explain.predicted import predicted_step
-from predict.explain.replayed_prices import ReplayedPrices
-from predict.explain.replayed_terms import ReplayedTerm, half_width, terms_of
+from predict.explain.replay.pace import TraceFactors, paces
+from predict.explain.replay.prices import ReplayedPrices
+from predict.explain.replay.terms import ReplayedTerm, half_width, terms_of
 from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, widened

@@ -22,6 +22,7 @@ from predict.prices.open import open_prices
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, widened
 from predict.step.itemised.breakdown import BUBBLE, STRAGGLERS
+from predict.step.itemised.items import HOST
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 
@@ -78,7 +79,6 @@ def what_if(
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)
-    _require_headings(kernels or {}, modelled)
     target_us = measured.untraced_us or measured.step_us
     left_us = target_us - _at(traced_run, factors).median_us
     asked = replace(
@@ -86,6 +86,7 @@ def what_if(
         scaled=dict(kernels or {}),
         links=1 / link_speed,
     )
+    _require_headings(asked, modelled)
     same_plan = asked_run.plan == traced_run.plan
     return Replay(
         traced=measured,
@@ -109,13 +110,16 @@ def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
     return estimate(run, prices=prices, require_fit=False)
 
 
-def _require_headings(kernels: Mapping[str, float], modelled: Prediction) -> None:
-    known = sorted(set(predicted_step(modelled).headings) - {BUBBLE, STRAGGLERS})
-    if following := [name for name in kernels if name in (BUBBLE, STRAGGLERS)]:
+def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
+    """UserError for a heading whose time no factor moves: one that follows from the plan, or that the asked step does not have."""
+    known = sorted(
+        {*predicted_step(modelled).headings, HOST} - {BUBBLE, STRAGGLERS} - ({HOST} if not asked.host_us else set())
+    )
+    if following := [name for name in asked.scaled if name in (BUBBLE, STRAGGLERS)]:
         raise UserError(
             f"--kernel: {', '.join(following)}: it follows from the plan, which --set changes; one of {', '.join(known)}"
         )
-    unknown = [name for name in kernels if name not in known]
+    unknown = [name for name in asked.scaled if name not in known]
     if unknown:
         raise UserError(f"--kernel: {', '.join(unknown)}: not in the ledger of this step; one of {', '.join(known)}")
 

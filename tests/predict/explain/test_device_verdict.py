@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from predict.explain.ledger import Explanation, explain
+from predict.explain.measured import read_measured
+from predict.explain.replay.what_if import what_if
 from sampling.errors import UserError
 from tests.predict.explain.made_device_traces import (
     Events,
@@ -87,3 +89,15 @@ def test_a_trace_without_products_is_refused(tmp_path: Path) -> None:
     bare = [each | {"args": {}} if each["cat"] == "cpu_op" else each for each in device_step()]
     with pytest.raises(UserError, match="shows no matrix product with its shapes"):
         explain(prediction(), write(tmp_path, [bare, bare]))
+
+
+def test_a_replay_on_gpus_keeps_what_the_trace_shows(tmp_path: Path) -> None:
+    run = prediction().run
+    step = slowed(device_step(), attention, 3.0)
+    measured = read_measured(write(tmp_path, [paused(step, PAUSE_US, launched_late=True)] * 2), run)
+    own, without_gaps, faster = (
+        what_if(run, run, measured, kernels=of) for of in ({}, {"host": 0.01}, {"attention": 0.5})
+    )
+    assert own.median_us == pytest.approx(measured.step_us)
+    assert own.median_us - without_gaps.median_us == pytest.approx(0.99 * PAUSE_US, rel=0.1)
+    assert own.median_us - faster.median_us == pytest.approx(measured.headings["attention"] / 2, rel=0.1)

@@ -105,7 +105,7 @@ def test_all_are_measured_once_for_this_gpu_and_kept(
         rows[0]["predicted_us"]["median"]
         == one_batch(runs_of_this_gpu()[0].config, ["cluster.hardware=h200"]).median_us
     )
-    assert f"measured {len(rows)} of {len(rows)}: wide 100.0 ms" in printed.err
+    assert f"measured {len(rows)} of {len(rows)}: wide 100 ms" in printed.err
     kept = json.loads((tmp_path / "published" / "h200-steps.json").read_text())
     assert kept["rows"] == rows
 

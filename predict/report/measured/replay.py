@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-VERSION = 1
+VERSION = 2
 KEYS = {REPLAYED: "replayed", MODELLED: "modelled", CARRIED: "carried_over", FOLLOWS: "follows"}
 """Origin of a time → its word in the JSON."""
 COLUMNS = (REPLAYED, MODELLED, CARRIED)

@@ -63,7 +63,7 @@ class InfeasibleError(UserError):
 
 class Checks:
     """Several checks whose errors are told together: those of each `with checks.one():` are raised as one, a line each, when
-    `with Checks() as checks:` is left. It is of the first's class."""
+    `with Checks() as checks:` is left, with the UserError by which it is left, if any. It is of the first's class."""
 
     def __init__(self) -> None:
         self.errors: list[UserError] = []
@@ -74,8 +74,10 @@ class Checks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None and self.errors:
-            raise type(self.errors[0])("\n".join(dict.fromkeys(map(str, self.errors)))) from None
+        if not self.errors or not isinstance(error, UserError | None):
+            return
+        told = [*self.errors, *([error] if error else [])]
+        raise type(told[0])("\n".join(dict.fromkeys(map(str, told)))) from None
 
     @contextmanager
     def one(self) -> Iterator[None]:

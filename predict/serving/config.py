@@ -73,7 +73,7 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     sources = {"": str(path)}
     if document is None:
         raise config_error(faults, sources)
-    faults += _overridden(document, overrides, sources)
+    faults += overridden(document, overrides, sources)
     faults += unknown_keys(document, SECTIONS)
     if isinstance(given := document.get("load"), dict):
         options = frozenset(key for key in given if f"load.{key}" in sources)
@@ -180,7 +180,7 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
     return faults
 
 
-def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
+def overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
     """Put the settings into the document."""
     settings, faults = parse_overrides(overrides)
     for setting in settings:

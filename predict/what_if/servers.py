@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.choices import is_choice
+from predict.config.choices import AUTO, is_choice
 from predict.config.overrides import parse_overrides
 from predict.serving.coefficients import Coefficients
-from predict.serving.config import ServingRun, load_serving
+from predict.serving.config import ServingRun, load_serving, overridden
 from predict.serving.planning.answer import Answer, Questions, answer
+from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.loaded_server import LoadedServer, Rate
 from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
@@ -20,11 +21,14 @@ from predict.what_if.vary import as_settings, parse_vary, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.keys import Key, keys_of
+from sampling.hardware.cluster import hardware_beside, hardware_facts
 
-TP, DEGREES = "placement.tp", "1..8"
-"""The key that may be `auto`, and its values then: the GPUs of one node."""
+TP = "placement.tp"
+"""The key that may be `auto`: then it goes up to the GPUs of one node."""
 WHOLE = ("model", "hardware", "profile", "engine.name")
 """Keys that a name stands for."""
+COST, GPU_TIME = "cost", "gpu-time"
+"""Objectives: money, for which there must be a price, and what it is divided by where all GPUs cost alike."""
 ServerSweep = SweptRows[Answer]
 ServerRow = SweptRow[Answer]
 
@@ -48,8 +52,21 @@ def per_gpu(found: Answer) -> float:
     return carried(found).median_per_s / found.server.run.server.placement.gpus
 
 
+def carried_cost(found: Answer) -> TokenCost | None:
+    """The cost of tokens at the rate that is carried; None without a price."""
+    return found.kept_cost or found.capacity_cost
+
+
+def money(found: Answer) -> float:
+    """Money per million output tokens at that rate, for an answer with a price."""
+    cost = carried_cost(found)
+    assert cost is not None
+    return cost.output.median
+
+
 ORDERS: Mapping[str, Order] = {
-    "cost": Order(meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)),
+    COST: Order(meaning="money per million output tokens at the rate that is carried", value=money),
+    GPU_TIME: Order(meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)),
     "rate": Order(
         meaning="requests per second that a server carries", value=lambda found: -carried(found).median_per_s
     ),
@@ -110,27 +127,43 @@ def _keys() -> dict[str, Key]:
 
 
 def opened(config: Path | str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The keys that a config or settings leave open, as lists or ranges, in the form of `vary`; and the other settings. Where nothing is
-    open, tensor parallelism is. UserError for `auto` of another key."""
+    """The keys that a config, with its settings, leaves open, as lists or ranges, in the form of `vary`; and the other settings. Where nothing
+    is open, tensor parallelism is. UserError where a setting gives that too, and for `auto` of another key; ConfigError for unknown hardware."""
     document, _ = read_yaml(Path(config))
-    known, vary, others = _keys(), {}, []
-    for path in known:
-        section, _, name = path.partition(".")
-        value = (document or {}).get(section)
-        value = value.get(name) if name and isinstance(value, Mapping) else value
-        if is_choice(value):
-            vary[path] = f"{path}={value}"
-    for text in overrides:
-        settings, faults = parse_overrides([text])
-        if not faults and settings and is_choice(settings[0].value) and settings[0].path in known:
-            vary[settings[0].path] = text
-        else:
-            others.append(text)
-    if wrong := [path for path, text in vary.items() if text.endswith("=auto") and path != TP]:
+    document = document or {}
+    overridden(document, overrides, {})
+    values = {path: _value_of(document, path) for path in _keys()}
+    vary = {path: value for path, value in values.items() if is_choice(value)}
+    others = [text for text in overrides if not _opens(text)]
+    if wrong := [path for path, value in vary.items() if value == AUTO and path != TP]:
         raise UserError(f"{', '.join(wrong)}: auto is for {TP}; give values, as in [1, 2] or 1..8")
-    if not vary or vary.get(TP, "").endswith("=auto"):
-        vary[TP] = f"{TP}={DEGREES}"
-    return list(vary.values()), others
+    given: dict[str, Any] = {}
+    overridden(given, others, {})
+    if not vary and _value_of(given, TP) is not None:
+        raise UserError(
+            f"{TP}: --set gives it, and no other key is open; leave one open, as in --set engine.max_num_seqs=64..256, or ask `predict serving`"
+        )
+    if not vary or vary.get(TP) == AUTO:
+        vary[TP] = f"1..{_gpus_per_node(values['hardware'], Path(config))}"
+    return [f"{path}={value}" for path, value in vary.items()], others
+
+
+def _value_of(document: Mapping[str, Any], path: str) -> Any:
+    section, _, name = path.partition(".")
+    value = document.get(section)
+    return value.get(name) if name and isinstance(value, Mapping) else value
+
+
+def _opens(text: str) -> bool:
+    """Whether a setting leaves its key open."""
+    settings, faults = parse_overrides([text])
+    return not faults and is_choice(settings[0].value) and settings[0].path in _keys()
+
+
+def _gpus_per_node(hardware: Any, config: Path) -> int:
+    """GPUs of the largest node of the devices that a config names."""
+    names = hardware if isinstance(hardware, list) else [hardware]
+    return max((hardware_facts(hardware_beside(str(each), config)).gpus_per_node for each in names if each), default=1)
 
 
 def settings_of_server(run: ServingRun) -> dict[str, Any]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from predict.serving.planning.answer import Questions
     from predict.what_if.servers import ServerSweep
 
-USUAL_ORDER = "cost"
 OF_TRAINING_PLANS = (
     *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "pareto", "write"),
     *("report", "measure", "why", "save", "jobs", "address", "max_memory", "backend"),
@@ -23,23 +22,29 @@ OF_TRAINING_PLANS = (
 """Options that a search of training plans alone has."""
 
 
-def sweep(options: argparse.Namespace) -> None:
-    """Predict every combination of --vary; print, or write, the rows in their order or that of --objective."""
+def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions]:
+    """The objective and the questions of a sweep; UserError for all faults of these and of --vary."""
     from predict.what_if.servers import key_of_server
     from predict.what_if.vary import parse_vary
 
     with Checks() as checks:
         checks.run(parse_vary, options.vary, key_of_server)
         with checks.one():
-            order = read_order(options.objective)
+            order = read_order(options.objective, options.price)
         with checks.one():
             asked = read_questions(options)
+    return order, asked
+
+
+def sweep(options: argparse.Namespace, order: str | None, asked: Questions) -> None:
+    """Predict every combination of --vary; print, or write, the rows in their order or the best first."""
     _print(options, _swept(options, options.vary, options.overrides, asked, "sweep"), order)
 
 
 def search(options: argparse.Namespace) -> None:
     """Predict every combination of the config's open keys and print the best."""
-    from predict.what_if.servers import opened
+    from predict.what_if.servers import COST, GPU_TIME, key_of_server, opened
+    from predict.what_if.vary import parse_vary
 
     with Checks() as checks:
         with checks.one():
@@ -50,10 +55,12 @@ def search(options: argparse.Namespace) -> None:
                 )
         checks.run(require_positive, options, "top")
         with checks.one():
-            order = read_order(options.objective or USUAL_ORDER)
+            order = read_order(options.objective or (COST if options.price else GPU_TIME), options.price)
         with checks.one():
             asked = read_questions(options)
-    vary, settings = opened(options.config, options.overrides)
+        with checks.one():
+            vary, settings = opened(options.config, options.overrides)
+            parse_vary(vary, key_of_server)
     _print(options, _swept(options, vary, settings, asked, "search"), order, top=options.top)
 
 
@@ -66,8 +73,13 @@ def compare(options: argparse.Namespace) -> None:
     from predict.what_if.servers import answer_of
     from sampling.progress import progress_display
 
-    asked = read_questions(options)
-    runs = [load_serving(config, options.overrides) for config in options.configs]
+    runs = []
+    with Checks() as checks:
+        with checks.one():
+            asked = read_questions(options)
+        for config in options.configs:
+            with checks.one():
+                runs.append(load_serving(config, options.overrides))
     answers = []
     with progress_display("compare") as progress:
         for run in runs:
@@ -80,11 +92,15 @@ def compare(options: argparse.Namespace) -> None:
         show(servers_compare_text(answers))
 
 
-def read_order(name: str | None) -> str | None:
-    """The objective of a name; UserError for one that serving configs do not have."""
-    from predict.what_if.servers import ORDERS
+def read_order(name: str | None, price: str | None) -> str | None:
+    """The objective of a name; UserError for one that serving configs do not have, and for money without a price."""
+    from predict.what_if.servers import COST, GPU_TIME, ORDERS
     from sampling.files.faults import did_you_mean, shown
 
+    if name == COST and not price:
+        raise UserError(
+            f"--objective: {COST} needs a price; give --price too, as in --price 2.5/gpu-h, or take {GPU_TIME}"
+        )
     if name is None or name in ORDERS:
         return name
     near = did_you_mean(name, ORDERS) or f"; give one of {', '.join(ORDERS)}"

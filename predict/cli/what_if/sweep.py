@@ -25,7 +25,7 @@ examples:
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.seq_len=2k..32k --vary batch.micro=1,2
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output sweep.csv
   predict sweep configs/rl/qwen3-30b-a3b-grpo.yml --vary rl.n=8,16,32 --vary rl.rollout.tp=2,4 --output rl.csv
-  predict sweep configs/serving/llama3-8b-h100.yml --vary placement.tp=1,2,4 --vary engine.max_num_seqs=64,256 --objective cost
+  predict sweep configs/serving/llama3-8b-h100.yml --vary placement.tp=1,2,4 --vary engine.max_num_seqs=64,256 --objective gpu-time
   predict sweep configs/runs/deepseek-v3-1024xh100.yml --vary execution.dispatch=alltoall,deepep --json
 """
 DESCRIPTION = """\
@@ -61,7 +61,8 @@ def add(subcommands: Any) -> None:
     of_serving.add_argument(
         "--objective",
         metavar="NAME",
-        help="print the best first: cost (GPU time per request at the rate that is carried), rate (that rate), e2e, ttft or tpot",
+        help="print the best first: gpu-time (per request at the rate that is carried), cost (money per output token there, with --price), "
+        "rate (that rate), e2e, ttft or tpot",
     )
     add_json(command)
     command.set_defaults(run=run)
@@ -72,11 +73,15 @@ def run(options: argparse.Namespace) -> None:
     from predict.serving.config import is_serving_config
 
     of_rl, of_serving = is_rl_config(options.config), is_serving_config(options.config)
-    _check(options, of_training=not of_rl and not of_serving, of_serving=of_serving)
-    if of_serving:
-        from predict.cli.serving import side_by_side
+    with Checks() as checks:
+        checks.run(_check, options, of_training=not of_rl and not of_serving, of_serving=of_serving)
+        if of_serving:
+            from predict.cli.serving import side_by_side
 
-        side_by_side.sweep(options)
+            with checks.one():
+                order, asked = side_by_side.read_sweep(options)
+    if of_serving:
+        side_by_side.sweep(options, order, asked)
         return
     if of_rl:
         from predict.cli.rl import rl_sweep

@@ -16,7 +16,7 @@ from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
 from predict.serving.planning.loaded_server import Rate
 from predict.what_if.compare import differing, setting_text
-from predict.what_if.servers import ServerSweep, carried, per_gpu, settings_of_server
+from predict.what_if.servers import ServerSweep, carried, carried_cost, money, per_gpu, settings_of_server
 from sampling.number_text import duration, durations, plain, signed_percent, significant
 from sampling.units import SECOND_US
 
@@ -39,7 +39,7 @@ def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableT
 
     answers = [row.prediction for row in found.rows if row.prediction]
     first = answers[0]
-    kept, cost = first.kept, first.kept_cost or first.capacity_cost
+    kept, cost = first.kept, carried_cost(first)
     titles = ["engine" if each.path == "engine.name" else each.path.rpartition(".")[2] for each in found.varied]
     if len(set(titles)) < len(titles):
         titles = [each.path for each in found.varied]
@@ -76,7 +76,7 @@ def _figures(found: Answer) -> list[str]:
     else:
         cells += [*_rate_cells(found.kept.rate), ", ".join(one.title for one in found.kept.binding) or "queue"]
     cells.append(significant(per_gpu(found)))
-    if cost := found.kept_cost or found.capacity_cost:
+    if cost := carried_cost(found):
         cells.append(amount_text(cost.output.median, cost.currency))
     return cells
 
@@ -118,7 +118,7 @@ def server_table(found: ServerSweep, *, commit: str) -> list[dict[str, Any]]:
 def _cells(found: Answer) -> dict[str, Any]:
     run, one, capacity = found.server.run, found.outcomes[0], found.capacity
     placed, traffic = run.server.placement, one.served.traffic
-    cost = found.kept_cost or found.capacity_cost
+    cost = carried_cost(found)
     cells: dict[str, Any] = {
         "model": run.server.model.name,
         "device": run.server.cluster.gpu.name,
@@ -200,12 +200,12 @@ def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
             )
         )
     rows.append(("the same per GPU", per_gpu, plain))
-    if cost := first.kept_cost or first.capacity_cost:
+    if cost := carried_cost(first):
         name = f"cost per million output tokens at {_where(first)}"
         rows.append(
             (
                 name,
-                lambda found: (found.kept_cost or found.capacity_cost).output.median,
+                money,
                 lambda amount: amount_text(amount, cost.currency),
             )
         )

@@ -55,9 +55,14 @@ def test_the_best_come_first_and_what_cannot_run_last(found: ServerSweep, name: 
     assert [row.values for row in ordered(found, name, 1).rows][:1] == [rows[0].values]
 
 
-def test_cost_orders_as_the_money_does(found: ServerSweep) -> None:
-    costs = [row.prediction.capacity_cost for row in ordered(found, "cost").rows if row.prediction]
+def test_cost_orders_as_the_money_does() -> None:
+    """Where answers differ in length, the least GPU time per request is not the least money per token."""
+    rows = sweep_servers(CONFIG, ["load.output=10,50"], SMALL, PRICE, FORMULA)
+    first = {name: ordered(rows, name).rows[0] for name in ("cost", "gpu-time")}
+    assert [each.values["load.output"] for each in first.values()] == [50, 10]
+    costs = [row.prediction.capacity_cost for row in ordered(rows, "cost").rows if row.prediction]
     money = [cost.output.median for cost in costs if cost]
+    assert len(money) == 2
     assert money == sorted(money)
 
 
@@ -80,6 +85,23 @@ def test_open_keys_of_a_config_and_of_settings() -> None:
     assert opened(CONFIG, ["placement.tp=auto"])[0] == ["placement.tp=1..8"]
     with pytest.raises(UserError, match=r"placement\.dp: auto is for placement\.tp"):
         opened(CONFIG, ["placement.dp=auto"])
+
+
+def test_a_key_with_one_value_by_a_setting_is_not_open(tmp_path: Path) -> None:
+    config = tmp_path / "open.yml"
+    config.write_text(CONFIG.read_text().replace("tp: 1", "tp: [1, 2], dp: [1, 2]"))
+    assert opened(config, []) == (["placement.tp=[1, 2]", "placement.dp=[1, 2]"], [])
+    assert opened(config, ["placement.tp=4"]) == (["placement.dp=[1, 2]"], ["placement.tp=4"])
+    assert opened(config, ["placement.tp=4", "placement.tp=1..2"])[0] == ["placement.tp=1..2", "placement.dp=[1, 2]"]
+    for setting in ("placement.tp=4", "placement={tp: 4}"):
+        with pytest.raises(UserError, match=r"placement\.tp: --set gives it, and no other key is open"):
+            opened(CONFIG, [setting])
+
+
+@pytest.mark.parametrize(("hardware", "most"), [("GB200", 72), ("GH200", 1), ("[GB200, H100]", 72)])
+def test_auto_goes_up_to_the_gpus_of_a_node(hardware: str, most: int) -> None:
+    vary, _ = opened(CONFIG, [f"hardware={hardware}", "placement.tp=auto"])
+    assert f"placement.tp=1..{most}" in vary
 
 
 def test_unknown_keys_are_told_with_the_nearest() -> None:
@@ -114,6 +136,12 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
             ["sweep", str(CONFIG), "--vary", "load.rat=1", "--objective", "mfu", "--slo", "x"],
             ["load.rat", "'mfu'", "'x'"],
         ),
+        (
+            ["sweep", str(CONFIG), "--vary", "placement.tpp=1", "--output", "x.txt", "--objective", "cost"],
+            ["placement.tpp", "--output", "cost needs a price"],
+        ),
+        (["search", str(CONFIG), "--set", "placement.tp=4", "--top", "0"], ["--top: 0", "no other key is open"]),
+        (["compare", str(CONFIG), str(CONFIG), "--set", "load.rat=1", "--slo", "x"], ["load.rat", "'x'"]),
         (["search", str(CONFIG), "--tokens", "2T", "--top", "0"], ["--tokens: does not go", "--top: 0"]),
         (
             ["sweep", str(CONFIGS / "runs/demo.yml"), "--vary", "plan.tp=1", "--slo", "ttft_p90=1s"],

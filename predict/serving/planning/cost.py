@@ -31,9 +31,7 @@ class TokenCost:
 
 def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenCost:
     """The cost of a load's tokens; the bounds are those of what the server answers per second, which below saturation the load decides."""
-    answered = [outcome.replicas * one.requests_per_s for one in (outcome.low, outcome.latency, outcome.high)]
-    rate = Rate(median_per_s=answered[1], low_per_s=min(answered), high_per_s=max(answered))
-    return cost_at_rate(server, outcome, rate, price)
+    return cost_at_rate(server, outcome, outcome.answered, price)
 
 
 def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Price) -> TokenCost:

@@ -27,6 +27,15 @@ SEARCHED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """Requests per second with their 90 % bounds."""
+
+    median_per_s: float
+    low_per_s: float
+    high_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """One replica under its share of a load, and with steps at the bounds of their interval."""
 
@@ -60,19 +69,20 @@ class Outcome:
         """Whether it does with steps at the upper bound of their interval."""
         return self._grows(self.high)
 
+    @property
+    def answered(self) -> Rate:
+        """Requests that all replicas answer: as many as arrive where the queue does not grow, else those that end in a second."""
+        rates = [self._answered_per_s(each) for each in (self.low, self.latency, self.high)]
+        return Rate(median_per_s=rates[1], low_per_s=min(rates), high_per_s=max(rates))
+
+    def _answered_per_s(self, latency: Latency) -> float:
+        arrives = not self.load.concurrency and self.load.rate and not self._grows(latency)
+        return self.load.rate if arrives else self.replicas * latency.requests_per_s
+
     def _grows(self, latency: Latency) -> bool:
         growth, load = latency.queue_growth_per_s, self.load
         grown = growth * load.duration_s * WATCHED
         return not load.concurrency and growth > GROWING * load.rate / self.replicas and grown >= LEAST_GROWN
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
-    """Requests per second with their 90 % bounds."""
-
-    median_per_s: float
-    low_per_s: float
-    high_per_s: float
 
 
 class LoadedServer:

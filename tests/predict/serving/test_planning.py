@@ -102,6 +102,29 @@ def test_twice_the_gpus_cost_twice_as_much_at_the_same_load() -> None:
     assert costs[1] == pytest.approx(2 * costs[0], rel=0.02)
 
 
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+def test_a_sparse_load_pays_for_the_time_between_its_requests(rate: float) -> None:
+    """$3.6 per hour are $0.001 per second, over 50 tokens of each request."""
+    one = loaded("load.duration_s=60")
+    (outcome,) = one.at_rates([rate])
+    cost = cost_of_load(one, outcome, parse_price("$3.6/gpu-h")).output
+    assert (cost.low, cost.median, cost.high) == pytest.approx((20 / rate,) * 3)
+
+
+def test_a_load_that_is_not_carried_costs_what_the_server_can_do() -> None:
+    one = loaded("engine.max_num_seqs=8", "load.rate=200")
+    loop = loaded("engine.max_num_seqs=8", "load.rate=0", "load.concurrency=8")
+    outcome, full = one.as_configured(), loop.as_configured()
+    assert outcome.grows
+    assert outcome.answered.median_per_s < 100
+    assert outcome.answered.low_per_s < outcome.answered.median_per_s < outcome.answered.high_per_s
+    assert (
+        full.answered.median_per_s
+        == full.latency.requests_per_s
+        == pytest.approx(outcome.answered.median_per_s, rel=0.1)
+    )
+
+
 def test_throughput_is_the_rate_of_arrivals_below_saturation() -> None:
     for rate in (2.0, 10.0):
         (outcome,) = loaded("load.duration_s=100").at_rates([rate])

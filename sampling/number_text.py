@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 
 from sampling.units import GIB, HOUR_US, MIB, SECOND_US
 
@@ -45,24 +46,27 @@ def _unit(time_us: float) -> tuple[float, str]:
     return next((each for each in UNITS if abs(time_us) >= ROUNDED_UP * each[0]), UNITS[-1])
 
 
-def significant(value: float, digits: int = DIGITS) -> str:
+def significant(value: float, digits: int = DIGITS, *, most_decimals: int = MOST_DECIMALS) -> str:
     """A number with so many significant digits, zeros at its end kept; of a larger one all digits before the point."""
-    return _fixed(value, _decimals(value, digits))
+    return _fixed(value, _decimals(value, digits, most_decimals))
 
 
-def _decimals(value: float, digits: int) -> int:
-    """Decimals that give so many significant digits, MOST_DECIMALS at most; 0 for nothing."""
+def _decimals(value: float, digits: int, most: int = MOST_DECIMALS) -> int:
+    """Decimals that give so many significant digits, `most` at most; 0 for nothing."""
     if not value or not math.isfinite(value):
         return 0
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.999 is told as 10.0
-    return min(MOST_DECIMALS, max(0, digits - 1 - exponent))
+    return min(most, max(0, digits - 1 - exponent))
 
 
 def _fixed(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
-    if not any(digit in text for digit in "123456789") and math.isfinite(value):
-        return "0"
-    return with_minus(text)
+    return "0" if _is_nothing(text) and math.isfinite(value) else with_minus(text)
+
+
+def _is_nothing(text: str) -> bool:
+    """Whether a number rounds to 0 in its text."""
+    return not any(digit in text for digit in "123456789")
 
 
 def percent(share: float) -> str:
@@ -74,6 +78,12 @@ def signed_percent(share: float, *, decimals: int = 1) -> str:
     """A difference as a share of what it is a difference from: +3.1%, −12.0%; 0.0% where it rounds to nothing."""
     rounded = round(share, decimals + 2) + 0.0
     return with_minus(f"{rounded:+,.{decimals}%}") if rounded else f"{0:.{decimals}%}"
+
+
+def signed(value: float, show: Show) -> str:
+    """A difference as `show` writes it, with its sign: +153 µs, −1.20 ms; no sign where it rounds to nothing."""
+    text = show(value)
+    return f"+{text}" if value > 0 and not _is_nothing(text) else text
 
 
 def with_minus(text: str) -> str:
@@ -90,12 +100,13 @@ def size(size_bytes: float) -> str:
 
 def gib(size_bytes: float) -> str:
     """GiB with two decimals, for columns whose heading names the unit."""
-    return with_minus(f"{size_bytes / GIB:,.2f}")
+    return with_minus(f"{round(size_bytes / GIB, 2) + 0.0:,.2f}")
 
 
 def plain(value: float) -> str:
     """A number without a unit, as short as it is still exact to four digits."""
-    return with_minus(f"{value:,.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:.4g}")
+    text = f"{value:,.0f}" if abs(value) >= 1e3 else f"{value + 0.0:.4g}"
+    return with_minus(f"{Decimal(text):f}" if "e" in text else text)
 
 
 def bar(share: float) -> str:

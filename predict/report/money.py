@@ -5,6 +5,10 @@ from __future__ import annotations
 from math import isinf
 
 from predict.ledger.training_cost import Span
+from sampling.number_text import DIGITS, significant
+
+MOST_DECIMALS = 9
+"""Decimals of an amount at most: a token costs millionths."""
 
 
 def span_text(span: Span) -> str:
@@ -29,10 +33,7 @@ def _with_currency(figures: str, currency: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Three significant digits, in full."""
+    """Three significant digits, in full: 1,240, 2.50, 0.000120."""
     if isinf(value):
         return "no bound"
-    if 0 < abs(value) < 0.1:
-        return f"{value:.2g}"
-    digits = max(0, 2 - len(str(int(abs(value)))) + 1)
-    return f"{float(f'{value:.3g}'):,.{digits}f}"
+    return significant(float(f"{value:.{DIGITS}g}"), most_decimals=MOST_DECIMALS)

@@ -10,6 +10,7 @@ from predict.memory.rank_memory import TERMS
 from predict.plan_search.answer.ties import contender, ratio
 from predict.plan_search.objective import OBJECTIVES
 from predict.run.execution import OF_MIXTURES
+from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 
@@ -18,8 +19,8 @@ SECTIONS = ("plan", "batch", "execution")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A run `other` beside the first. Changes are other minus first: µs a step by heading, which add up to that of the step, and
-    bytes of the worst pipeline rank by term, which add up to that of its peak."""
+    """A run `other` beside the first. Changes are other minus first: µs by heading, which add up to that of the step, and bytes of the worst
+    pipeline rank by term, which add up to that of its peak. Times are those of `per_tokens`, the tokens of the first's step."""
 
     first: Prediction
     other: Prediction
@@ -29,8 +30,12 @@ class Difference:
     memory_bytes: Mapping[str, float]
 
     @property
+    def per_tokens(self) -> int:
+        return tokens_per_step(self.first.run)
+
+    @property
     def step_change_us(self) -> float:
-        return self.other.median_us - self.first.median_us
+        return _scale(self.first, self.other) * self.other.median_us - self.first.median_us
 
     @property
     def speed(self) -> float:
@@ -60,14 +65,19 @@ def compare(first: Prediction, others: Sequence[Prediction]) -> tuple[Difference
 
 
 def _difference(first: Prediction, other: Prediction) -> Difference:
-    worst = [each.memory.worst for each in (first, other)]
+    worst, scale = [each.memory.worst for each in (first, other)], _scale(first, other)
     return Difference(
         first=first,
         other=other,
         settings=_settings(first.run, other.run),
-        change_us=_minus(other.breakdown_us, first.breakdown_us),
+        change_us=_minus({name: scale * us for name, us in other.breakdown_us.items()}, first.breakdown_us),
         memory_bytes=_minus(*({term: getattr(rank, term) for term in TERMS} for rank in reversed(worst))),
     )
+
+
+def _scale(first: Prediction, other: Prediction) -> float:
+    """Steps of the other run that have as many tokens as one of the first."""
+    return tokens_per_step(first.run) / tokens_per_step(other.run)
 
 
 def _minus(other: Mapping[str, float], first: Mapping[str, float]) -> dict[str, float]:

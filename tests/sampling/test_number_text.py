@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sampling.number_text import duration, durations, percent, signed_percent, size
+from sampling.number_text import duration, durations, gib, percent, plain, signed, signed_percent, size
 from sampling.units import GIB
 
 
@@ -50,3 +50,10 @@ def test_what_rounds_to_nothing_has_no_sign_and_what_is_below_it_a_minus() -> No
     assert [signed_percent(share) for share in (0.031, -0.109, -0.0004)] == ["+3.1%", "−10.9%", "0.0%"]
     assert (percent(-0.0001), percent(-0.12)) == ("0.0%", "−12.0%")
     assert (size(-41.54 * GIB), size(0.05 * GIB), size(0.0)) == ("−41.54 GiB", "51.2 MiB", "0 MiB")
+    assert [gib(each) for each in (-1e6, -GIB, 0.0)] == ["0.00", "−1.00", "0.00"]
+    assert [signed(each, duration) for each in (1e-7, -1e-7, 153.2, -153.2)] == ["0 µs", "0 µs", "+153 µs", "−153 µs"]
+
+
+def test_a_plain_number_has_no_exponent() -> None:
+    told = {1.5e9: "1,500,000,000", 1e-5: "0.00001", -0.25: "−0.25", 27.311: "27.31", -0.0: "0", 1.0: "1"}
+    assert {value: plain(value) for value in told} == told

@@ -13,13 +13,14 @@ from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, gib, signed_percent
+from sampling.number_text import duration, durations, gib, signed, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-VERSION = 1
+VERSION = 2
+"""Version of the JSON; since 2, changes of times are per `per_tokens`."""
 LEAST_SHARE = 5e-4
 """Share of the step below which a heading is not listed by itself."""
 ROUNDING = 1e-9
@@ -66,7 +67,7 @@ def _verdict(difference: Difference) -> str:
     if bounds := difference.speed_bounds:
         tied = ", so they may be equally fast" if bounds[0] <= 1 <= bounds[1] else ""
         sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
-    first, other = (tokens_per_step(each.run) for each in (difference.first, difference.other))
+    first, other = difference.per_tokens, tokens_per_step(difference.other.run)
     uneven = (
         ""
         if first == other
@@ -84,12 +85,12 @@ def _more(speed: float) -> str:
 
 def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     """µs by heading of the first run, and the change in each other; the total is that of the step."""
-    first, tokens = differences[0].first, tokens_per_step(differences[0].first.run)
+    first, tokens = differences[0].first, differences[0].per_tokens
     uneven = any(tokens_per_step(each.other.run) != tokens for each in differences)
     title = f"the step, mean over pipeline ranks{f', per {tokens:,} tokens' if uneven else ''}"
     table = figures_table(title, ("",), _columns(names))
-    ledger = [_for_tokens(each, tokens) for each in differences]
-    totals = [sum(changes.values()) for changes in ledger]
+    ledger = [each.change_us for each in differences]
+    totals = [each.step_change_us for each in differences]
     headings = sorted(
         {heading for changes in ledger for heading in changes},
         key=lambda heading: -max(abs(changes.get(heading, 0.0)) for changes in ledger),
@@ -111,13 +112,6 @@ def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     return table
 
 
-def _for_tokens(difference: Difference, tokens: int) -> dict[str, float]:
-    """Heading → µs that the other run takes more than the first, its step scaled to so many tokens."""
-    scale = tokens / tokens_per_step(difference.other.run)
-    first, other = difference.first.breakdown_us, difference.other.breakdown_us
-    return {heading: scale * other.get(heading, 0.0) - first.get(heading, 0.0) for heading in difference.change_us}
-
-
 def _memory(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     first = differences[0].first.memory.worst
     table = figures_table("memory of the worst rank, GiB", ("",), _columns(names))
@@ -136,20 +130,21 @@ def _columns(names: Sequence[str]) -> list[str]:
 
 def _cells(changes_us: Sequence[float], of_us: float) -> Iterator[str]:
     for change_us in changes_us:
-        yield f"{'+' if change_us > 0 else ''}{duration(change_us)}"
+        yield signed(change_us, duration)
         yield signed_percent(change_us / of_us)
 
 
 def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
     for size_bytes in changes:
-        yield f"{'+' if size_bytes > 0 else ''}{gib(size_bytes)}"
+        yield signed(size_bytes, gib)
         yield signed_percent(size_bytes / of)
 
 
 def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
-    """The first run and each other with its changes: times in µs, sizes in bytes."""
+    """The first run and each other with its changes: times in µs, those of changes per `per_tokens` tokens, sizes in bytes."""
     return {
         "version": VERSION,
+        "per_tokens": differences[0].per_tokens,
         "first": _run_json(differences[0].first),
         "others": [
             {

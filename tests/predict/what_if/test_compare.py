@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import predict
+from predict.report.what_if.compare import compare_json
 from predict.what_if.compare import setting_text
 from sampling.files.places import CONFIGS
 
@@ -25,6 +26,17 @@ def test_differences_close_and_name_the_settings() -> None:
     assert difference.settings["model"] == ("llama3-70b", "deepseek-v3")
     assert "plan.sp" not in difference.settings
     assert difference.change_us["ep"] > 0 > difference.change_us["cp"]
+
+
+def test_times_are_told_per_tokens_of_the_first_run(tmp_path: Path) -> None:
+    other = tmp_path / "larger.yml"
+    other.write_text(DENSE.read_text().replace("global: 128", "global: 256"))
+    (difference,) = predict.compare(DENSE, other)
+    first, larger = difference.first.median_us, difference.other.median_us
+    assert difference.step_change_us == pytest.approx(larger / 2 - first)
+    assert larger - first > 0 > difference.step_change_us  # the same tokens fill the pipeline better
+    assert sum(difference.change_us.values()) == pytest.approx(difference.step_change_us)
+    assert compare_json([difference])["per_tokens"] == 128 * 8192
 
 
 def test_a_run_does_not_differ_from_itself() -> None:

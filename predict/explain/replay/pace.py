@@ -19,6 +19,7 @@ from predict.explain.measured import MeasuredStep
 from predict.explain.naming import BACKWARD, FORWARD, Half, heading_of
 from predict.explain.predicted import PredictedStep
 from predict.explain.timeline import UNNAMED
+from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
 from predict.workload.layers.layer import ACCUMULATION
@@ -41,6 +42,8 @@ ALL = 0.3
 SHARED = 0.5
 """Share of a step's pace, in log time, that ranks of other threads on the same machine share: memory and clock, not caches or thread pools.
 Assumed."""
+SHARED_WIDTH = 0.5
+"""Half-width of SHARED at 90 %: they may share nothing of the pace, or all of it."""
 BESIDE = (HOST, UNNAMED, ACCUMULATION)
 """Headings of what a rank does beside predicted operators."""
 
@@ -84,10 +87,18 @@ class TraceFactors:
     links: float = 1.0
     """Factor on the time of messages that a question asks for."""
 
+    pace_doubt: float = 0.0
+    """Standard deviation in log time of the pace of all operators, where only a share of the trace's holds."""
+
     @property
     def seen(self) -> bool:
         """Whether the trace tells of operators."""
         return bool(self.halves)
+
+    @property
+    def unasked(self) -> TraceFactors:
+        """The trace's own factors, without those that a question asks for."""
+        return replace(self, scaled={}, links=1.0)
 
     def of(self, call: Call, way: str) -> tuple[float, str]:
         """The factor of an operator, and whether it is replayed or modelled."""
@@ -117,7 +128,14 @@ class TraceFactors:
         """The factors for ranks of another number of threads, whose operators are another device's: of the traced step's `pace` a share,
         and the host's time, since it is one thread that launches."""
         shared = pace**SHARED
-        return TraceFactors(others=shared, wholes=shared, host_us=self.host_us, messages=self.messages)
+        return TraceFactors(
+            others=shared,
+            wholes=shared,
+            host_us=self.host_us,
+            messages=self.messages,
+            exposed_reduction=self.exposed_reduction,
+            pace_doubt=SHARED_WIDTH * abs(math.log(pace)) / NINETY,
+        )
 
 
 def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> TraceFactors:

@@ -134,7 +134,32 @@ def test_a_large_part_sets_its_own_pace_and_the_host_takes_its_time_beside_each_
     assert found.in_other_layers().host_us == 0.0
 
 
-@pytest.mark.parametrize("change", [["plan.tp=2", "plan.dp=1"], ["plan.dp=1", "cluster.gpus_per_node=1"]])
+SHARDED, ONE_RANK = ["plan.tp=2", "plan.dp=1"], ["plan.dp=1", "cluster.gpus_per_node=1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "asked"),
+    [
+        (SHARDED, "gemm", {"kernels": {"gemm": 0.5}}),
+        (SHARDED, "gemm", {"kernels": {"gemm": 2.0}}),
+        (SHARDED, "tp", {"link_speed": 2.0}),
+        (ONE_RANK, "gemm", {"kernels": {"gemm": 0.5}}),
+        (ONE_RANK, "attention", {"kernels": {"attention": 0.5}}),
+        (["batch.micro=2"], "dp_exposed", {"link_speed": 2.0}),
+    ],
+)
+def test_what_is_asked_multiplies_its_own_term_of_layers_that_the_trace_lacks(
+    slow_step: MeasuredStep, change: list[str], name: str, asked: dict[str, Any]
+) -> None:
+    run, other = load(CONFIG), load(CONFIG, change)
+    before, after = what_if(run, other, slow_step), what_if(run, other, slow_step, **asked)
+    own_us, asked_us = ({term.name: term.time_us for term in each.terms}[name] for each in (before, after))
+    factor = asked.get("kernels", {}).get(name, 0.5)
+    assert asked_us == pytest.approx(factor * own_us)
+    assert after.median_us - before.median_us == pytest.approx((factor - 1) * own_us)
+
+
+@pytest.mark.parametrize("change", [SHARDED, ONE_RANK])
 def test_layers_that_the_trace_lacks_take_at_least_what_their_samples_say(
     slow_step: MeasuredStep, change: list[str]
 ) -> None:

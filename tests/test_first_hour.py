@@ -15,6 +15,7 @@ import pytest
 
 from sampling.store.profiles import OWN, SHIPPED
 from tests.docs.pages import ROOT, commands
+from tests.regressors.few_trees import ETA, ROUNDS, TREES
 
 CPU = "Abacus family 1 model 2"
 CPUINFO = "model name : Abacus\ncpu family : 1\nmodel : 2\n"
@@ -24,8 +25,8 @@ TABLES = ("gradient_scale", "send_recv")
 QUICKER = {"predict validate": ["--rounds", "1", "--set", "batch.global=4", "--set", "batch.seq_len=32"]}
 SMALLER = {
     "regressors/models/capacity.py": {
-        "trees=60": "trees=4",
-        "boosting_rounds=120, eta=0.1": "boosting_rounds=8, eta=0.5",
+        "trees=60": f"trees={TREES}",
+        "boosting_rounds=120, eta=0.1": f"boosting_rounds={ROUNDS}, eta={ETA}",
     }
 }
 """What the copy says in its files: its time models are of a few trees."""

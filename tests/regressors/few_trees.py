@@ -11,11 +11,14 @@ import pytest
 
 from regressors.models.capacity import FEW
 
+TREES, ROUNDS, ETA = 6, 12, 0.5
+"""Trees of a forest and rounds of boosting, an eighth of the usual or so, in as much larger steps."""
+
 
 @contextmanager
 def few_trees() -> Iterator[None]:
-    """Ensembles have a few trees, boosted in as few large steps: an eighth of the usual."""
-    small = replace(FEW, trees=6, boosting_rounds=12, eta=0.5)
+    """Ensembles have a few trees, boosted in a few large steps."""
+    small = replace(FEW, trees=TREES, boosting_rounds=ROUNDS, eta=ETA)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regressors.models.capacity.CAPACITIES", ((sys.maxsize, small),))
         patch.setattr("regressors.models.tuned_trees.SEARCH_TREES", 2)

@@ -51,11 +51,17 @@ def serve(listener: socket.socket) -> None:
         for key, _ in waiting.select():
             if key.data == "end":
                 return
+            if waiting.get_map().get(key.fd) is not key:  # an earlier event of this turn closed it
+                continue
             if key.data == "client":
                 client, _ = listener.accept()
                 pid = fork_for(client)
+                if pid is None:
+                    client.close()
+                    continue
                 ended = os.pidfd_open(pid)
-                client.sendall(pid.to_bytes(4, "big"))
+                with suppress(OSError):
+                    client.sendall(pid.to_bytes(4, "big"))
                 waiting.register(ended, selectors.EVENT_READ, (client, pid))
                 waiting.register(client, selectors.EVENT_READ, ended)
             elif isinstance(key.data, int):  # the client is gone: so is its child
@@ -73,12 +79,10 @@ def serve(listener: socket.socket) -> None:
                 client.close()
 
 
-def fork_for(client: socket.socket) -> int:
-    """The id of a child that does what the client asks for."""
-    message, streams, _, _ = socket.recv_fds(client, REQUEST_BYTES, 3)
-    while not message.endswith(b"\n"):
-        message += client.recv(REQUEST_BYTES)
-    pid = os.fork()
+def fork_for(client: socket.socket) -> int | None:
+    """The id of a child that does what the client asks for; None where the client ends before it has said all of it."""
+    message, streams = request_of(client)
+    pid = os.fork() if message.endswith(b"\n") else None
     if pid == 0:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
@@ -86,6 +90,16 @@ def fork_for(client: socket.socket) -> int:
     for stream in streams:
         os.close(stream)
     return pid
+
+
+def request_of(client: socket.socket) -> tuple[bytes, list[int]]:
+    """The client's message, as far as it came, and its standard streams."""
+    message, streams = b"", []
+    with suppress(ConnectionError):
+        message, streams, _, _ = socket.recv_fds(client, REQUEST_BYTES, 3)
+        while not message.endswith(b"\n") and (more := client.recv(REQUEST_BYTES)):
+            message += more
+    return message, streams
 
 
 def end_after(request: dict[str, Any]) -> NoReturn:

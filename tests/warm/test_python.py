@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.warm.python import SOCKET
 
 WAITS = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(60)"
 
@@ -52,6 +56,19 @@ def test_a_process_that_inherits_more_than_the_streams_is_of_python_itself() -> 
     assert os.read(reader, 10) == b"own"
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.usefixtures("starts_warm")
+@pytest.mark.parametrize("sent", [b"{", b"whole"])
+def test_a_client_that_ends_early_leaves_the_others_theirs(sent: bytes, tmp_path: Path) -> None:
+    request = {"arguments": ["-c", WAITS], "environment": dict(os.environ), "executable": sys.executable}
+    whole = json.dumps({**request, "folder": str(tmp_path), "parent": os.getpid()}).encode() + b"\n"
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as client, open(os.devnull, "r+") as nothing:  # noqa: PTH123 - a device
+            client.connect(os.environ[SOCKET])
+            socket.send_fds(client, [whole if sent == b"whole" else sent], [nothing.fileno()] * 3)
+    done = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.usefixtures("starts_warm")

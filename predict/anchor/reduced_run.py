@@ -60,7 +60,7 @@ def in_plain_torch(run: TrainingRun) -> TrainingRun:
 
 
 def on_one_node(run: TrainingRun) -> TrainingRun:
-    return replace(run, cluster=replace(run.cluster, nodes=1, gpus_per_node=ranks_of(run.plan)))
+    return replace(run, cluster=run.cluster.on_fewer(nodes=1, gpus_per_node=ranks_of(run.plan)))
 
 
 def with_plan(run: TrainingRun, plan: Plan) -> TrainingRun:
@@ -80,7 +80,7 @@ def with_plan(run: TrainingRun, plan: Plan) -> TrainingRun:
         plan=plan,
         batch=batch,
         model=replace(run.model, experts=experts),
-        cluster=replace(run.cluster, nodes=-(-world // per_node), gpus_per_node=per_node),
+        cluster=run.cluster.on_fewer(nodes=-(-world // per_node), gpus_per_node=per_node),
     )
 
 

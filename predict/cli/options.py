@@ -79,11 +79,20 @@ def make_config(options: argparse.Namespace) -> Document | None:
     log(
         "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config)"
     )
+    log_part_of_node(made)
     if options.save_config:
         write_file("--save-config", options.save_config, made.with_settings(options.overrides).as_yaml())
         log(f"wrote {options.save_config}")
     options.config = made
     return made
+
+
+def log_part_of_node(made: Document) -> None:
+    """Tell that a made config takes a part of the usual node, whose links are those of the whole."""
+    cluster = made.content["cluster"]
+    if whole := cluster.get("node_size"):
+        part = cluster["gpus_per_node"]
+        log(f"cluster: {part} of the {whole} GPUs of a node; --set cluster.node_size={part} where the machine has no more")
 
 
 def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:

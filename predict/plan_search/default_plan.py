@@ -180,6 +180,7 @@ def _document(model: str, gpus: Gpus, *, plan: Mapping[str, Any], batch: Mapping
                 "hardware": _from_anywhere(gpus.hardware),
                 "nodes": gpus.nodes,
                 "gpus_per_node": gpus.per_node,
+                **({"node_size": gpus.node} if 1 < gpus.per_node < gpus.node else {}),
             },
             "plan": plan,
             "batch": batch,

@@ -118,5 +118,8 @@ class Server:
 
 def cluster_of(hardware: str, ranks: int, profile: str) -> Cluster:
     """The nodes of a server's GPUs: no more of them in each than the device's nodes have. ConfigError for unknown hardware."""
-    nodes = -(-ranks // hardware_facts(hardware).gpus_per_node)
-    return load_cluster(hardware=hardware, nodes=nodes, gpus_per_node=-(-ranks // nodes), profile=profile)
+    usual = hardware_facts(hardware).gpus_per_node
+    nodes = -(-ranks // usual)
+    return load_cluster(
+        hardware=hardware, nodes=nodes, gpus_per_node=-(-ranks // nodes), node_size=usual, profile=profile
+    )

@@ -93,6 +93,11 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
     @property
+    def whole_node(self) -> int:
+        """GPUs of a machine, with those that the ranks leave."""
+        return self.node_size or self.gpus_per_node
+
+    @property
     def threads(self) -> int:
         """CPU threads of one rank; 0 on a GPU."""
         return self.gpu.threads
@@ -104,9 +109,14 @@ class Cluster:
     def link_in_node(self, ranks: int) -> Link:
         """The link of one of `ranks` in a node to the others: in a mesh, those that lead out of the group carry nothing."""
         link = self.intra_node
-        if link.mesh != (self.node_size or self.gpus_per_node) or not 1 < ranks < link.mesh:
+        if link.mesh != self.whole_node or not 1 < ranks < link.mesh:
             return link
         return replace(link, gb_per_s=link.gb_per_s * (ranks - 1) / (link.mesh - 1))
+
+    def on_fewer(self, *, nodes: int, gpus_per_node: int) -> Cluster:
+        """Other ranks on the same machines, whose GPUs are joined as they were."""
+        of_whole = self.whole_node if gpus_per_node < self.whole_node else 0
+        return replace(self, nodes=nodes, gpus_per_node=gpus_per_node, node_size=of_whole)
 
 
 def load_cluster(

@@ -15,6 +15,7 @@ from predict.cli.options import (
     add_slo,
     given,
     log,
+    log_part_of_node,
     print_json,
     require_no_questions,
     require_output,
@@ -233,7 +234,9 @@ def _config(options: argparse.Namespace) -> Path | Document:
         )
     from predict.plan_search.default_plan import open_config
 
-    return open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
+    made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
+    log_part_of_node(made)
+    return made
 
 
 def _measured(answer: Answer, count: int) -> Answer:

@@ -92,7 +92,7 @@ def rollout_server(rl: RlRun) -> Server:
 def _of_engine(cluster: Cluster, gpus: int) -> Cluster:
     """The machines of one engine: a part of a node, or several nodes."""
     per_node = min(gpus, cluster.gpus_per_node)
-    return replace(cluster, nodes=-(-gpus // per_node), gpus_per_node=per_node)
+    return cluster.on_fewer(nodes=-(-gpus // per_node), gpus_per_node=per_node)
 
 
 def rollout_of(rl: RlRun) -> Rollout:

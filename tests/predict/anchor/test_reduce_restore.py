@@ -208,6 +208,13 @@ def test_a_benchmark_serves_other_microbatches_of_the_run() -> None:
     assert restored(halved, benchmarked(subject, 1, slower)).median_us == pytest.approx(expected_us, rel=1e-3)
 
 
+def test_a_reduced_run_keeps_the_links_of_its_machine() -> None:
+    whole = run(tp=2, pp=2, dp=2)
+    half = reduced(whole, 4)
+    assert (half.cluster.gpus_per_node, whole.cluster.gpus_per_node) == (4, 8)
+    assert half.cluster.link_in_node(2) == whole.cluster.link_in_node(2) == whole.cluster.intra_node
+
+
 def test_advice_for_a_restored_step_is_restored_too() -> None:
     subject, slower = run(tp=2), Machine(slowdown=2.0)
     room = 0.9 * taken(subject).memory.point_bytes / 2**30

@@ -40,6 +40,14 @@ def test_the_plan_fits_on_all_the_gpus_and_keeps_the_rule(model: str, gpus: str)
     assert run.batch.global_ * run.batch.seq_len == pytest.approx(4 * 2**20, rel=0.1)
 
 
+def test_a_part_of_a_node_has_the_links_of_the_whole() -> None:
+    """The shipped A100 is a board of four joined pair by pair, or a node of eight with switches."""
+    link, alone = (
+        chosen("llama3-8b", "4xa100-80gb", settings).cluster.link_in_node(2) for settings in ([], ["cluster.node_size=4"])
+    )
+    assert link.gb_per_s == pytest.approx(3 * alone.gb_per_s)
+
+
 def test_no_smaller_tp_pp_fits() -> None:
     run = chosen("llama3-8b", "16xh100")
     smaller = [(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) if tp * pp < run.plan.tp * run.plan.pp]

@@ -154,6 +154,11 @@ def test_rows_of_another_cpu_widen_the_interval_but_where_coefficients_are_the_s
     assert other > 2 * like
 
 
+def test_a_server_on_a_part_of_a_node_has_the_links_of_the_whole() -> None:
+    cluster = load_serving(CONFIG, ["hardware=a100-80gb", "placement.tp=2", "placement.dp=2"]).server.cluster
+    assert cluster.link_in_node(2) == cluster.intra_node
+
+
 def test_a_server_takes_as_many_nodes_as_its_gpus_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs beyond a node's stand in another; on a CPU the sampled machine counts, not the one that predicts."""
     cluster = loaded("placement.tp=16").run.server.cluster

@@ -12,16 +12,17 @@ from sampling.files.faults import Fault
 OF_PROMPTS = ("distinct_prompts", "shared_tokens")
 """Keys that go with a file: it may not tell which prompts are the same."""
 OF_FILE = ("file", *OF_PROMPTS)
-ONE_OF_TWO = tuple(
-    pair for of in ("prompt", "output") for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))
+ONE_OF_TWO = (
+    *(pair for of in ("prompt", "output") for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))),
+    *(("rate", "concurrency"), ("rate", "requests"), ("concurrency", "rate")),
 )
-"""Keys of which the first, as an option, replaces the second of the config."""
+"""Keys of which the first, as an option that is not 0 or empty, replaces the second of the config."""
 
 
 def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
     """The keys of a load, but for those of the config in whose place a file is given as an option; `options` are the keys that are."""
     if "file" not in options:
-        replaced = {other for one, other in ONE_OF_TWO if one in options and other not in options}
+        replaced = {other for one, other in ONE_OF_TWO if one in options and load[one] and other not in options}
         return {key: value for key, value in load.items() if key not in replaced}
     return {key: value for key, value in load.items() if key in OF_FILE or key in options or not _is_known(key)}
 
@@ -34,6 +35,8 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
                 yield _apart(key, "load.file, whose requests are served as they are")
     elif load.get("requests") and not load.get("concurrency"):
         yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
+    if load.get("rate") and load.get("concurrency"):
+        yield _apart("concurrency", "load.rate: a loop is closed or open; keep one of the two")
     for of in ("prompt", "output"):
         distribution = f"{of}_lengths"
         if load.get(distribution) and of in load:

@@ -106,6 +106,7 @@ def test_recorded_requests_are_played_again() -> None:
     [
         (("load.file=FILE", "load.rate=3"), "load.rate: does not go with load.file"),
         (("load.file=FILE", "load.shared_tokens=9"), "load.shared_tokens: does not go with load.file, whose prompt_id"),
+        (("load.rate=3", "load.concurrency=4"), "load.concurrency: does not go with load.rate"),
         (("load.requests=30",), "load.requests: does not go with an open loop"),
         (("load.distinct_prompts=3", "load.shared_tokens=9"), "load.shared_tokens: does not go with distinct_prompts"),
     ],
@@ -114,6 +115,15 @@ def test_keys_that_would_change_nothing_are_refused(settings: tuple[str, ...], f
     given = [recorded(tmp_path, True) if each == "load.file=FILE" else each for each in settings]
     with pytest.raises(ConfigError, match=fault):
         load_serving(CONFIG, given)
+
+
+def test_a_closed_loop_as_an_option_stands_in_place_of_an_open_one_and_back(tmp_path: Path) -> None:
+    closed = load_serving(CONFIG, ["load.concurrency=64"]).load
+    assert (closed.rate, closed.concurrency) == (0, 64)
+    own = tmp_path / "own.yml"
+    own.write_text(CONFIG.read_text().replace("rate: 8", "concurrency: 64, requests: 300"))
+    opened = load_serving(own, ["load.rate=3"]).load
+    assert (opened.rate, opened.concurrency, opened.requests) == (3, 0, 0)
 
 
 def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path) -> None:

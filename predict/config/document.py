@@ -24,6 +24,8 @@ class Document:
     """Section → its keys, or one value."""
     sources: Mapping[str, str]
     """Key path → the option that its value came from, for messages."""
+    set_paths: frozenset[str] = frozenset()
+    """Key paths in it, or whole sections, that settings gave."""
 
     def with_settings(self, texts: Sequence[str]) -> Document:
         """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no

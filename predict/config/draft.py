@@ -68,6 +68,8 @@ class Draft:
     sources: dict[str, str]
     """Key path → the file or option that its value came from."""
     faults: list[Fault]
+    set_paths: frozenset[str] = frozenset()
+    """Key paths, or whole sections, that settings give."""
 
     def model(self) -> ModelReading:
         """The model from its file or keys, with the keys given at the top level and the settings over it."""
@@ -194,10 +196,10 @@ def is_run_config(path: Path) -> bool:
 def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     """The draft of a run config; ConfigError if it is not a mapping."""
     if isinstance(config, Document):
-        path, sources = Path(f"{config.name}.yml"), dict(config.sources)
+        path, sources, already_set = Path(f"{config.name}.yml"), dict(config.sources), config.set_paths
         read: Read = copy.deepcopy(dict(config.content)), []
     else:
-        path, sources = config, {"": str(config)}
+        path, sources, already_set = config, {"": str(config)}, frozenset[str]()
         read = read_yaml(path)
     document, faults = read
     if document is None:
@@ -222,6 +224,7 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
         settings=settings,
         sources=sources,
         faults=[*map(_of_the_file, faults), *clashes, *unreadable, *_unknown_at_the_top(document)],
+        set_paths=already_set | {setting.path for setting in settings},
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.draft import Draft, Values, read_draft
 from predict.config.real_batch import batch_in_rows, require_packable, with_real_lengths
-from predict.config.replicas import with_replicas_left
+from predict.config.replicas import are_left, replicas_left, with_replicas_left
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
@@ -117,6 +117,18 @@ def with_replicas(draft: Draft, sections: Sections) -> Sections:
     """The sections with the dp that the other degrees leave, where it follows from them."""
     plan = with_replicas_left(draft, sections.values["plan"], sections.values["cluster"])
     return replace(sections, values={**sections.values, "plan": plan})
+
+
+def replicas_that_follow(config: Path | str | Document, overrides: Sequence[str] = ()) -> int:
+    """The dp of a config under settings, where it follows from the other degrees; 0 where it is given, where they do not divide the
+    ranks, and where plan or cluster have faults, such as a choice in place of a value. ConfigError where it is not a mapping."""
+    draft = _draft(config, overrides)
+    if not are_left(draft):
+        return 0
+    values = read_sections(draft).values
+    if any(fault.path.partition(".")[0] in ("plan", "cluster") for fault in draft.faults):
+        return 0
+    return replicas_left(values["plan"], values["cluster"])
 
 
 def made_run(draft: Draft, sections: Sections) -> TrainingRun:

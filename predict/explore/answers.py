@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from predict import estimate, load, search
 from predict.config.document import Document
 from predict.config.draft import read_draft
-from predict.config.load import read_sections
-from predict.config.replicas import DECIDE_DP, replicas_left
+from predict.config.load import read_sections, replicas_that_follow
+from predict.config.replicas import DECIDE_DP
 from predict.explore.controls import Control, controls
 from predict.explore.project import foreign_files
 from predict.report.page.content import page_content, search_facts, studies
@@ -103,8 +103,13 @@ class Explorer:
         options = [*self.overrides, *as_settings(settings)]
         if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
             return options, {}
-        follows = following(self.config, options)
+        dp = self._replicas([each for each in options if not each.startswith(f"{REPLICAS}=")])
+        follows = {REPLICAS: str(dp)} if dp else {}
         return [*options, *(f"{path}={value}" for path, value in follows.items())], follows
+
+    def _replicas(self, options: Sequence[str]) -> int:
+        """The dp that the other degrees leave; 0 where they do not divide the ranks."""
+        return replicas_that_follow(self.config, options)
 
     def _answer(self, settings: Settings) -> dict[str, Any]:
         options, follows = self._options(settings)
@@ -151,13 +156,6 @@ class Explorer:
             "studies": self.has_studies,
             **self.answer({}),
         }
-
-
-def following(config: Path | Document, options: Sequence[str]) -> dict[str, str]:
-    """The dp that the other degrees of a config under settings leave; nothing where they do not divide the ranks."""
-    values = read_sections(read_draft(config, options)).values
-    dp = replicas_left(values["plan"], values["cluster"])
-    return {REPLICAS: str(dp)} if dp else {}
 
 
 def as_options(settings: Sequence[str]) -> str:

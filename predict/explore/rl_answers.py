@@ -11,8 +11,7 @@ from predict import rl_search, rl_step
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections
-from predict.config.replicas import DECIDE_DP
-from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_options, following
+from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explore.controls import Control, controls, section_controls
 from predict.report.page.content import page_content
 from predict.report.page.plans_view import with_front
@@ -21,7 +20,6 @@ from predict.report.rl.page import LIVE, rl_answer_view
 from predict.rl.run.config import NAME, document_of, load_rl, training_document
 from predict.rl.run.section import COLOCATED
 from predict.rl.search.search import Candidate, RlAnswer
-from predict.what_if.vary import as_settings
 from sampling.errors import UserError
 
 SPLIT = (f"{NAME}.placement", f"{NAME}.rollout.gpus", f"{NAME}.rollout.tp")
@@ -52,12 +50,9 @@ class RlExplorer(Explorer):
         content, of_files, _ = document_of(self.config, options)
         return training_document(content, self.config), of_files
 
-    def _options(self, settings: Settings) -> tuple[list[str], dict[str, Any]]:
-        options = [*self.overrides, *as_settings(settings)]
-        if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
-            return options, {}
-        follows = following(*self._document(options))
-        return [*options, *(f"{path}={value}" for path, value in follows.items())], follows
+    def _replicas(self, options: Sequence[str]) -> int:
+        dp: int = document_of(self.config, options)[0].get("plan", {}).get("dp", 0)
+        return dp
 
     def _answer(self, settings: Settings) -> dict[str, Any]:
         options, follows = self._options(settings)

@@ -10,14 +10,13 @@ rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.load import load
+from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import OPTION, parse_overrides
-from predict.config.replicas import DECIDE_DP, INSIDE_A_REPLICA, replicas_left
 from predict.rl.run.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
 from predict.rl.run.samples import Samples, samples_of
 from predict.rl.run.section import LAYERS, RlSection
@@ -96,6 +95,7 @@ def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str]
         of_files = [text for text in overrides if _sets_in_file(document, text)]
         own = [text for text in overrides if text not in of_files]
         faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
+        _leave_replicas(document, path, overrides, of_files)
     if document is None or faults:
         raise config_error(faults, sources)
     return document, of_files, not_read
@@ -115,6 +115,7 @@ def rl_run(
     own = [text for text in overrides if text not in of_files]
     not_read: Values = {}
     found = [*faults, *_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
+    _leave_replicas(document, path, overrides, of_files)
     given = set(document)
     section, wrong = _section(document)
     found += wrong
@@ -176,22 +177,21 @@ def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, s
             not_read |= {} if fault else {path: value}
             continue
         faults += put(document, path, value, over=True)
-    _leave_replicas(document, {setting.path for setting in settings})
     return faults
 
 
-def _leave_replicas(document: Values, set_paths: set[str]) -> None:
-    """Give dp the ranks that are left where a setting changes what decides it and none gives it, as `load` does for a training run."""
-    plan, cluster = document.get("plan"), document.get("cluster")
-    if (
-        "plan.dp" in set_paths
-        or set_paths.isdisjoint(DECIDE_DP)
-        or not (isinstance(plan, dict) and isinstance(cluster, dict))
-    ):
+def _leave_replicas(document: Values, path: Path, overrides: Sequence[str], of_files: Sequence[str]) -> None:
+    """Give dp the ranks that are left where it follows from the trainer's other degrees, as it does in a training run."""
+    plan = document.get("plan", {})
+    if not isinstance(plan, dict):
         return
-    deciding = [*(plan.get(key, 1) for key in INSIDE_A_REPLICA), cluster.get("nodes"), cluster.get("gpus_per_node")]
-    if all(isinstance(each, int) and each > 0 for each in deciding) and (dp := replicas_left(plan, cluster)):
-        plan["dp"] = dp
+    given = frozenset(resolved(each.path, each.value)[0] for each in parse_overrides(overrides)[0])
+    try:
+        dp = replicas_that_follow(replace(training_document(document, path), set_paths=given), of_files)
+    except ConfigError:  # loading tells of it
+        return
+    if dp:
+        document["plan"] = {**plan, "dp": dp}
 
 
 def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice, values_of
+from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
 from predict.config.sections import SECTIONS
 from predict.rl.run.config import NAME, RlRun, document_of, rl_run
 from predict.rl.run.section import ASYNC, COLOCATED, ONE_STEP_OFF, RlSection
@@ -19,7 +20,6 @@ from sampling.files.keys import Key, keys_of
 
 PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
 TP, GPUS = f"{NAME}.rollout.tp", f"{NAME}.rollout.gpus"
-INSIDE_A_REPLICA = ("tp", "pp", "cp")
 DECIDE_DP = (*(f"plan.{key}" for key in INSIDE_A_REPLICA), "cluster.nodes", "cluster.gpus_per_node", GPUS, PLACEMENT)
 CAN_BE_AUTO = (PLACEMENT, GPUS, TP)
 MOST_COMBINATIONS = 10_000
@@ -69,10 +69,8 @@ class RlSpace:
             nodes -= settings[GPUS] // per_node
             found["cluster.nodes"] = nodes
         if "plan.dp" not in settings and any(path in settings for path in DECIDE_DP):
-            inside = 1
-            for key in INSIDE_A_REPLICA:
-                inside *= settings.get(f"plan.{key}", getattr(plan, key))
-            found["plan.dp"] = max(1, nodes * per_node // inside)
+            degrees = {key: settings.get(f"plan.{key}", getattr(plan, key)) for key in INSIDE_A_REPLICA}
+            found["plan.dp"] = max(1, replicas_left(degrees, {"nodes": nodes, "gpus_per_node": per_node}))
         return found
 
 

@@ -62,6 +62,20 @@ def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
             load_rl(small, [setting])
 
 
+@pytest.mark.parametrize(
+    ("settings", "dp"),
+    [
+        (["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"], 4),
+        (["cluster=slurm-h100"], 16),
+        (["cluster=slurm-h100", "cluster.nodes=3"], 24),
+        (["plan={tp: 2}"], 4),
+        (["plan.tp=2", "plan.dp=4"], 4),
+    ],
+)
+def test_dp_is_left_as_in_a_training_run(small: Path, settings: list[str], dp: int) -> None:
+    assert load_rl(small, settings).base.plan.dp == dp
+
+
 def test_all_faults_at_once(small: Path) -> None:
     wrong = [
         "rl.placement=asynk",

@@ -77,12 +77,11 @@ class Stepper:
         """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. An architecture that the
         coefficients were not fitted to makes it wider, and so do rows of another CPU, as they do a training step's, but where coefficients
         of the server's own make up for them."""
-        widths = [self.coefficients.half_width]
+        width = self.coefficients.half_width
         if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
-            widths.append(UNMEASURED_WIDTH)
+            width += UNMEASURED_WIDTH
         if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
-            widths.append(ANOTHER_CPU)
-        width = hypot(*widths)
+            width = hypot(width, ANOTHER_CPU)
         return exp(-width), 1.0, exp(width)
 
     @property

@@ -13,7 +13,11 @@ OF_PROMPTS = ("distinct_prompts", "shared_tokens")
 """Keys that go with a file: it may not tell which prompts are the same."""
 OF_FILE = ("file", *OF_PROMPTS)
 ONE_OF_TWO = (
-    *(pair for of in ("prompt", "output") for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))),
+    *(
+        pair
+        for of in ("prompt", "output")
+        for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))
+    ),
     *(("rate", "concurrency"), ("rate", "requests"), ("concurrency", "rate")),
 )
 """Keys of which the first, as an option that is not 0 or empty, replaces the second of the config."""

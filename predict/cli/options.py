@@ -92,7 +92,9 @@ def log_part_of_node(made: Document) -> None:
     cluster = made.content["cluster"]
     if whole := cluster.get("node_size"):
         part = cluster["gpus_per_node"]
-        log(f"cluster: {part} of the {whole} GPUs of a node; --set cluster.node_size={part} where the machine has no more")
+        log(
+            f"cluster: {part} of the {whole} GPUs of a node; --set cluster.node_size={part} where the machine has no more"
+        )
 
 
 def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:

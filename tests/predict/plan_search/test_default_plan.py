@@ -43,7 +43,8 @@ def test_the_plan_fits_on_all_the_gpus_and_keeps_the_rule(model: str, gpus: str)
 def test_a_part_of_a_node_has_the_links_of_the_whole() -> None:
     """The shipped A100 is a board of four joined pair by pair, or a node of eight with switches."""
     link, alone = (
-        chosen("llama3-8b", "4xa100-80gb", settings).cluster.link_in_node(2) for settings in ([], ["cluster.node_size=4"])
+        chosen("llama3-8b", "4xa100-80gb", settings).cluster.link_in_node(2)
+        for settings in ([], ["cluster.node_size=4"])
     )
     assert link.gb_per_s == pytest.approx(3 * alone.gb_per_s)
 

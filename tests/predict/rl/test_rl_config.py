@@ -67,7 +67,6 @@ def test_verls_names_stand_for_ours(small: Path, tmp_path: Path) -> None:
     [
         (["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"], 4),
         (["cluster=slurm-h100"], 16),
-        (["cluster=slurm-h100", "cluster.nodes=3"], 24),
         (["plan={tp: 2}"], 4),
         (["plan.tp=2", "plan.dp=4"], 4),
     ],

@@ -2,14 +2,16 @@
 
 Each run of configs/runs/this-machine is measured with traces, which FOLDER keeps: what lies there is not measured again. Printed are, by
 run, the measured ledger without its unexplained row over the step by the wall clock, the kernels' time that has an operator, the
-cost of the profiler, and the error of the replay on the first half of the steps, which it has not seen; then the error of each trace
-replayed as every other run of its model, beside that of the models alone. Runs that other processes disturbed are told, and count in no
-mean.
+cost of the profiler, the rest of the trace that its calls and schedule leave, over the step, and the traced half of the steps over the
+first half, which is noise: a replay of the traced run is its step by construction. Then the error of each trace replayed as every other run
+of its model, beside that of the models alone, and whether it lies in its 90 % interval. Runs that other processes disturbed are told, and
+count in no mean.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,40 +70,49 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     configs = [Path(each) for each in sys.argv[2:]] or sorted(CONFIGS.glob("*.yml"))
     found = [traced(config, folder) for config in configs]
-    print(f"{'run':28}{'ledger/step':>12}{'matched':>9}{'profiler':>10}{'own plan':>10}{'models':>9}")
-    own, models = [], []
+    print(f"{'run':28}{'ledger/step':>12}{'matched':>9}{'profiler':>10}{'rest':>9}{'halves':>9}{'models':>9}")
+    rests, halves, models = [], [], []
     for each in found:
         headings = each.explanation.traced.headings
         named_us = sum(time_us for name, time_us in headings.items() if name != UNNAMED)
         replay = what_if(each.run, each.run, each.explanation.traced)
-        errors = replay.median_us / each.earlier_us - 1, replay.modelled.median_us / each.median_us - 1
+        rest, half = replay.rest_us / replay.traced_us, replay.traced_us / each.earlier_us - 1
+        alone = replay.modelled.median_us / each.median_us - 1
         print(
             f"{each.config.stem:28}{named_us / fmean(each.traced_us):12.4f}{each.explanation.measured.matched_share:9.1%}"
-            f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{errors[0]:+10.1%}{errors[1]:+9.1%}{'  noisy' * each.noisy}"
+            f"{fmean(each.traced_us) / each.median_us - 1:+10.1%}{rest:+9.1%}{half:+9.1%}{alone:+9.1%}{'  noisy' * each.noisy}"
         )
         if not each.noisy:
-            own.append(errors[0])
-            models.append(errors[1])
-    print(f"mean absolute error on the own plan {mean_percent(own)}, of the models alone {mean_percent(models)}")
+            rests.append(rest)
+            halves.append(half)
+            models.append(alone)
+    print(f"mean absolute rest {mean_percent(rests)}, difference of the halves {mean_percent(halves)}")
+    print(f"mean absolute error of the models alone {mean_percent(models)}")
     pairs([each for each in found if not each.noisy])
 
 
 def pairs(found: list[Traced]) -> None:
     """The errors of traces replayed as other plans of their model, and of the models alone."""
-    errors, alone = [], []
-    print(f"\n{'trace of':28}{'replayed as':28}{'error':>9}{'models':>9}{'replayed':>10}")
+    errors, alone, widths, inside = [], [], [], 0
+    print(f"\n{'trace of':28}{'replayed as':28}{'error':>9}{'90 %':>16}{'models':>9}{'replayed':>10}")
     for source in found:
         for target in found:
             if source is target or source.run.model != target.run.model:
                 continue
             replay = what_if(source.run, target.run, source.explanation.traced)
+            step = replay.step_time
+            low, high = (bound / step.median_us - 1 for bound in (step.low_us, step.high_us))
+            widths.append(math.log(step.high_us / step.low_us) / 2)
+            inside += step.low_us <= target.median_us <= step.high_us
             errors.append(replay.median_us / target.median_us - 1)
             alone.append(replay.modelled.median_us / target.median_us - 1)
             print(
-                f"{source.config.stem:28}{target.config.stem:28}{errors[-1]:+9.1%}{alone[-1]:+9.1%}{replay.share(REPLAYED):10.0%}"
+                f"{source.config.stem:28}{target.config.stem:28}{errors[-1]:+9.1%}{low:+8.0%}{high:+8.0%}"
+                f"{alone[-1]:+9.1%}{replay.share(REPLAYED):10.0%}"
             )
     if errors:
         print(f"mean absolute error on other plans {mean_percent(errors)}, of the models alone {mean_percent(alone)}")
+        print(f"{inside} of {len(errors)} steps lie in their 90 % intervals, of half-width {mean_percent(widths)}")
 
 
 def mean_percent(errors: list[float]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from predict.explain.naming import direction
 from predict.explain.predicted import ROUNDING, name_of
-from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, TraceFactors
+from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, TraceFactors
 from predict.explain.replay.prices import ReplayedPrices
 from predict.ledger.work import StepItem, step_items
 from predict.run.calibration.priors import NINETY
@@ -21,10 +21,13 @@ REST = "rest of the trace"
 """Heading of what the traced step takes beyond its calls and schedule: standing still, waiting at its end, and what no term explains."""
 FOLLOWS = "follows"
 """Origin of waiting, which the schedule of all other times makes."""
-DOUBTS: Mapping[str, float] = {REPLAYED: 0.0, MODELLED: 0.08, CARRIED: 0.3}
-"""Standard deviation in log time of what has an origin, beside that of repeats. Assumed: operators of unseen shapes are 11 %
-off each, which partly averages out."""
-MODELLED_MESSAGES = 0.5
+OPERATORS = 0.08
+"""Standard deviation in log time of modelled operators. Assumed: those of unseen shapes are 11 % off each, which partly averages out."""
+HOSTS = 0.3
+"""That of the host's time beside operators of another run. Assumed."""
+RESTS = 1 / NINETY
+"""That of the rest of the trace, as a share of what is carried over to another run, which may have none of it, or twice as much."""
+UNSEEN_MESSAGES = 0.5
 """That of messages of which the trace shows none. Assumed: half to twice the time, at 90 %."""
 MESSAGES = (DP, TP, P2P, "ep", "cp")
 
@@ -80,17 +83,25 @@ def _origins(each: StepItem, factors: TraceFactors) -> Iterator[tuple[str, str, 
         yield HOST, CARRIED, host_us
 
 
-def half_width(terms: Sequence[ReplayedTerm], *, same_plan: bool) -> float:
-    """Half-width in log time, at 90 %, of a replayed step. Times of one kind err together, and each moves the step by its share of all but
-    waiting; what is carried over is as sure as a repeat in the traced plan itself."""
-    by_doubt: dict[float, float] = defaultdict(float)
-    for term in terms:
-        for origin, time_us in term.by_origin_us.items():
-            if origin != FOLLOWS and not (same_plan and origin == CARRIED):
-                by_doubt[_doubt(term.name, origin)] += time_us
-    work_us = sum(time_us for term in terms for origin, time_us in term.by_origin_us.items() if origin != FOLLOWS)
-    return NINETY * math.hypot(REPEATS, *(doubt * time_us / work_us for doubt, time_us in by_doubt.items()))
+def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: float) -> float:
+    """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose errors go together and
+    move the step by that time's share of all but waiting. In the traced run what is carried over is as sure as a repeat. `pace_doubt` is the
+    standard deviation in log time of the pace that all modelled operators share."""
+    spent = [(term.name, origin, time_us) for term in terms for origin, time_us in term.by_origin_us.items()]
+    shifts_us: dict[str, float] = defaultdict(float)
+    for name, origin, time_us in spent:
+        for kind, doubt in _doubts(name, origin, same_run=same_run, pace_doubt=pace_doubt):
+            shifts_us[kind] += doubt * abs(time_us)  # a rest below 0 is as doubtful as one above
+    work_us = sum(time_us for _, origin, time_us in spent if origin != FOLLOWS)
+    return NINETY * math.hypot(REPEATS, *(shift_us / work_us for shift_us in shifts_us.values()))
 
 
-def _doubt(name: str, origin: str) -> float:
-    return MODELLED_MESSAGES if origin == MODELLED and name in MESSAGES else DOUBTS[origin]
+def _doubts(name: str, origin: str, *, same_run: bool, pace_doubt: float) -> Iterator[tuple[str, float]]:
+    """(kind of error, standard deviation in log time) of a term's time of an origin, beside repeats."""
+    if origin == MODELLED and name in MESSAGES:
+        yield "messages", UNSEEN_MESSAGES
+    elif origin == MODELLED:
+        yield "operators", OPERATORS
+        yield "pace", pace_doubt
+    elif origin == CARRIED and not same_run:
+        yield ("rest", RESTS) if name == REST else ("host", HOSTS)

@@ -29,6 +29,12 @@ from sampling.errors import UserError
 OTHERS_SHARE = 0.5
 """Share of what calls do not explain in the traced step that another plan has too. Assumed: partly the machine's, partly the plan's."""
 
+FOLLOWING = "it follows from the plan, which --set changes"
+MODELLED_HOST = (
+    "the trace shows no time of the host beside operators that this step has too, so that there is none to scale"
+)
+"""Reasons why a factor would move nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
@@ -40,9 +46,15 @@ class Replay:
     modelled: Prediction
     replayed: Prediction
     """The asked step at the trace's prices, without `carried_us`."""
-    same_plan: bool
-    carried_us: float
-    """What the traced step takes beyond its calls and schedule, as far as it is carried over; below 0 where it takes less."""
+    same_run: bool
+    """Whether the asked run is the traced one, but for the factors of the question; its replay is then the traced step by construction."""
+    rest_us: float
+    """What the traced step takes beyond its calls and schedule; below 0 where it takes less."""
+
+    @property
+    def carried_us(self) -> float:
+        """The part of the rest that is carried over."""
+        return self.rest_us * (1.0 if self.same_run else OTHERS_SHARE)
 
     @property
     def median_us(self) -> float:
@@ -55,9 +67,11 @@ class Replay:
 
     @cached_property
     def step_time(self) -> Interval:
-        """The replayed step with its 90 % interval: repeats of a step, and what is modelled or carried over."""
+        """The replayed step with its 90 % interval: repeats of a step, and what is modelled, carried over or assumed."""
+        assert isinstance(self.replayed.prices, ReplayedPrices)
+        pace_doubt = self.replayed.prices.factors.pace_doubt
         exact = Interval(median_us=self.median_us, low_us=self.median_us, high_us=self.median_us)
-        return widened(exact, half_width(self.terms, same_plan=self.same_plan))
+        return widened(exact, half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt))
 
     def share(self, origin: str) -> float:
         """Share of the step whose time has an origin."""
@@ -80,22 +94,26 @@ def what_if(
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)
     target_us = measured.untraced_us or measured.step_us
-    left_us = target_us - _at(traced_run, factors).median_us
+    rest_us = target_us - _at(traced_run, factors).median_us
     asked = replace(
         _for_other_layers(factors, traced_run, asked_run, pace=target_us / before.median_us),
         scaled=dict(kernels or {}),
         links=1 / link_speed,
     )
     _require_headings(asked, modelled)
-    same_plan = asked_run.plan == traced_run.plan
     return Replay(
         traced=measured,
         traced_us=target_us,
         modelled=modelled,
         replayed=_at(asked_run, asked),
-        same_plan=same_plan,
-        carried_us=left_us * (1.0 if same_plan else OTHERS_SHARE),
+        same_run=_settings(asked_run) == _settings(traced_run),
+        rest_us=rest_us,
     )
+
+
+def _settings(run: TrainingRun) -> tuple[object, ...]:
+    """Settings by which a step is the same again."""
+    return run.model, run.cluster, run.plan, run.batch, run.precision, run.execution, run.real
 
 
 def _for_other_layers(factors: TraceFactors, traced: TrainingRun, asked: TrainingRun, *, pace: float) -> TraceFactors:
@@ -112,16 +130,13 @@ def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
 
 def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
     """UserError for a heading whose time no factor moves: one that follows from the plan, or that the asked step does not have."""
-    known = sorted(
-        {*predicted_step(modelled).headings, HOST} - {BUBBLE, STRAGGLERS} - ({HOST} if not asked.host_us else set())
-    )
-    if following := [name for name in asked.scaled if name in (BUBBLE, STRAGGLERS)]:
-        raise UserError(
-            f"--kernel: {', '.join(following)}: it follows from the plan, which --set changes; one of {', '.join(known)}"
-        )
-    unknown = [name for name in asked.scaled if name not in known]
-    if unknown:
-        raise UserError(f"--kernel: {', '.join(unknown)}: not in the ledger of this step; one of {', '.join(known)}")
+    unmoved = {BUBBLE: FOLLOWING, STRAGGLERS: FOLLOWING} | ({} if asked.host_us else {HOST: MODELLED_HOST})
+    known = sorted({*predicted_step(modelled).headings, HOST} - unmoved.keys())
+    faults = [
+        f"{name}: {unmoved.get(name, 'not in the ledger of this step')}" for name in asked.scaled if name not in known
+    ]
+    if faults:
+        raise UserError(f"--kernel: {'; '.join(faults)}; give one of {', '.join(known)}")
 
 
 def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from predict.explain.predicted import predicted_step
 from predict.explain.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.explain.replay.terms import FOLLOWS, ReplayedTerm
-from predict.explain.replay.what_if import Replay
+from predict.explain.replay.what_if import OTHERS_SHARE, Replay
 from predict.report.provenance_text import with_provenance
 from predict.report.tables import figures_table
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -38,6 +38,7 @@ def replay_json(replay: Replay) -> dict[str, Any]:
             "high": step.high_us,
             "models_alone": replay.modelled.median_us,
         },
+        "rest_us": {"traced": replay.rest_us, "carried_over": replay.carried_us},
         "shares": {KEYS[origin]: replay.share(origin) for origin in KEYS},
         "terms": [
             {"name": term.name, "models_alone_us": alone.get(term.name, 0.0), "replay_us": term.time_us}
@@ -59,12 +60,22 @@ def replay_text(replay: Replay) -> RenderableType:
         f"{escape(replay.replayed.run.name)}: {duration(step.median_us)} replayed (90 %: {durations(step.low_us, step.high_us)}), "
         f"{signed_percent(change)} against the {duration(replay.traced_us)} that were traced",
         f"  of the step {shares}; the models alone say {duration(replay.modelled.median_us)}",
+        f"  {_rest(replay)}",
         "",
         _table(replay),
         NOTE,
     )
     modelled = replay.modelled
     return with_provenance(report, modelled.run, modelled.provenance, analytic=modelled.is_analytic)
+
+
+def _rest(replay: Replay) -> str:
+    """A sentence on what calls and schedule leave of the traced step."""
+    less = replay.rest_us < 0
+    told = f"calls and schedule take {percent(abs(replay.rest_us) / replay.traced_us)} {'more' if less else 'less'} than the traced step"
+    if replay.same_run:
+        return f"{told}; all of that rest is carried over, so that the traced run without changes is the traced step by construction"
+    return f"{told}; {percent(OTHERS_SHARE)} of that rest is carried over"
 
 
 def _table(replay: Replay) -> Table:

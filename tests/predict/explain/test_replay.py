@@ -14,8 +14,10 @@ from predict import estimate, load
 from predict.cli import main
 from predict.explain.measured import MeasuredRank, MeasuredStep, read_measured
 from predict.explain.predicted import PredictedStep
-from predict.explain.replay.pace import MODELLED, REPLAYED, paces
-from predict.explain.replay.what_if import what_if
+from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, paces
+from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm, half_width
+from predict.explain.replay.what_if import OTHERS_SHARE, Replay, what_if
+from predict.run.calibration.priors import NINETY
 from sampling.errors import UserError
 from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm
@@ -30,13 +32,21 @@ def slow_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("slow"), [events, events])
 
 
-def test_the_traced_plan_is_replayed_as_it_was(slow_step: MeasuredStep) -> None:
+def time_of(replay: Replay, origin: str) -> float:
+    return replay.share(origin) * replay.median_us
+
+
+def test_calls_of_the_traced_run_cost_what_they_did_and_the_rest_is_what_else_the_traced_step_takes(
+    slow_step: MeasuredStep, tmp_path: Path
+) -> None:
     run = load(CONFIG)
     replay = what_if(run, run, slow_step)
-    assert replay.median_us == pytest.approx(slow_step.step_us)
-    assert sum(term.time_us for term in replay.terms) == pytest.approx(replay.median_us)
-    assert replay.share(REPLAYED) > 0.8
-    assert replay.step_time.low_us < replay.median_us < replay.step_time.high_us
+    assert time_of(replay, REPLAYED) == pytest.approx(slow_step.step_us, rel=0.01)
+    assert replay.rest_us == pytest.approx(-time_of(replay, MODELLED), rel=0.02)  # of which this trace has nothing
+    assert replay.share(FOLLOWS) == 0
+    events = step_events(prediction(), compute=2.0, attention=2.0, idle_us=50_000.0)
+    still = what_if(run, run, read_measured(write(tmp_path, [events, events]), run))
+    assert still.rest_us - replay.rest_us == pytest.approx(50_000.0, rel=0.02)
     logged_us = 0.8 * slow_step.step_us
     assert what_if(run, run, replace(slow_step, logged_us=logged_us)).median_us == pytest.approx(logged_us)
 
@@ -64,10 +74,9 @@ def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredSt
     assert attention["attention"] == pytest.approx(whole["attention"] / 2)
     assert sum(whole.values()) - sum(attention.values()) == pytest.approx(slow_step.headings["attention"] / 2, rel=0.05)
     assert links["dp_exposed"] == pytest.approx(whole["dp_exposed"] / 2)
-    with pytest.raises(UserError, match="--kernel: atention: not in the ledger"):
-        what_if(run, run, slow_step, kernels={"atention": 0.5})
-    with pytest.raises(UserError, match="--kernel: pp_bubble: it follows from the plan"):
-        what_if(run, run, slow_step, kernels={"pp_bubble": 0.5})
+    faults = "--kernel: atention: not in the ledger.*; pp_bubble: it follows from the plan.*; host: the trace shows no"
+    with pytest.raises(UserError, match=faults):
+        what_if(run, run, slow_step, kernels=dict.fromkeys(("atention", "gemm", "pp_bubble", "host"), 0.5))
 
 
 def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,10 +85,11 @@ def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureF
     step = printed["step_us"]
     assert step["low"] < step["replayed"] < step["high"] and {"traced", "models_alone"} < set(step)
     assert sum(printed["shares"].values()) == pytest.approx(1)
+    assert printed["rest_us"]["carried_over"] == pytest.approx(OTHERS_SHARE * printed["rest_us"]["traced"])
     assert sum(term["replay_us"] for term in printed["terms"]) == pytest.approx(step["replayed"])
     assert main(["what-if", CONFIG, "--trace", str(slow_trace)]) == 0
     told = capsys.readouterr().out
-    assert "carried over" in told and "samples: " in told
+    assert "more than the traced step; all of that rest is carried over" in told and "samples: " in told
     assert main(["what-if", CONFIG, "--trace", str(slow_trace), "--kernel", "attention"]) == 2
     assert "NAME=FACTOR" in capsys.readouterr().err
 
@@ -131,6 +141,8 @@ def test_a_large_part_sets_its_own_pace_and_the_host_takes_its_time_beside_each_
     assert found.host_us == pytest.approx(60.0 / 3)
     elsewhere = found.on_other_threads(pace=1.44)
     assert (elsewhere.others, elsewhere.host_us) == (pytest.approx(1.2), found.host_us)
+    assert elsewhere.others * math.exp(NINETY * elsewhere.pace_doubt) == pytest.approx(1.44)
+    assert found.on_other_threads(pace=1 / 1.44).pace_doubt == pytest.approx(elsewhere.pace_doubt)
     assert found.in_other_layers().host_us == 0.0
 
 
@@ -170,3 +182,36 @@ def test_layers_that_the_trace_lacks_take_at_least_what_their_samples_say(
     own = what_if(run, run, slow_step)
     widths = [math.log(each.step_time.high_us / each.step_time.low_us) for each in (own, replay)]
     assert widths[0] < widths[1]
+
+
+def test_ranks_of_other_threads_may_share_nothing_of_the_pace_or_all_of_it(slow_step: MeasuredStep) -> None:
+    run, asked = load(CONFIG), load(CONFIG, ONE_RANK)
+    replay = what_if(run, asked, slow_step)
+    pace = slow_step.step_us / estimate(run).median_us
+    assert pace > 1.4
+    assert replay.step_time.low_us < replay.modelled.median_us < replay.step_time.high_us
+    assert replay.step_time.low_us < pace * replay.modelled.median_us < replay.step_time.high_us
+
+
+@pytest.mark.parametrize(
+    "change", ["batch.global=32", "batch.seq_len=128", "model.num_layers=2", "execution.framework=megatron-core"]
+)
+def test_another_batch_model_or_execution_is_another_run_whose_rest_is_in_doubt(
+    slow_step: MeasuredStep, change: str
+) -> None:
+    run = load(CONFIG)
+    replay = what_if(run, load(CONFIG, [change]), slow_step)
+    assert not replay.same_run and replay.carried_us == OTHERS_SHARE * replay.rest_us
+    assert replay.step_time.high_us - replay.median_us > abs(replay.carried_us)
+
+
+def test_doubts_add_up_whatever_their_sign() -> None:
+    def width(rest_us: float, host_us: float = 0.0, *, same_run: bool = False, pace_doubt: float = 0.0) -> float:
+        times = {("gemm", MODELLED): 1000.0, ("host", CARRIED): host_us, (REST, CARRIED): rest_us}
+        terms = [ReplayedTerm(name=name, by_origin_us={origin: time}) for (name, origin), time in times.items()]
+        return half_width(terms, same_run=same_run, pace_doubt=pace_doubt)
+
+    assert width(0.0, pace_doubt=0.2) == pytest.approx(NINETY * math.hypot(REPEATS, OPERATORS, 0.2))
+    assert width(0.0) < width(0.0, 200.0) < width(-200.0, 200.0)
+    assert width(-200.0) > width(200.0) > width(0.0)
+    assert width(200.0, 200.0, same_run=True) < width(0.0)

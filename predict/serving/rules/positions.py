@@ -33,8 +33,9 @@ def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fau
             path, which, fix = "load", "the longest request", "cut them with load.prompt_max or load.output_max"
     else:
         longest = int((traffic.prompt + traffic.output).argmax())
+        assert traffic.place is not None
         prompt, output = int(traffic.prompt[longest]), int(traffic.output[longest])
-        path, which, fix = "load.file", f"request {longest + 1}", SHORTER
+        path, which, fix = "load.file", f"request {traffic.place[longest]}", SHORTER
     if prompt + output <= server.max_model_len:
         return []
     problem = f"{which} has {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; {fix}"

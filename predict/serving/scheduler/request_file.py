@@ -80,30 +80,31 @@ def read_requests(path: Path) -> Traffic:
 
 def read_measured_requests(path: Path) -> MeasuredRequests:
     """The same with the times of the requests. ConfigError too where none has a token after the first."""
-    requests = _read(path, MeasuredRequest)
+    placed = _read(path, MeasuredRequest)
+    requests = [request for _, request in placed]
     if max(request.output for request in requests) < 2:
         problem = "no request has 2 tokens or more, so that none tells the time of a step"
         raise config_error([Fault(path="output", problem=problem)], {"": str(path)})
     ttft_ms, e2e_ms = (np.array([getattr(one, name) for one in requests]) for name in ("ttft_ms", "e2e_ms"))
-    return MeasuredRequests(traffic=_traffic(requests), ttft_us=1e3 * ttft_ms, e2e_us=1e3 * e2e_ms)
+    return MeasuredRequests(traffic=_traffic(placed), ttft_us=1e3 * ttft_ms, e2e_us=1e3 * e2e_ms)
 
 
-def read_rows(path: Path, cls: type[Row], *, each: str) -> list[Row]:
-    """The rows of a CSV table, or the requests of a JSON file, by the columns that `cls` declares; `each` names one of them in faults.
-    ConfigError lists the first faults."""
+def read_rows(path: Path, cls: type[Row], *, each: str) -> dict[int, Row]:
+    """The rows of a CSV table, or the requests of a JSON file, by their place there, from 1, with the columns that `cls` declares; `each`
+    names one of them in faults. ConfigError lists the first faults."""
     try:
         text = read_text(path)
     except NotReadError as error:
         raise ConfigError(f"{path}: {error}; give a file of {each}s") from None
     names = {key.name: key for key in keys_of(cls)}  # type: ignore[arg-type]
     rows = _from_json(path, text, names) if path.suffix.lower() == ".json" else _from_csv(path, text, names)
-    found: list[Row] = []
+    found: dict[int, Row] = {}
     faults: list[Fault] = []
-    for place, row in enumerate(rows, 1):
+    for place, row in rows.items():
         made, wrong = build(cls, row, section=f"{each} {place}")
         faults += wrong
         if made:
-            found.append(made)
+            found[place] = made
         if len(faults) >= MOST_TOLD:
             break
     if faults or not found:
@@ -111,12 +112,13 @@ def read_rows(path: Path, cls: type[Row], *, each: str) -> list[Row]:
     return found
 
 
-def _read(path: Path, cls: type[Request]) -> list[Request]:
-    """The requests in order of arrival."""
-    return sorted(read_rows(path, cls, each="request"), key=lambda request: request.arrival_s)
+def _read(path: Path, cls: type[Request]) -> list[tuple[int, Request]]:
+    """The requests in order of arrival, each with its place in the file."""
+    return sorted(read_rows(path, cls, each="request").items(), key=lambda placed: placed[1].arrival_s)
 
 
-def _traffic(requests: Sequence[FileRequest]) -> Traffic:
+def _traffic(placed: Sequence[tuple[int, FileRequest]]) -> Traffic:
+    requests = [request for _, request in placed]
     prompt = np.array([request.prompt for request in requests])
     identities = {name: place for place, name in enumerate(dict.fromkeys(request.prompt_id for request in requests))}
     own = np.array([not request.prompt_id for request in requests])
@@ -128,27 +130,30 @@ def _traffic(requests: Sequence[FileRequest]) -> Traffic:
         output=np.array([request.output for request in requests]),
         shared=np.where(own, 0, shortest_of_each(prompt, group)),
         group=np.where(own, -1, group),
+        place=np.array([place for place, _ in placed]),
     )
 
 
-def _from_json(path: Path, text: str, names: Mapping[str, Key]) -> list[dict[str, Any]]:
-    rows = rows_of_json(path, text, timed="e2e_ms" in names)
-    return [{name: value for name, value in row.items() if name in names and value is not None} for row in rows]
+def _from_json(path: Path, text: str, names: Mapping[str, Key]) -> dict[int, dict[str, Any]]:
+    return {
+        place: {name: value for name, value in row.items() if name in names and value is not None}
+        for place, row in rows_of_json(path, text, timed="e2e_ms" in names).items()
+    }
 
 
-def _from_csv(path: Path, text: str, names: Mapping[str, Key]) -> list[dict[str, Any]]:
+def _from_csv(path: Path, text: str, names: Mapping[str, Key]) -> dict[int, dict[str, Any]]:
     table = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
     lacking = [name for name, key in names.items() if key.required and table and name not in table[0]]
     if lacking:
         raise ConfigError(f"{path}: lacks the columns {', '.join(lacking)}; give {', '.join(names)}")
-    return [
-        {
+    return {
+        place: {
             name: _number(row[name]) if key.kind in ("integer", "number") else row[name]
             for name, key in names.items()
             if row.get(name)
         }
-        for row in table
-    ]
+        for place, row in enumerate(table, 1)
+    }
 
 
 def _number(text: str) -> Any:

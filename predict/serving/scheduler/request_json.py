@@ -27,8 +27,8 @@ FORMS = f"{LIFECYCLE}, or the object with {', '.join(BENCH)} that `vllm bench se
 Row = dict[str, Any]
 
 
-def rows_of_json(path: Path, text: str, *, timed: bool) -> list[Row]:
-    """The requests that were answered; ConfigError for another schema, and for a request without its times where `timed`."""
+def rows_of_json(path: Path, text: str, *, timed: bool) -> dict[int, Row]:
+    """The requests that were answered, by their place in the file, from 1; ConfigError for another schema, and for a request without its times where `timed`."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -38,11 +38,11 @@ def rows_of_json(path: Path, text: str, *, timed: bool) -> list[Row]:
     elif not isinstance(content, list):
         raise ConfigError(f"{path}: holds {shown(content)} at its top level; give {FORMS}")
     elif all(isinstance(each, dict) and isinstance(each.get("info"), dict) for each in content):
-        rows = [_of_lifecycle(each) for each in content if not each.get("error")]
+        rows = {place: _of_lifecycle(each) for place, each in enumerate(content, 1) if not each.get("error")}
         times = "end_time and info.output_token_times"
     else:
         raise ConfigError(f"{path}: is of another schema; give {FORMS}")
-    timeless = next((place for place, row in enumerate(rows, 1) if None in (row["ttft_ms"], row["e2e_ms"])), 0)
+    timeless = next((place for place, row in rows.items() if None in (row["ttft_ms"], row["e2e_ms"])), 0)
     if timed and timeless:
         raise ConfigError(f"{path}: request {timeless} lacks its times; give {times}")
     return rows
@@ -60,7 +60,7 @@ def _of_lifecycle(each: Mapping[str, Any]) -> Row:
     }
 
 
-def _of_bench(path: Path, content: Mapping[str, Any]) -> list[Row]:
+def _of_bench(path: Path, content: Mapping[str, Any]) -> dict[int, Row]:
     given = {name: content.get(name) for name in (*BENCH, *BENCH_TIMES, "errors")}
     lists = {name: each if isinstance(each, list) else [] for name, each in given.items()}
     lacking = [name for name in BENCH if not lists[name]]
@@ -68,17 +68,17 @@ def _of_bench(path: Path, content: Mapping[str, Any]) -> list[Row]:
     if lacking or uneven:
         told = f"lacks {', '.join(lacking)}" if lacking else f"has lists of different lengths ({', '.join(BENCH)})"
         raise ConfigError(f"{path}: {told}; give what a recent `vllm bench serve --save-result --save-detailed` writes")
-    return [
-        {
+    return {
+        place: {
             "arrival_s": start,
             "prompt": prompt,
             "output": output,
             "ttft_ms": _ms_between(0.0, first),
             "e2e_ms": _ms_between(0.0, first + sum(gaps) if _is_number(first) and _are_numbers(gaps) else None),
         }
-        for start, prompt, output, first, gaps, error in zip_longest(*lists.values())
+        for place, (start, prompt, output, first, gaps, error) in enumerate(zip_longest(*lists.values()), 1)
         if start is not None and not error
-    ]
+    }
 
 
 def _ms_between(start: Any, end: Any) -> Any:

@@ -38,6 +38,8 @@ class Traffic:
     """Identity of the shared tokens; −1 for none."""
     in_flight: int = 0
     """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
+    place: Ints | None = None
+    """Their places in the file that they are read from, from 1; None for others."""
 
     def __post_init__(self) -> None:
         wrong = []
@@ -205,9 +207,8 @@ def at_rate(load: Load, rate: float) -> Load:
 
 def every(traffic: Traffic, replicas: int) -> Traffic:
     """Every so many-th request, as a balancer that takes its replicas in turn gives the first of them."""
-    columns = {
-        name: getattr(traffic, name)[::replicas] for name in ("arrival_us", "prompt", "output", "shared", "group")
-    }
+    names = ("arrival_us", "prompt", "output", "shared", "group", "place")
+    columns = {name: column[::replicas] for name in names if (column := getattr(traffic, name)) is not None}
     return replace(traffic, **columns)
 
 

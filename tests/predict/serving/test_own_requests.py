@@ -102,6 +102,11 @@ def test_a_faulty_command_is_told(
         ),
         ("a.csv", f"{HEADER}\n1,2,1,40,40\n", "no request has 2 tokens or more"),
         ("a.json", '[{"start_time": 1, "info": {"input_tokens": 2, "output_tokens": 3}}]', "request 1 lacks its times"),
+        (
+            "a.json",
+            '[{"error": "reset", "info": {}}, {"start_time": 1, "info": {"input_tokens": 2, "output_tokens": 3}}]',
+            "request 2 lacks its times",
+        ),
     ],
 )
 def test_a_faulty_file_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_a_load_beyond_the_positions_is_refused(settings: tuple[str, ...], fault
 
 
 def test_a_request_of_a_file_beyond_the_positions_is_named(tmp_path: Path) -> None:
-    (tmp_path / "requests.csv").write_text("arrival_s,prompt,output\n0,100,10\n1,8000,300\n")
-    with pytest.raises(ConfigError, match=r"load\.file: request 2 has 8,000 tokens of prompt and 300 of answer"):
+    (tmp_path / "requests.csv").write_text("arrival_s,prompt,output\n5,100,10\n9,100,10\n1,8000,300\n")
+    with pytest.raises(ConfigError, match=r"load\.file: request 3 has 8,000 tokens of prompt and 300 of answer"):
         load_serving(CONFIG, [f"load.file={tmp_path / 'requests.csv'}"])
 
 

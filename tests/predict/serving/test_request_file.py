@@ -177,6 +177,11 @@ def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
         ("a.csv", "arrival_s,prompt\n1,2\n", "lacks the columns output"),
         ("a.csv", "arrival_s,prompt,output\n1,-2,x\n-1,2,3\n", "request 1.prompt: -2"),
         ("a.csv", "arrival_s,prompt,output\n", "holds no requests"),
+        (
+            "a.json",
+            '{"input_lens": [1, -2], "output_lens": [2, 3], "start_times": [0, 1], "errors": ["no", ""]}',
+            "request 2",
+        ),
         ("a.json", '{"traces": []}', "at its top level"),
         ("a.json", '{"input_lens": [1], "output_lens": [2, 3], "start_times": [0]}', "different lengths"),
         ("a.json", '{"input_lens": [1], "output_lens": 2}', "lacks start_times, output_lens"),

@@ -78,6 +78,11 @@ class Coefficients:
         return not self.architectures or name in self.architectures
 
     @property
+    def knows_client(self) -> bool:
+        """Whether the measurements told anything of the client's time: single steps do not."""
+        return self.client != Client()
+
+    @property
     def interval_factors(self) -> tuple[float, float, float]:
         """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound."""
         wide = exp(self.half_width)

@@ -41,5 +41,5 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         table,
         "",
         f"up to the first token the client waits {waits}",
-        f"{'steps of an experiment' if runs else 'kinds of steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
     )

@@ -72,6 +72,10 @@ def answer_text(answer: Answer) -> RenderableType:
     if run.load.concurrency and (capacity or answer.kept):
         lines += ["", "rates are those of the same requests arriving at random, as an open loop"]
     lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
+    if not stepper.coefficients.knows_client:
+        lines.append(
+            "the client's time is unknown to these coefficients and not counted: E2E and TTFT are those within the engine"
+        )
     if stepper.coefficients.model == KERNELS.name:
         lines.append(sources_line(stepper, batch))
     return Group(*lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import expm1
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from predict.serving.batch import StepBatch
-    from predict.serving.coefficients import Coefficients
     from predict.serving.config import ServingRun
     from predict.serving.stepper import Stepper
 
@@ -53,26 +51,31 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
             escape(f"coefficients: {one.coefficients.source}"),
         ]
     if len(steppers) > 1:
-        lines += ["", believed_text([one.coefficients for one in steppers])]
+        lines += ["", believed_text(steppers)]
     return Group(*lines)
 
 
-def believed(several: Sequence[Coefficients]) -> Coefficients:
-    """The coefficients to believe: those whose steps were the least off in experiments that they were fitted without."""
-    fitted = [one for one in several if step_model(one.model).is_fitted]
-    return min(fitted or several, key=lambda one: one.half_width)
+def believed(several: Sequence[Stepper]) -> Stepper:
+    """The model to believe: of those that were fitted, the one with the narrowest interval on this server."""
+    fitted = [one for one in several if step_model(one.coefficients.model).is_fitted]
+    return min(fitted or several, key=_width)
 
 
-def believed_text(several: Sequence[Coefficients]) -> str:
+def _width(one: Stepper) -> float:
+    """Share by which the upper bound of a step is above the step."""
+    return one.interval_factors[2] - 1
+
+
+def believed_text(several: Sequence[Stepper]) -> str:
     """Which of several models to believe, and why."""
     best = believed(several)
-    others = []
-    for one in several:
-        off = percent(expm1(one.half_width))
-        if one is not best:
-            others.append(f"{one.model} {off}{'' if step_model(one.model).is_fitted else ', assumed'}")
+    others = [
+        f"{one.coefficients.model} {percent(_width(one))}{'' if step_model(one.coefficients.model).is_fitted else ', assumed'}"
+        for one in several
+        if one is not best
+    ]
     return (
-        f"believe {best.model}: of the steps in experiments that it was fitted without, 90 % were within {percent(expm1(best.half_width))} "
+        f"believe {best.coefficients.model}: 90 % of steps are at most {percent(_width(best))} longer, as steps were that it was fitted without "
         f"({'; '.join(others)})"
     )
 
@@ -101,7 +104,7 @@ def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
         "speed_of_light_us": steppers[0].bound_us(batch),
         "sources": dict(steppers[0].sources(batch)),
         "models": [_model_json(one, batch) for one in steppers],
-        "believed": believed([one.coefficients for one in steppers]).model,
+        "believed": believed(steppers).coefficients.model,
     }
 
 

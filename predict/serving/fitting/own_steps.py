@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Floats, StepBatch, sums_of
@@ -22,7 +23,10 @@ HOST = ("layer", "step", "request")
 LOOSE = 100.0
 """Times by which the width and the bound of a host's term are wider on a CPU than those of serving engines: another program runs there."""
 LEAST_KINDS = 8
-"""Kinds of steps, so that each can be left out and the others still tell the terms apart."""
+"""Kinds of steps, so that some can be left out and the others still tell the terms apart."""
+BLOCKS = 10
+"""Blocks of kinds that are left out together, at most."""
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +56,10 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
     times = np.array([np.median([one.time_us for one in each]) for each in kinds.values()])
     terms = _terms(server)
     weights = _weights(rows, times, terms)
-    without = np.array([_weights(*_left_out(rows, times, place), terms) for place in range(len(times))])
-    misses = np.abs(np.log((rows * without).sum(axis=1) / times))
-    jackknife = np.sqrt((len(times) - 1) * without.var(axis=0))
+    block = blocks_of(list(kinds))
+    without = np.array([_weights(rows[block != one], times[block != one], terms) for one in range(block.max() + 1)])
+    misses = np.abs(np.log((rows * without[block]).sum(axis=1) / times))
+    jackknife = np.sqrt((len(without) - 1) * without.var(axis=0))
     # no step without experts, or without exchanges, tells of theirs: then the prior's own width counts
     spread = NINETY * np.maximum(jackknife, deviations(rows, times, np.ones(len(times)), list(terms.values()), ERROR))
     found = Coefficients(
@@ -87,5 +92,11 @@ def _weights(rows: Floats, times: Floats, terms: Mapping[str, StepTerm]) -> Floa
     return bounded_weights(rows, times, np.ones(len(times)), list(terms.values()), ERROR)
 
 
-def _left_out(rows: Floats, times: Floats, place: int) -> tuple[Floats, Floats]:
-    return np.delete(rows, place, axis=0), np.delete(times, place)
+def blocks_of(kinds: Sequence[tuple[int, int]]) -> Ints:
+    """The block of each kind of step, from 0. A block has a tenth of the different numbers of decodes, or of tokens where there are more of
+    these: a kind that is left out alone is told by its neighbours, so that its error is that of interpolation."""
+    each = np.array(kinds)
+    most = max((np.unique(column, return_inverse=True)[1] for column in each.T), key=np.max)
+    numbers = int(most.max()) + 1
+    found: Ints = most * min(BLOCKS, numbers) // numbers
+    return found

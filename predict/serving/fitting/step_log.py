@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -43,13 +43,16 @@ class EngineStep:
     prefill_context: Count = 0
     """Cached tokens of all chunks together."""
 
-    def contradictions(self) -> Sequence[Fault]:
+    def contradictions(self) -> Iterator[Fault]:
         if self.prefill_tokens < self.prefills or (self.prefill_tokens and not self.prefills):
             problem = f"{self.prefill_tokens} tokens of {self.prefills} chunks; each chunk has 1 or more"
-            return [Fault(path="prefill_tokens", problem=problem)]
-        if not self.decodes and not self.prefills:
-            return [Fault(path="decodes", problem="0 with no prefills; leave out steps that do nothing")]
-        return []
+            yield Fault(path="prefill_tokens", problem=problem)
+        elif not self.decodes and not self.prefills:
+            yield Fault(path="decodes", problem="0 with no prefills; leave out steps that do nothing")
+        for context, requests in (("decode_context", "decodes"), ("prefill_context", "prefills")):
+            if getattr(self, context) and not getattr(self, requests):
+                problem = f"{getattr(self, context)} tokens in the cache of 0 {requests}; give their number"
+                yield Fault(path=context, problem=problem)
 
     @property
     def timed(self) -> TimedBatch:

@@ -11,7 +11,7 @@ from predict.cli import main
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import read_coefficients, shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.fitting.own_steps import TimedBatch, fitted_to_steps
+from predict.serving.fitting.own_steps import TimedBatch, blocks_of, fitted_to_steps
 from predict.serving.kernels.features import kernel_features
 from predict.serving.kernels.requests import requests_of_server
 from predict.serving.server import Server
@@ -21,7 +21,7 @@ from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.operators.decode_attention import DecodeAttention
 from sampling.operators.gemm import Gemm
-from tests.predict.serving.servers import engine, server
+from tests.predict.serving.servers import SHORT, engine, server
 
 TRUE = np.array([1.2, 1.0, 0.8, 1.0, 1.0, 150.0, 900.0, 60.0])
 """Factors on groups of kernels, then µs per layer, step and request."""
@@ -56,6 +56,18 @@ def test_weights_of_known_steps_are_found_and_used() -> None:
     assert found.half_width < 0.03
     predicted = [one.median_us for one in Stepper(on_cpu(), found).step_times(batches())]
     assert predicted == pytest.approx(times.tolist(), rel=0.04)
+
+
+def test_kinds_are_left_out_with_their_neighbours() -> None:
+    """So the interval is that of steps beyond those that were timed: of a curve that the model does not have, not of its next point."""
+    assert blocks_of([(decodes, 0) for decodes in range(40)]).tolist() == [place // 4 for place in range(40)]
+    assert blocks_of([(8, tokens) for tokens in (0, 16, 128)]).tolist() == [0, 1, 2]
+    counts = range(1, 16)
+    features = kernel_features(on_cpu())
+    steps = [StepBatch(decodes=(64,) * decodes) for decodes in counts]
+    bent = features(sums_of(steps, 0)) @ TRUE * np.linspace(1, 2, len(counts)) ** 2
+    timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(steps, bent, strict=True)]
+    assert fitted_to_steps(timed, on_cpu(), "a test").half_width > 0.1
 
 
 def test_too_few_kinds_of_steps_are_refused() -> None:
@@ -103,9 +115,17 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, capsys: pytest.C
     assert (found.asynchronous, found.engines) == (True, ("vllm-v1",))
     predicted = [one.median_us for one in Stepper(server, found).step_times(steps)]
     assert predicted == pytest.approx(times.tolist(), rel=0.05)
+    short = [part for each in SHORT for part in ("--set", each)]
+    assert main(["serving", str(config), "--coefficients", str(mine), *short]) == 0
+    assert "the client's time is unknown" in capsys.readouterr().out
     for text, fault in (
         ("step_ms,decodes\n3,0", "leave out steps that do nothing"),
         ("step_ms,decodes\n3,4000", "4,000 tokens"),
+        (
+            "step_ms,decode_context,prefills,prefill_tokens\n3,5000,1,9",
+            "decode_context: 5000 tokens in the cache of 0 decodes",
+        ),
+        ("step_ms,decodes,prefill_context\n3,1,70", "prefill_context: 70 tokens in the cache of 0 prefills"),
     ):
         log.write_text(text)
         assert main(arguments) == 2

@@ -27,7 +27,7 @@ class StepTerm:
     title: str = ""
     """Plain name where the one in files is a symbol."""
     of_host: bool = False
-    """The host's own time, of which another engine may need none."""
+    """Whether it is the host's own time, which another engine may not need."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,8 +53,8 @@ class Stepper:
 
     @cached_property
     def tables(self) -> tuple[StepTable, StepTable, StepTable]:
-        """The steps at the lower bound of their interval, in the middle, and at the upper bound. The host of an engine that the coefficients
-        were not fitted to may take no time of its own."""
+        """The steps at the lower bound of their interval, in the middle, and at the upper bound. The lower one counts no time of
+        the host in an engine that the coefficients were not fitted to: that engine may hide all of it."""
         low, _, high = self.interval_factors
         return self._fastest.scaled(low), self.table, self.table.scaled(high)
 

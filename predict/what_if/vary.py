@@ -34,8 +34,8 @@ class Varied:
 
 
 def parse_vary(texts: Sequence[str], key_of: Callable[[str], Key] | None = None) -> tuple[Varied, ...]:
-    """The keys, by default those of a run config, of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`; UserError for a text that is not one, an unknown key, an
-    empty range, a key given twice, or more combinations than MOST_ROWS, with a line for each text that is wrong."""
+    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`, by default those of a run config. UserError, with a line for each text
+    that is wrong: one that is not KEY=VALUES, an unknown key or an empty range; and for a key given twice, or more than MOST_ROWS rows."""
     varied: list[Varied] = []
     with Checks() as checks:
         for text in texts:

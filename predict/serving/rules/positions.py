@@ -23,22 +23,22 @@ def limit_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
 
 
 def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fault]:
-    """The longest request of a load, or of a file, that is longer than the server takes."""
+    """The longest request of a file, or that a load may draw at any rate, that is longer than the server takes."""
     if not server.max_model_len:
         return []
     if traffic is None:
         prompt, output = (longest_of(load, of) for of in ("prompt", "output"))
-        path, which, fix = "load.prompt", "a request", SHORTER
+        path, which, fix = "load.prompt", "a request may have" if load.spread else "a request has", SHORTER
         if load.prompt_lengths or load.output_lengths:
-            path, which, fix = "load", "the longest request", "cut them with load.prompt_max or load.output_max"
+            path, which, fix = "load", "a request may have", "cut them with load.prompt_max or load.output_max"
     else:
         longest = int((traffic.prompt + traffic.output).argmax())
         assert traffic.place is not None
         prompt, output = int(traffic.prompt[longest]), int(traffic.output[longest])
-        path, which, fix = "load.file", f"request {traffic.place[longest]}", SHORTER
+        path, which, fix = "load.file", f"request {traffic.place[longest]} has", SHORTER
     if prompt + output <= server.max_model_len:
         return []
-    problem = f"{which} has {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; {fix}"
+    problem = f"{which} {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; {fix}"
     return [Fault(path=path, problem=problem)]
 
 

@@ -28,7 +28,8 @@ Row = dict[str, Any]
 
 
 def rows_of_json(path: Path, text: str, *, timed: bool) -> dict[int, Row]:
-    """The requests that were answered, by their place in the file, from 1; ConfigError for another schema, and for a request without its times where `timed`."""
+    """The requests that were answered, by their place in the file, from 1. ConfigError for another schema, and for a request without its
+    times where `timed`."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

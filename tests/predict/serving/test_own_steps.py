@@ -67,7 +67,7 @@ def test_kinds_are_left_out_with_their_neighbours() -> None:
     steps = [StepBatch(decodes=(64,) * decodes) for decodes in counts]
     bent = features(sums_of(steps, 0)) @ TRUE * np.linspace(1, 2, len(counts)) ** 2
     timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(steps, bent, strict=True)]
-    assert fitted_to_steps(timed, on_cpu(), "a test").half_width > 0.1
+    assert fitted_to_steps(timed, on_cpu(), "a test").half_width > 0.18  # 0.16 where each is left out alone
 
 
 def test_too_few_kinds_of_steps_are_refused() -> None:

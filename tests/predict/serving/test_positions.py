@@ -25,7 +25,11 @@ CONFIG = CONFIGS / "serving" / "llama3-8b-h100.yml"
             ("load.prompt=200000",),
             "load.prompt: a request has 200,000 tokens of prompt and 250 of answer, more than the 8,192 positions",
         ),
-        (("load.prompt=6000", "load.spread=0.4"), "has 8,400 tokens"),
+        (("load.prompt=6000", "load.spread=0.4"), "a request may have 8,400 tokens"),
+        (
+            ("load.prompt_lengths=uniform:100..6000", "load.output_lengths=uniform:10..3000"),
+            "load: a request may have 5,999 tokens of prompt and 3,000 of answer",
+        ),
         (("engine.max_model_len=512",), "more than engine.max_model_len, 512"),
         (("engine.max_model_len=9000",), "engine.max_model_len: 9,000 is more than the 8,192 positions"),
     ],

@@ -53,9 +53,16 @@ def _misfits(trace: Trace, rank: int, run: TrainingRun) -> Iterator[str]:
 
 
 def require_same_step(
-    run: TrainingRun, predicted: PredictedStep, calls: CallTimes, step_us: float, logged_us: float | None
+    run: TrainingRun, predicted: PredictedStep, calls: CallTimes, headings: Mapping[str, float], logged_us: float | None
 ) -> None:
-    """UserError where a traced step, with its calls, is not the predicted one, or the logged step not the traced one."""
+    """UserError where a traced step, with its calls and its µs by heading, is not the predicted one, or the logged step not the traced
+    one."""
+    step_us = sum(headings.values())
+    if predicted.headings.get(Gemm.NAME) and not headings.get(Gemm.NAME):
+        raise UserError(
+            f"--trace: not of {run.name}: it shows no matrix product, and the config has some; record whole training steps with "
+            "torch.profiler.profile(record_shapes=True)"
+        )
     _require_same_products(run, predicted.calls, calls)
     if mistaken := unit_mistake(step_us / predicted.step_us):
         raise UserError(
@@ -71,14 +78,9 @@ def require_same_step(
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:
     """UserError where hardly any of a trace's matrix products has a shape that the prediction has, or where those that have run more or
-    less often in its step; of a trace without any too."""
+    less often in its step. A trace without shapes tells neither."""
     times_us = {key: time_us for key, (_, time_us) in measured.items() if isinstance(key[0], Gemm)}
     whole_us = sum(times_us.values())
-    if not times_us and any(isinstance(call, Gemm) for call, _ in predicted):
-        raise UserError(
-            f"--trace: not of {run.name}: it shows no matrix product with its shapes, and the config has some; record the run with "
-            "torch.profiler.profile(record_shapes=True)"
-        )
     found_us = sum(time_us for key, time_us in times_us.items() if key in predicted)
     if found_us < LEAST_FOUND * whole_us:
         raise UserError(

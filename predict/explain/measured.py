@@ -70,7 +70,7 @@ class MeasuredRank:
     calls: Mapping[CallKey, tuple[float, float]]
     """Call and direction → (runs, µs) a step."""
     operators: Mapping[str, float]
-    """µs a step by operator of the trace, for naming a kernel."""
+    """µs a step by operator and by kernel of the trace, for naming the kernel that an operator ran."""
     messages: Mapping[str, MeasuredMessages]
     longest_idle_us: float
     step_times_us: tuple[float, ...] = ()
@@ -234,8 +234,8 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
     kernels_us = matched_us = 0.0
     for each in (one for step in cut.slices for one in step):
         headings[each.heading] += each.duration_us / steps
-        if each.op is not None:
-            operators[each.op.name] += each.duration_us / steps
+        for name in (each.op.name if each.op else "", each.kernel):
+            operators[name] += each.duration_us / steps
         if each.is_kernel:
             kernels_us += each.duration_us / steps
             matched_us += each.duration_us / steps * (each.heading != UNNAMED)

@@ -41,7 +41,7 @@ BY_NAME: Mapping[str, str] = {
     "topk": "router",
     "scaleddotproductattention": ATTENTION,
     "scaleddotproductattentionmath": ATTENTION,
-    "groupedmm": "experts",
+    "groupedmm": "grouped_gemm",
 }
 """Plain name of a forward operator → heading, where its shapes name no call."""
 

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from predict.explain.kernel_names import name_of_kernel
 from predict.explain.messages import BARRIER, InFlight, is_collective
 from predict.explain.naming import OPTIMIZER_SPANS, Named
 from predict.explain.steps import Window
@@ -43,6 +44,8 @@ class Slice:
     named: Named | None = None
     op: Op | None = None
     is_kernel: bool = False
+    kernel: str = ""
+    """The name of a device's kernel."""
 
     @property
     def duration_us(self) -> float:
@@ -202,8 +205,9 @@ def device_slices(window: Window, kernels: Sequence[Kernel], events: RankEvents)
             slices += _device_pause(at, start, kernel, events, _still_us(window))
             at = start
         if end > at:
-            named = events.named.get(kernel.op) if kernel.op else None
-            slices.append(Slice(named.heading if named else UNNAMED, at, end, named, kernel.op, is_kernel=True))
+            named = (events.named.get(kernel.op) if kernel.op else None) or name_of_kernel(kernel.name)
+            heading = named.heading if named else UNNAMED
+            slices.append(Slice(heading, at, end, named, kernel.op, is_kernel=True, kernel=kernel.name))
             at = end
     if window.end_us > at:
         slices += _device_pause(at, window.end_us, None, events, _still_us(window))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from predict.explain.causes.beside import host, profiler, standstill, unexplained
+from predict.explain.causes.beside import host, profiler, standstill, unexplained, without_shapes
 from predict.explain.causes.compute import (
     all_slower,
     attention,
@@ -47,6 +47,7 @@ def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: f
     worth += [each for each in largest if each.cost_us]  # after the causes: its waiting may be for what they name
     notes = [] if any(each.cause == "attention" for each in worth) else [*unfused_kernel(predicted, measured)]
     causes = [*worth, *notes] or [_as_predicted(predicted, measured, pace)]
+    causes += without_shapes(measured)
     shorter = [each for each in largest if not each.cost_us]
     in_flight = [each for each in found if each.cause == MESSAGES and each not in worth]
     return [*causes, *shorter, *in_flight, *(each for each in profiler(profiler_us) if each.cost_us >= least_us)]

@@ -76,6 +76,17 @@ def unexplained(measured: MeasuredStep) -> Iterator[Finding]:
         )
 
 
+def without_shapes(measured: MeasuredStep) -> Iterator[Finding]:
+    """A note on a trace from which no call can be told."""
+    if not any(rank.calls for rank in measured.ranks):
+        yield Finding(
+            cause="no_shapes",
+            text="The trace has no shapes: operators are told by their names alone, and its products are not held against those of the "
+            "config; record_shapes=True adds them.",
+            cost_us=0.0,
+        )
+
+
 def profiler(added_us: float) -> Iterator[Finding]:
     """The time that the profiler adds to the step."""
     yield Finding(

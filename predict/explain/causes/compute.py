@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from predict.explain.causes.finding import SLOWER, Finding
+from predict.explain.kernel_names import name_of_kernel
 from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.medians import weighted_median
+from predict.explain.naming import ATTENTION
 from predict.explain.predicted import PredictedStep
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.breakdown import OPTIMIZER
+from predict.step.itemised.breakdown import OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP
 from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
@@ -23,10 +26,11 @@ PARTS = "parts of layers"
 UNFUSED_WORDS = "the unfused kernel, products with a softmax between them"
 MATH, SOFTMAX = "_scaled_dot_product_attention_math", "aten::_softmax"
 FUSED: Mapping[str, str] = {
+    "cudnn": "the cuDNN kernel",
     "flash": "the flash kernel",
     "efficient": "the memory-efficient kernel",
-    "cudnn": "the cuDNN kernel",
 }
+"""Part of a name and the kernel that it tells; cuDNN's own kernels bear the second name too."""
 
 
 def pace_of(predicted: PredictedStep, measured: MeasuredStep) -> float:
@@ -83,15 +87,25 @@ def slow_ranks(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Fin
 
 
 def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple[float, float]:
-    """The median ratio of a rank's time per run to the others' fastest, and the µs that it costs; 1 where they share no call."""
+    """The median ratio of a rank's time per run to the others' fastest, and the µs that it costs; 1 where they share no work."""
     ratios = []
     cost_us = 0.0
-    for key, (_, time_us) in rank.calls.items():
-        known = [other.calls[key][1] for other in others if key in other.calls and other.calls[key][1]]
-        if known and time_us:
-            ratios.append((time_us / min(known), time_us))
-            cost_us += time_us - min(known)
+    of_others = [_runs_and_times(other) for other in others]
+    for key, (runs, time_us) in _runs_and_times(rank).items():
+        known = [work[key][1] / work[key][0] for work in of_others if key in work and all(work[key])]
+        if known and runs and time_us:
+            fastest_us = runs * min(known)
+            ratios.append((time_us / fastest_us, time_us))
+            cost_us += time_us - fastest_us
     return weighted_median(ratios), cost_us
+
+
+def _runs_and_times(rank: MeasuredRank) -> Mapping[Any, tuple[float, float]]:
+    """Runs and µs a step by call. A trace without shapes shows none: then by heading and direction, which are the same work on all ranks
+    unless they are of a pipeline."""
+    if rank.calls or P2P in rank.messages:
+        return rank.calls
+    return {half: (1.0, time_us) for half, time_us in rank.halves.items()}
 
 
 def _slower(name: str, predicted: PredictedStep) -> float:
@@ -128,8 +142,9 @@ def attention_kernel(measured: MeasuredStep) -> str:
     names = {name for rank in measured.ranks for name in rank.operators}
     if any(MATH in name for name in names):
         return UNFUSED_WORDS
+    of_attention = [name.lower() for name in names if (known := name_of_kernel(name)) and known.heading == ATTENTION]
     for part, words in FUSED.items():
-        if any("attention" in name and part in name for name in names):
+        if any(part in name for name in of_attention):
             return words
     return UNFUSED_WORDS if SOFTMAX in names else "a kernel that it does not name"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from predict.explain.kernel_names import name_of_kernel
 from predict.explain.ledger import Explanation, explain
 from predict.explain.measured import read_measured
 from predict.explain.replay.what_if import what_if
@@ -86,9 +88,60 @@ def test_sentences_speak_of_the_device_and_tell_bandwidth(tmp_path: Path) -> Non
 
 
 def test_a_trace_without_products_is_refused(tmp_path: Path) -> None:
-    bare = [each | {"args": {}} if each["cat"] == "cpu_op" else each for each in device_step()]
-    with pytest.raises(UserError, match="shows no matrix product with its shapes"):
+    bare = [each for each in device_step() if each["cat"] != "cpu_op" and each["name"] != "gemm"]
+    with pytest.raises(UserError, match="shows no matrix product"):
         explain(prediction(), write(tmp_path, [bare, bare]))
+
+
+def test_a_trace_without_shapes_is_told_by_names(tmp_path: Path) -> None:
+    known = told(tmp_path / "known", lambda step: [slowed(step, attention, 3.0)] * 2)
+    bare = told(tmp_path / "bare", lambda step: [without_dims(slowed(step, attention, 3.0))] * 2)
+    assert not bare.calls and bare.measured.headings == pytest.approx(known.measured.headings)
+    assert [each.cause for each in bare.verdict] == [*(each.cause for each in known.verdict), "no_shapes"]
+    slow = told(tmp_path / "slow", lambda step: [without_dims(each) for each in slow_rank(step)])
+    assert slow.verdict[0].cause == "slow_rank"
+
+
+def without_dims(step: Events) -> Events:
+    return [each | {"args": {k: v for k, v in each["args"].items() if k != "Input Dims"}} for each in step]
+
+
+def test_kernels_that_no_operator_launched_are_told_by_their_names(tmp_path: Path) -> None:
+    """As of a replayed CUDA graph, or of libraries that call no operator of torch."""
+    known = told(tmp_path / "known", lambda step: [step] * 2)
+    graph = told(
+        tmp_path / "graph", lambda step: [[named_kernel(each) for each in step if each["cat"] != "cpu_op"]] * 2
+    )
+    assert graph.measured.headings == pytest.approx(known.measured.headings)
+    assert graph.unexplained_us == 0.0
+
+
+def named_kernel(each: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "gemm": "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT",
+        "attention": "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel",
+    }
+    return each | {"name": names.get(each["name"], each["name"])} if is_compute(each) else each
+
+
+@pytest.mark.parametrize(
+    ("kernel", "heading"),
+    [
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas", "gemm"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1", "gemm"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_4_128x128x128_1x1x1", "attention"),
+        ("void transformer_engine::normalization::rmsnorm_bwd_tuned_kernel<Kernel_traits<...>>", "rms_norm"),
+        ("void transformer_engine::fused_rope_forward_kernel<__nv_bfloat16>", "rope"),
+        ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float, int>>", "optimizer"),
+        ("triton_poi_fused_mul_silu_3", "swiglu"),
+        ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_1", "rms_norm"),
+        ("_permute_kernel", "permute"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", None),
+    ],
+)  # fmt: skip
+def test_names_of_kernels(kernel: str, heading: str | None) -> None:
+    found = name_of_kernel(kernel)
+    assert (found.heading if found else None) == heading
 
 
 def test_a_replay_on_gpus_keeps_what_the_trace_shows(tmp_path: Path) -> None:

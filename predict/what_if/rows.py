@@ -39,31 +39,31 @@ def swept_rows(
     varied: Sequence[Varied],
     predict: Callable[[Mapping[str, Any]], Predicted],
     progress: Callable[[int, int], None] | None = None,
+    option: str = f"{VARY}: ",
 ) -> SweptRows[Predicted]:
-    """Every combination predicted; `progress` is told how many are done, of how many. ConfigError, with the reason of the first, where none
-    can run."""
+    """Every combination predicted; `progress` is told how many are done, of how many. `option` is what errors name before a varied key.
+    ConfigError, with the reason of the first, where none can run; InfeasibleError where that is the reason of each."""
     given = list(combinations(varied))
     rows: list[SweptRow[Predicted]] = []
+    infeasible = 0
     for values in given:
-        rows.append(_row(values, predict))
+        try:
+            rows.append(SweptRow(values=values, prediction=predict(values)))
+        except (ConfigError, InfeasibleError) as error:
+            infeasible += isinstance(error, InfeasibleError)
+            rows.append(SweptRow(values=values, prediction=None, reason=_as_varied(str(error), values, option)))
         if progress is not None:
             progress(len(rows), len(given))
     if all(row.prediction is None for row in rows):
         first = ", ".join(f"{path}={value}" for path, value in rows[0].values.items())
         which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
-        raise ConfigError(f"{VARY}: {which}, {first}, cannot run:\n{rows[0].reason}")
+        kind = InfeasibleError if infeasible == len(rows) else ConfigError
+        raise kind(f"{option}{which}, {first}, cannot run:\n{rows[0].reason}")
     return SweptRows(name=name, varied=tuple(varied), rows=tuple(rows))
 
 
-def _row(values: Mapping[str, Any], predict: Callable[[Mapping[str, Any]], Predicted]) -> SweptRow[Predicted]:
-    try:
-        return SweptRow(values=values, prediction=predict(values))
-    except (ConfigError, InfeasibleError) as error:
-        return SweptRow(values=values, prediction=None, reason=_as_varied(str(error), values))
-
-
-def _as_varied(reason: str, values: Mapping[str, Any]) -> str:
-    """A reason whose lines name --vary, and not --set, for the keys that the sweep varies."""
+def _as_varied(reason: str, values: Mapping[str, Any], option: str) -> str:
+    """A reason whose lines name `option`, and not --set, before the keys that are varied."""
     for path in values:
-        reason = reason.replace(f"{SET}: {path}", f"{VARY}: {path}")
+        reason = reason.replace(f"{SET}: {path}", f"{option}{path}")
     return reason

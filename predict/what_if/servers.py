@@ -17,6 +17,7 @@ from predict.serving.planning.loaded_server import LoadedServer, Rate
 from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
 from predict.what_if.rows import SweptRow, SweptRows, swept_rows
+from predict.what_if.vary import OPTION as VARY
 from predict.what_if.vary import as_settings, parse_vary, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
@@ -93,14 +94,15 @@ def sweep_servers(
     asked: Questions,
     coefficients: Coefficients,
     progress: Callable[[int, int], None] | None = None,
+    option: str = f"{VARY}: ",
 ) -> ServerSweep:
-    """Predict a serving config under every combination of `vary`. UserError for a key or a range that is wrong; ConfigError where no
-    combination can run."""
+    """Predict a serving config under every combination of `vary`; errors name `option` before its keys. UserError for a key or a range that
+    is wrong; ConfigError, or InfeasibleError, where no combination can run."""
 
     def predicted(values: Mapping[str, Any]) -> Answer:
         return answer_of(load_serving(config, [*overrides, *as_settings(values)]), asked, coefficients)
 
-    return swept_rows(Path(config).stem, parse_vary(vary, key_of_server), predicted, progress)
+    return swept_rows(Path(config).stem, parse_vary(vary, key_of_server), predicted, progress, option)
 
 
 def ordered(found: ServerSweep, order: str, top: int | None = None) -> ServerSweep:

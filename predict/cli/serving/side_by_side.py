@@ -61,7 +61,7 @@ def search(options: argparse.Namespace) -> None:
         with checks.one():
             vary, settings = opened(options.config, options.overrides)
             parse_vary(vary, key_of_server)
-    _print(options, _swept(options, vary, settings, asked, "search"), order, top=options.top)
+    _print(options, _swept(options, vary, settings, asked, "search", option=""), order, top=options.top)
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -108,14 +108,19 @@ def read_order(name: str | None, price: str | None) -> str | None:
 
 
 def _swept(
-    options: argparse.Namespace, vary: Sequence[str], settings: Sequence[str], asked: Questions, label: str
+    options: argparse.Namespace,
+    vary: Sequence[str],
+    settings: Sequence[str],
+    asked: Questions,
+    label: str,
+    **named: str,
 ) -> ServerSweep:
     from predict.cli.combinations import on_stderr
     from predict.serving.coefficients import chosen_coefficients
     from predict.what_if.servers import sweep_servers
 
     with on_stderr(label) as progress:
-        return sweep_servers(options.config, vary, settings, asked, chosen_coefficients("", None), progress)
+        return sweep_servers(options.config, vary, settings, asked, chosen_coefficients("", None), progress, **named)
 
 
 def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:
@@ -139,4 +144,8 @@ def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *
     if options.json:
         print_json(servers_json(found, rows))
     else:
-        show(servers_text(found, title, f"least first: {ORDERS[order].meaning}" if order else "in the order of --vary"))
+        show(
+            servers_text(
+                found, title, f"the best first, by {ORDERS[order].meaning}" if order else "in the order of --vary"
+            )
+        )

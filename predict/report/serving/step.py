@@ -75,7 +75,7 @@ def believed_text(several: Sequence[Stepper]) -> str:
         if one is not best
     ]
     return (
-        f"believe {best.coefficients.model}: 90 % of steps are at most {percent(_width(best))} longer, as steps were that it was fitted without "
+        f"believe {best.coefficients.model}: its interval is the narrowest of the fitted models, up to {percent(_width(best))} above the step "
         f"({'; '.join(others)})"
     )
 

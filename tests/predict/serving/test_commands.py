@@ -50,7 +50,7 @@ def test_several_models_say_which_to_believe(capsys: pytest.CaptureFixture[str])
     assert main(["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "memory traffic (β3)" in told
-    assert "believe kernels: 90 % of steps are at most 7.8% longer" in told
+    assert "believe kernels: its interval is the narrowest of the fitted models, up to 7.8% above the step" in told
     assert "published 35.0%, assumed" in told
 
 

@@ -17,7 +17,7 @@ from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.planning.objectives import parse_objectives
 from predict.serving.stepper import Stepper
 from predict.what_if.servers import ORDERS, ServerSweep, opened, ordered, sweep_servers
-from sampling.errors import ConfigError, UserError
+from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 from tests.predict.serving.servers import CONFIG, SHORT
 
@@ -71,7 +71,7 @@ def test_an_objective_that_a_placement_cannot_keep_leaves_it_out() -> None:
     rows = sweep_servers(CONFIG, ["placement.tp=1,2"], SMALL, asked, FORMULA).rows
     assert [bool(row.prediction) for row in rows] == [False, True]
     assert "no rate keeps it" in rows[0].reason
-    with pytest.raises(ConfigError, match="none of 2 combinations can run"):
+    with pytest.raises(InfeasibleError, match="none of 2 combinations can run"):
         sweep_servers(
             CONFIG, ["placement.tp=1,2"], SMALL, Questions(objectives=parse_objectives(["e2e_p90=1ms"])), FORMULA
         )
@@ -123,6 +123,8 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     assert best["placement.tp"] == 2
     assert main([*searched, "--top", "1"]) == 0
     assert "2 combinations, 2 can run" in capsys.readouterr().out
+    assert main([*searched, "--slo", "e2e_p90=1ms"]) == 4
+    assert "error: none of 2 combinations can run; the first, placement.tp=1" in capsys.readouterr().err
     assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
     assert "the same settings" in capsys.readouterr().out
     assert main(["compare", str(CONFIG), str(CONFIG), "--slo", "tpot_mean=1us"]) == 4

@@ -41,7 +41,7 @@ def embedding_blocks(rank: RankShare) -> LayerBlocks:
     if not model.rope:
         works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
     modules = (Module(name="embedding", works=works, exchanges=(leaving,)),)
-    return blocks_of(rank, modules, embedding_weights(model, rank.plan), launched=launchings_of_end(rank))
+    return blocks_of(rank, modules, embedding_weights(model, rank.plan), launched=launchings_of_end(rank, "embedding"))
 
 
 def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
@@ -50,7 +50,7 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     for _ in range(rank.model.mtp_layers):
         modules += (_joining(rank), *layer_modules(rank, rank.model.mtp_kind), *_head(rank))
     weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
-    return blocks_of(rank, modules, weights, launched=launchings_of_end(rank))
+    return blocks_of(rank, modules, weights, launched=launchings_of_end(rank, "head"))
 
 
 def _head(rank: RankShare) -> tuple[Module, ...]:

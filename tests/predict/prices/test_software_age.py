@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict.prices.conditions import months_to_settle
-from predict.workload.layers.launches import SHARE_OF_AN_END, launchings
+from predict.workload.layers.launches import SPREAD, launchings
 from predict.workload.rank.share import RankShare
 from tests.predict.workload.parallel_runs import BATCH, estimated, made
 
@@ -42,6 +42,6 @@ def test_the_host_launches_the_ends_of_a_model_too() -> None:
         estimated(made("llama3-70b", layers, **settings, execution__cuda_graphs=graphs)).median_us
         for graphs in ("none", "full")
     )
-    phases = 2 * (layers + 2 * SHARE_OF_AN_END)
+    phases = 2 * layers + sum(SPREAD.shares("embedding") + SPREAD.shares("head"))
     assert launched == pytest.approx(BATCH["global"] * phases * floor_us, rel=0.03)
     assert graphed < launched / 10

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from predict.config.overrides import OPTION as SET
 from predict.what_if.vary import OPTION as VARY
-from predict.what_if.vary import Varied, combinations
+from predict.what_if.vary import Varied, combinations, told
 from sampling.errors import ConfigError, InfeasibleError
 
 Predicted = TypeVar("Predicted")
@@ -39,9 +39,9 @@ def swept_rows(
     varied: Sequence[Varied],
     predict: Callable[[Mapping[str, Any]], Predicted],
     progress: Callable[[int, int], None] | None = None,
-    option: str = f"{VARY}: ",
+    option: str = VARY,
 ) -> SweptRows[Predicted]:
-    """Every combination predicted; `progress` is told how many are done, of how many. `option` is what errors name before a varied key.
+    """Every combination predicted; `progress` is told how many are done, of how many. `option` is what errors name for a varied key, if any.
     ConfigError, with the reason of the first, where none can run; InfeasibleError where that is the reason of each."""
     given = list(combinations(varied))
     rows: list[SweptRow[Predicted]] = []
@@ -58,12 +58,12 @@ def swept_rows(
         first = ", ".join(f"{path}={value}" for path, value in rows[0].values.items())
         which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
         kind = InfeasibleError if infeasible == len(rows) else ConfigError
-        raise kind(f"{option}{which}, {first}, cannot run:\n{rows[0].reason}")
+        raise kind(told(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
     return SweptRows(name=name, varied=tuple(varied), rows=tuple(rows))
 
 
 def _as_varied(reason: str, values: Mapping[str, Any], option: str) -> str:
     """A reason whose lines name `option`, and not --set, before the keys that are varied."""
     for path in values:
-        reason = reason.replace(f"{SET}: {path}", f"{option}{path}")
+        reason = reason.replace(f"{SET}: {path}", told(option, path))
     return reason

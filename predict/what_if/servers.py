@@ -94,15 +94,15 @@ def sweep_servers(
     asked: Questions,
     coefficients: Coefficients,
     progress: Callable[[int, int], None] | None = None,
-    option: str = f"{VARY}: ",
+    option: str = VARY,
 ) -> ServerSweep:
-    """Predict a serving config under every combination of `vary`; errors name `option` before its keys. UserError for a key or a range that
+    """Predict a serving config under every combination of `vary`; errors name `option` for its keys. UserError for a key or a range that
     is wrong; ConfigError, or InfeasibleError, where no combination can run."""
 
     def predicted(values: Mapping[str, Any]) -> Answer:
         return answer_of(load_serving(config, [*overrides, *as_settings(values)]), asked, coefficients)
 
-    return swept_rows(Path(config).stem, parse_vary(vary, key_of_server), predicted, progress, option)
+    return swept_rows(Path(config).stem, parse_vary(vary, key_of_server, option), predicted, progress, option)
 
 
 def ordered(found: ServerSweep, order: str, top: int | None = None) -> ServerSweep:

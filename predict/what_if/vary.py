@@ -33,27 +33,34 @@ class Varied:
     values: tuple[Any, ...]
 
 
-def parse_vary(texts: Sequence[str], key_of: Callable[[str], Key] | None = None) -> tuple[Varied, ...]:
+def parse_vary(
+    texts: Sequence[str], key_of: Callable[[str], Key] | None = None, option: str = OPTION
+) -> tuple[Varied, ...]:
     """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`, by default those of a run config. UserError, with a line for each text
     that is wrong: one that is not KEY=VALUES, an unknown key or an empty range; and for a key given twice, or more than MOST_ROWS rows."""
     varied: list[Varied] = []
     with Checks() as checks:
         for text in texts:
             with checks.one():
-                varied.append(_varied(text, key_of or key_of_run))
+                varied.append(_varied(text, key_of or key_of_run, option))
     require_once(each.path for each in varied)
     rows = math.prod(len(each.values) for each in varied)
     if rows > MOST_ROWS:
-        raise UserError(f"{OPTION}: {rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once")
+        raise UserError(told(option, f"{rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once"))
     return tuple(varied)
 
 
-def _varied(text: str, key_of: Callable[[str], Key]) -> Varied:
+def _varied(text: str, key_of: Callable[[str], Key], option: str) -> Varied:
     settings, faults = parse_overrides([text])
     if faults or not settings:
         raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
     path, key = settings[0].path, key_of(settings[0].path)
-    return Varied(path=path, values=_values(path, settings[0].value, key))
+    return Varied(path=path, values=_values(path, settings[0].value, key, option))
+
+
+def told(option: str, problem: str) -> str:
+    """A problem after the option that it is a fault of; alone where there is none, as in a search, whose values a config may give."""
+    return f"{option}: {problem}" if option else problem
 
 
 def require_once(paths: Iterable[str]) -> None:
@@ -98,7 +105,7 @@ def unknown_key(path: str, paths: Sequence[str], of: str) -> UserError:
     return UserError(f"{OPTION}: {shown(path)} is not a key of {of}{near or '; docs/reference/config.md lists them'}")
 
 
-def _values(path: str, written: Any, key: Key) -> tuple[Any, ...]:
+def _values(path: str, written: Any, key: Key, option: str) -> tuple[Any, ...]:
     if isinstance(written, str) and not (is_choice(written) and ".." in written):
         listed = key.kind == "string" and key.pattern and "," in written and not written.startswith("[")
         if listed and not key.malformed(written):  # a text that is a list by itself, such as a layout
@@ -106,7 +113,7 @@ def _values(path: str, written: Any, key: Key) -> tuple[Any, ...]:
         written = [_value(part.strip(), key) for part in written.split(",") if part.strip()]
     elif not isinstance(written, list | str):
         written = [] if written is None else [written]
-    return values_of(f"{OPTION} {path}", written, key)
+    return values_of(f"{option} {path}".strip(), written, key)
 
 
 def _value(text: str, key: Key) -> Any:

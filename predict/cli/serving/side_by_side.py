@@ -60,7 +60,7 @@ def search(options: argparse.Namespace) -> None:
             asked = read_questions(options)
         with checks.one():
             vary, settings = opened(options.config, options.overrides)
-            parse_vary(vary, key_of_server)
+            parse_vary(vary, key_of_server, option="")
     _print(options, _swept(options, vary, settings, asked, "search", option=""), order, top=options.top)
 
 

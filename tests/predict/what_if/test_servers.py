@@ -143,6 +143,7 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
             ["placement.tpp", "--output", "cost needs a price"],
         ),
         (["search", str(CONFIG), "--set", "placement.tp=4", "--top", "0"], ["--top: 0", "no other key is open"]),
+        (["search", str(CONFIG), "--set", "placement.tp=[0, x]", "--top", "0"], ["--top: 0", "\nplacement.tp: 0"]),
         (["compare", str(CONFIG), str(CONFIG), "--set", "load.rat=1", "--slo", "x"], ["load.rat", "'x'"]),
         (["search", str(CONFIG), "--tokens", "2T", "--top", "0"], ["--tokens: does not go", "--top: 0"]),
         (

@@ -3,8 +3,8 @@ by kind, and of the host's time beside a run of an operator.
 
 A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its direction, and one of
 a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured and of the more general pace, by how sure
-both are (Gaussian, in log time). Paces are over the prices of operators by themselves: how a sampled layer's time falls on operators that no
-sample covers is a guess, which a trace corrects.
+both are (Gaussian, in log time). Paces are over the prices of operators by themselves: of a sampled layer only the whole is known, and its
+trace tells how that falls on operators that no sample covers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
 
 Operators, messages and the host cost what the trace says of them (`predict.explain.replay.pace`), and the schedule is simulated anew. What the
-traced step takes beyond that (standing still, waiting at its end) is carried over: of another plan a half, since it is partly the plan's.
+traced step takes beyond that (standing still, waiting at its end) is carried over: to another run a half, since it is partly the run's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from predict.step.prediction import Prediction
 from sampling.errors import UserError
 
 OTHERS_SHARE = 0.5
-"""Share of what calls do not explain in the traced step that another plan has too. Assumed: partly the machine's, partly the plan's."""
-
+"""Share of what calls do not explain in the traced step that another run has too. Assumed: partly the machine's, partly the run's."""
 FOLLOWING = "it follows from the plan, which --set changes"
 MODELLED_HOST = (
     "the trace shows no time of the host beside operators that this step has too, so that there is none to scale"

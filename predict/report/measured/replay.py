@@ -74,7 +74,7 @@ def _rest(replay: Replay) -> str:
     less = replay.rest_us < 0
     told = f"calls and schedule take {percent(abs(replay.rest_us) / replay.traced_us)} {'more' if less else 'less'} than the traced step"
     if replay.same_run:
-        return f"{told}; all of that rest is carried over, so that the traced run without changes is the traced step by construction"
+        return f"{told}; all of that rest is carried over, since this is the traced run"
     return f"{told}; {percent(OTHERS_SHARE)} of that rest is carried over"
 
 

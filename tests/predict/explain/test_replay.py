@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.measured import MeasuredRank, MeasuredStep, read_measured
-from predict.explain.predicted import PredictedStep
-from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, paces
+from predict.explain.predicted import PredictedStep, predicted_step
+from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, TraceFactors, paces
+from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm, half_width
 from predict.explain.replay.what_if import OTHERS_SHARE, Replay, what_if
+from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
 from sampling.errors import UserError
 from sampling.operators.elementwise import Gelu
@@ -203,6 +206,21 @@ def test_another_batch_model_or_execution_is_another_run_whose_rest_is_in_doubt(
     replay = what_if(run, load(CONFIG, [change]), slow_step)
     assert not replay.same_run and replay.carried_us == OTHERS_SHARE * replay.rest_us
     assert replay.step_time.high_us - replay.median_us > abs(replay.carried_us)
+
+
+@pytest.mark.parametrize("config", ["llama3-70b-64xh100", "deepseek-v3-1024xh100"])
+def test_every_message_goes_at_the_pace_of_the_heading_that_tells_it(config: str) -> None:
+    run = load(f"configs/runs/{config}.yml")
+    inner = open_prices(run.cluster, run.execution)
+
+    def times(paces: Mapping[str, float]) -> Mapping[str, float]:
+        prices = ReplayedPrices(inner, TraceFactors(messages=paces))
+        return predicted_step(estimate(run, prices=prices, require_fit=False)).messages_us
+
+    before = times({})
+    assert len(before) == 4
+    paces = {name: 2.0 + place for place, name in enumerate(before)}
+    assert times(paces) == pytest.approx({name: paces[name] * time_us for name, time_us in before.items()})
 
 
 def test_doubts_add_up_whatever_their_sign() -> None:

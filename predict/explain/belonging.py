@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from predict.explain.medians import weighted_median
@@ -10,6 +10,7 @@ from predict.explain.naming import FORWARD
 from predict.explain.predicted import PredictedStep
 from predict.own_runs.belonging import unit_mistake
 from predict.run.training_run import TrainingRun
+from predict.step.itemised.breakdown import P2P
 from sampling.call import Call
 from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Trace
@@ -53,10 +54,17 @@ def _misfits(trace: Trace, rank: int, run: TrainingRun) -> Iterator[str]:
 
 
 def require_same_step(
-    run: TrainingRun, predicted: PredictedStep, calls: CallTimes, headings: Mapping[str, float], logged_us: float | None
+    run: TrainingRun,
+    predicted: PredictedStep,
+    *,
+    calls: CallTimes,
+    headings: Mapping[str, float],
+    sent: Collection[str],
+    logged_us: float | None,
 ) -> None:
-    """UserError where a traced step, with its calls and its µs by heading, is not the predicted one, or the logged step not the traced
-    one."""
+    """UserError where a traced step, with its calls, its µs by heading and the headings of its messages, is not the predicted one, or the
+    logged step not the traced one."""
+    _require_same_plan(run, sent)
     step_us = sum(headings.values())
     if predicted.headings.get(Gemm.NAME) and not headings.get(Gemm.NAME):
         raise UserError(
@@ -74,6 +82,18 @@ def require_same_step(
             f"--log: a step of {duration(logged_us)}, where the traced one takes {duration(step_us)} with its profiler; give the log of the "
             "traced run, or its time with the unit that it is in"
         )
+
+
+def _require_same_plan(run: TrainingRun, sent: Collection[str]) -> None:
+    """UserError where a trace's messages cannot be of the run's plan; a trace without any tells nothing."""
+    pp = run.plan.pp
+    fault = ""
+    if P2P in sent and pp == 1:
+        fault = "it holds sends between ranks, which plan.pp = 1 does not have"
+    elif sent and P2P not in sent and pp > 1:
+        fault = f"it holds messages, but none of the sends between pipeline ranks that plan.pp = {pp} has"
+    if fault:
+        raise UserError(f"--trace: not of {run.name}: {fault}; give the config of the traced run, with its plan")
 
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:

@@ -120,7 +120,14 @@ def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = No
 def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
     predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
     calls_us = measured_calls(measured)
-    require_same_step(prediction.run, predicted, calls_us, measured.headings, measured.logged_us)
+    require_same_step(
+        prediction.run,
+        predicted,
+        calls=calls_us,
+        headings=measured.headings,
+        sent=measured.sent,
+        logged_us=measured.logged_us,
+    )
     plain = without_profiler(measured)
     profiler_us = measured.step_us - plain.step_us
     return Explanation(

@@ -119,6 +119,11 @@ class MeasuredStep:
         kernels_us = sum(rank.kernels_us for rank in self.ranks)
         return sum(rank.matched_us for rank in self.ranks) / kernels_us if kernels_us else 0.0
 
+    @property
+    def sent(self) -> frozenset[str]:
+        """Headings of the messages, barriers apart."""
+        return frozenset(name for rank in self.ranks for name in rank.messages) - {BARRIER}
+
     def pipeline_ranks(self, run: TrainingRun) -> tuple[int, ...]:
         """The pipeline rank of each traced rank."""
         return tuple(pipeline_rank(rank.rank, run) for rank in self.ranks)

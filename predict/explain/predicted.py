@@ -44,6 +44,8 @@ class PredictedStep:
     """Heading → bytes that a rank puts on its link for the heading's collectives."""
     guessed: frozenset[str] = frozenset()
     """Headings that are, to a good part, operators of sampled wholes that no sample covers by themselves."""
+    transferred: bool = False
+    """Most of the time is another device's."""
 
 
 def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | None = None) -> PredictedStep:
@@ -87,6 +89,7 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         doubts=doubts,
         wire_bytes=dict(wire_bytes),
         guessed=frozenset(name for name, time_us in guessed.items() if time_us > GUESSED_SHARE * headings[name]),
+        transferred=prediction.sources["transferred"] > 0.5,
     )
 
 

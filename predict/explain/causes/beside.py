@@ -87,10 +87,13 @@ def without_shapes(measured: MeasuredStep) -> Iterator[Finding]:
         )
 
 
+PROFILER = "profiler"
+
+
 def profiler(added_us: float) -> Iterator[Finding]:
     """The time that the profiler adds to the step."""
     yield Finding(
-        cause="profiler",
+        cause=PROFILER,
         text=f"The profiler makes the traced step {duration(added_us)} longer than it is without, which the ledger leaves out: taken from "
         "the host's time first, then from all operators alike.",
         cost_us=added_us,

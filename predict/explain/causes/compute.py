@@ -62,11 +62,12 @@ def layers_rest(predicted: PredictedStep) -> float:
     return max(0.0, predicted.headings.get(TP, 0.0) - predicted.messages_us.get(TP, 0.0))
 
 
-def _reasons(measured: MeasuredStep) -> str:
-    """Why a whole device may be slow."""
+def _reasons(measured: MeasuredStep, *, of_another: bool = False) -> str:
+    """Why a whole device may be slow; `of_another` says that the prediction rests on another device's times."""
+    other = "another device than the one that was sampled, " if of_another else ""
     if measured.on_device:
-        return "a lower clock, a power or thermal limit, or other work on the GPU"
-    return "fewer threads, a lower clock, or other work on the processor"
+        return f"{other}a lower clock, a power or thermal limit, or other work on the GPU"
+    return f"{other}fewer threads, a lower clock, or other work on the processor"
 
 
 def slow_ranks(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
@@ -168,7 +169,9 @@ def all_slower(predicted: PredictedStep, measured: MeasuredStep, pace: float) ->
     if pace >= SLOWER:
         yield Finding(
             cause="slow_compute",
-            text=(f"All operators take about {pace:.1f} × their prediction: {_reasons(measured)}."),
+            text=(
+                f"All operators take about {pace:.1f} × their prediction: {_reasons(measured, of_another=predicted.transferred)}."
+            ),
             cost_us=(pace - 1) * whole_us,
             headings=frozenset([*(name for name, _, _ in found), *predicted.guessed]),
         )

@@ -31,6 +31,9 @@ def slow_messages(predicted: PredictedStep, measured: MeasuredStep, pace: float)
         if messages is None or not expected_us:
             continue
         alone = len(measured.ranks) < 2
+        if alone and heading == P2P:
+            yield from _sends_of_one_rank(predicted, measured, messages)
+            continue
         seen_us = messages.total_us if alone else messages.transfer_us
         if seen_us > SLOWER * pace * expected_us:
             say = _of_one_rank if alone else _of_ranks
@@ -41,6 +44,22 @@ def slow_messages(predicted: PredictedStep, measured: MeasuredStep, pace: float)
                 cost_us=max(0.0, min(seen_us - expected_us, added_us)),
                 headings=frozenset([heading]),
             )
+
+
+def _sends_of_one_rank(
+    predicted: PredictedStep, measured: MeasuredStep, messages: MeasuredMessages
+) -> Iterator[Finding]:
+    """Sends of one rank of a pipeline, in flight for longer than they and the pipeline's bubble were predicted: the bubble is waiting within
+    them, which the other rank's trace alone tells from a slow link."""
+    sending_us, waiting_us = predicted.messages_us[P2P], predicted.headings.get(BUBBLE, 0.0)
+    if messages.total_us > SLOWER * (sending_us + waiting_us):
+        yield Finding(
+            cause=MESSAGES,
+            text=f"The {COMMUNICATION[P2P]} are in flight for {duration(messages.total_us)} a step, waiting for other ranks included; predicted "
+            f"are {duration(sending_us)}, and {duration(waiting_us)} of waiting: traces of the other ranks tell a slow link from a late rank.",
+            cost_us=max(0.0, measured.headings.get(P2P, 0.0) - sending_us),  # what waits stands under the bubble
+            headings=frozenset([P2P]),
+        )
 
 
 def _of_ranks(messages: MeasuredMessages, expected_us: float) -> str:
@@ -77,10 +96,11 @@ def bubble(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding
     longer = (measured.step_us - seen_us) / (predicted.step_us - expected_us)
     follows_us = min(cost_us, max(0.0, expected_us * (longer - 1)))
     rest_us = cost_us - follows_us
+    late = f", {duration(rest_us)} because ranks take unlike times or come late" if rest_us else ""
     yield Finding(
         cause="bubble",
         text=f"Pipeline ranks wait {duration(seen_us)} for one another, {duration(expected_us)} predicted: {duration(follows_us)} more "
-        f"because the rest of the step takes {longer:.2f} × its prediction, {duration(rest_us)} because ranks take unlike times or come late.",
+        f"because the rest of the step takes {longer:.2f} × its prediction{late}.",
         cost_us=cost_us,
         headings=frozenset([BUBBLE]),
     )

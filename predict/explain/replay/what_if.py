@@ -142,6 +142,13 @@ def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
     """The factors by which the traced plan's own calls become those of the traced step."""
     run, ranks = before.run, measured.pipeline_ranks(before.run)
     predicted = predicted_step(before, ranks)
-    require_same_step(run, predicted, measured_calls(measured), measured.headings, measured.logged_us)
+    require_same_step(
+        run,
+        predicted,
+        calls=measured_calls(measured),
+        headings=measured.headings,
+        sent=measured.sent,
+        logged_us=measured.logged_us,
+    )
     alone = predicted_step(_at(run, TraceFactors()), ranks)
     return paces(alone, measured, sharded=run.plan.tp > 1)

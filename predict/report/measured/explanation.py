@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from predict.explain.causes.beside import PROFILER
 from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
+from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -26,7 +28,17 @@ def explanation_report(explanation: Explanation) -> RenderableType:
     guessed = any(term.guessed for term in explanation.terms)
     note = [f"{GUESSED}part of layers that were sampled whole: no sample covers it by itself"] if guessed else []
     terms, calls = _terms(explanation), _calls(explanation.calls)
-    return Group(_headline(explanation), "", *_verdict(explanation), "", terms, *note, "", calls)
+    return Group(
+        *first_lines_of(explanation.prediction),
+        _headline(explanation),
+        "",
+        *_verdict(explanation),
+        "",
+        terms,
+        *note,
+        "",
+        calls,
+    )
 
 
 def _headline(explanation: Explanation) -> str:
@@ -39,10 +51,17 @@ def _headline(explanation: Explanation) -> str:
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
+    untraced_us, traced_us = explanation.traced.untraced_us, explanation.traced.step_us
+    told_by = "--log" if explanation.traced.logged_us else "its run, timed before the trace"
     if explanation.profiler_us:
         lines.append(
-            f"  the traced step takes {duration(explanation.traced.step_us)}; what the profiler adds, {duration(explanation.profiler_us)}, is "
-            "left out"
+            f"  the step without its profiler by {told_by}; the traced step takes {duration(traced_us)}, and what the profiler adds, "
+            f"{duration(explanation.profiler_us)}, is left out"
+        )
+    elif untraced_us is not None and untraced_us > traced_us:
+        lines.append(
+            f"  the step without its profiler takes {duration(untraced_us)} by {told_by}, longer than the traced one: the ledger is of the "
+            "traced step"
         )
     return "\n".join(lines)
 
@@ -50,7 +69,12 @@ def _headline(explanation: Explanation) -> str:
 def _verdict(explanation: Explanation) -> list[str]:
     step_us = explanation.measured.step_us
     return [
-        f"{place}. {finding.text}" + (f" [{percent(finding.cost_us / step_us)} of the step]" if finding.cost_us else "")
+        f"{place}. {finding.text}"
+        + (
+            f" [{percent(finding.cost_us / step_us)} of the step]"
+            if finding.cost_us and finding.cause != PROFILER
+            else ""
+        )
         for place, finding in enumerate(explanation.verdict, start=1)
     ]
 

@@ -19,6 +19,7 @@ from tests.predict.explain.made_device_traces import (
     device_step,
     is_compute,
     is_message,
+    on_stream,
     paused,
     prediction,
     slowed,
@@ -91,6 +92,12 @@ def test_a_trace_without_products_is_refused(tmp_path: Path) -> None:
     bare = [each for each in device_step() if each["cat"] != "cpu_op" and each["name"] != "gemm"]
     with pytest.raises(UserError, match="shows no matrix product"):
         explain(prediction(), write(tmp_path, [bare, bare]))
+
+
+def test_a_trace_of_another_plan_is_refused(tmp_path: Path) -> None:
+    sent = [on_stream(event("ncclDevKernel_SendRecv", 1000.0, 5.0, "kernel"), 20), *device_step()]
+    with pytest.raises(UserError, match=r"holds sends between ranks, which plan\.pp = 1 does not have"):
+        explain(prediction(), write(tmp_path, [sent, sent]))
 
 
 def test_a_trace_without_shapes_is_told_by_names(tmp_path: Path) -> None:

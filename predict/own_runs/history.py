@@ -26,6 +26,8 @@ class Drift:
 
     since: str
     """Date of the first run after it."""
+    until: str
+    """Date of the last run before the next change, or of all."""
     factor: float
     """Steps after it over those before, each against its prediction."""
     before: int
@@ -60,7 +62,7 @@ class History:
         ]
 
     def of(self, since: str = "", last: int | None = None) -> History:
-        """The runs from a day on (ISO 8601), the last ones of them; changes are told that came among these. UserError without any."""
+        """The runs from a day on (ISO 8601), the last ones of them, with the changes that any of these is after. UserError without any."""
         places = self._since(since)
         if not places:
             raise UserError(
@@ -72,7 +74,7 @@ class History:
             records=self.records[first:],
             ids=self.ids[first:],
             now_us=self.now_us[first:],
-            drifts=[each for each in self.drifts if local_time(each.since) >= local_time(self.records[first].date)],
+            drifts=[each for each in self.drifts if local_time(each.until) >= local_time(self.records[first].date)],
             earlier=first,
         )
 
@@ -108,6 +110,7 @@ def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> Histo
         drifts=[
             Drift(
                 since=found[change.place][1].date,
+                until=found[change.stop - 1][1].date,
                 factor=math.exp(change.shift),
                 before=change.place - change.start,
                 after=change.stop - change.place,

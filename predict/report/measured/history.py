@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.own_runs.drift import ALARM
 from predict.own_runs.history import Drift, History
+from predict.own_runs.records import local_time
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -74,15 +75,16 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
         f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {signed_percent(history.bias)}, "
         f"intervals cover {history.coverage:.0%}"
     )
-    return Group(table, told, *_drifts(history.drifts))
+    return Group(table, told, *_drifts(history.drifts, history.records[0].date))
 
 
-def _drifts(drifts: Sequence[Drift]) -> Iterator[str]:
+def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:
     for each in drifts:
+        earlier = " (before the runs shown)" if local_time(each.since) < local_time(first_shown) else ""
         faster = "slower" if each.factor > 1 else "faster"
         by = abs(each.factor - 1)
         yield (
-            f"since {each.since[:10]} steps are {by:.1%} {faster} than predicted, against the {counted(each.before, 'run')} before "
+            f"since {each.since[:10]}{earlier} steps are {by:.1%} {faster} than predicted, against the {counted(each.before, 'run')} before "
             f"({counted(each.after, 'run')} since; chance without a change {max(each.chance, 0.001):.1%})"
         )
         first, *others = each.explained_by or (None,)

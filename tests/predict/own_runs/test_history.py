@@ -122,3 +122,6 @@ def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.Captu
     assert drift["explained_by"][0]["share"] > 0.9
     assert main(["history", "pod-a"]) == 0
     assert "since 2026-03-12 steps are" in capsys.readouterr().out
+    for later in (["--since", "2026-03-14"], ["--last", "2"]):  # it is in force, though it came before
+        assert main(["history", "pod-a", *later]) == 0
+        assert "since 2026-03-12 (before the runs shown) steps are" in capsys.readouterr().out

@@ -1,12 +1,14 @@
-"""Figures with their bounds, and money, for a reader."""
+"""Figures with their bounds, money, and what a whole training rests on, for a reader."""
 
 from __future__ import annotations
 
 from math import isinf
 
-from predict.ledger.training_cost import Span
+from predict.ledger.training_cost import TIMES, Span, TrainingCost
 from sampling.number_text import DIGITS, significant
 
+ASSUMED_GOODPUT = "assumed: Llama 3 405B kept above it, arXiv 2407.21783"
+"""Source of the goodput that is taken where none is given."""
 MOST_DECIMALS = 9
 """Decimals of an amount at most: a token costs millionths."""
 
@@ -25,6 +27,17 @@ def money_text(cost: Span, currency: str) -> str:
 def amount_text(amount: float, currency: str) -> str:
     """A single amount with its currency."""
     return _with_currency(_number(amount), currency)
+
+
+def tokens_text(tokens: float) -> str:
+    """300B, 2T: as --tokens takes them."""
+    suffix, size = next((suffix, size) for suffix, size in reversed(list(TIMES.items())) if tokens >= size)
+    return f"{tokens / size:.4g}{suffix}"
+
+
+def goodput_text(cost: TrainingCost, source: str) -> str:
+    """The share of the time that is kept, and where it is from."""
+    return f"{cost.goodput:.0%} of the time goes into steps that are kept ({source})"
 
 
 def _with_currency(figures: str, currency: str) -> str:

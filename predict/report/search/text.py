@@ -9,6 +9,7 @@ from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
 from predict.plan_search.survey import SHORT, in_words
+from predict.report.money import ASSUMED_GOODPUT, goodput_text, tokens_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.search.json import space_json
 from predict.report.tables import figures_table
@@ -31,7 +32,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
 
-    told = (*_same(answer.plans), *_ties(answer))
+    told = (*_training(answer.plans[0]), *_at_risk(answer.plans), *_same(answer.plans), *_ties(answer))
     parts: list[RenderableType] = [
         *_whose_rows(answer),
         escape(_question(answer)),
@@ -139,6 +140,18 @@ def _money(currency: str, amount: float) -> str:
     return f"{currency}{amount:.2f}"
 
 
+def _training(best: RankedPlan) -> Iterator[str]:
+    """The whole training that hours, days and money are of; goodput is the same for all plans."""
+    if cost := best.cost:
+        other = "`predict days --goodput` takes another"
+        yield f"GPU-hours and what follows them are for {tokens_text(cost.tokens)} tokens; {goodput_text(cost, f'{ASSUMED_GOODPUT}; {other}')}."
+
+
+def _at_risk(plans: Sequence[RankedPlan]) -> Iterator[str]:
+    if any(plan.prediction.memory.verdict == "AT RISK" for plan in plans):
+        yield "at risk: the expected peak of the memory fits, but not with its safety margin and the widths of buffers and slack."
+
+
 def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
     """A line for each plan that stands for others."""
     for place, plan in enumerate(plans, 1):
@@ -189,9 +202,10 @@ def _front(front: Sequence[FrontPlan]) -> RenderableType:
 
 def _summary(found: Found, *, why: bool) -> Iterator[str]:
     space = space_json(found)
+    misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
     yield (
-        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit']:,} may fit in memory, {space['priced']:,} priced in "
-        f"full in {found.seconds:.1f} s"
+        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
+        f"priced in full{misfits} in {found.seconds:.1f} s"
         + ("" if found.complete else "; interrupted: better plans may be among the others")
     )
     if not found.left_out:

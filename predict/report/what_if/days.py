@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.training_cost import TIMES, TrainingCost
+from predict.ledger.training_cost import TrainingCost
 from predict.report.feasibility import headlines, misfit
-from predict.report.money import money_text, span_text
+from predict.report.money import ASSUMED_GOODPUT, goodput_text, money_text, span_text, tokens_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.run_text import run_text
 from predict.step.prediction import Prediction
@@ -26,11 +26,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
 
     run, step = prediction.run, prediction.step_time
     power_w = run.cluster.gpu.power_w or 0.0
-    known = (
-        "assumed: Llama 3 405B kept above it, arXiv 2407.21783; set it with --goodput"
-        if assumed_goodput
-        else "as given"
-    )
+    known = f"{ASSUMED_GOODPUT}; set it with --goodput" if assumed_goodput else "as given"
     energy = "not known: the hardware file states no power"
     if cost.energy_mwh:
         on_top = "hosts, network and cooling come on top"
@@ -40,21 +36,15 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         *first_lines_of(prediction),
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",
-        f"  tokens      {_tokens(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}",
+        f"  tokens      {tokens_text(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}",
         f"  days        [bold]{span_text(cost.days)}[/]",
         f"  GPU-hours   {span_text(cost.gpu_hours)}",
         *([f"  cost        {escape(money_text(cost.cost, cost.currency))}"] if cost.cost else []),
         f"  energy      {energy}",
-        f"  goodput     {cost.goodput:.0%} of the time goes into steps that are kept ({known})",
+        f"  goodput     {goodput_text(cost, known)}",
         "  in brackets: the 90 % interval, from the step time alone",
     ]
     return Group(*lines)
-
-
-def _tokens(tokens: float) -> str:
-    """300B, 2T: as --tokens takes them."""
-    suffix, size = next((suffix, size) for suffix, size in reversed(list(TIMES.items())) if tokens >= size)
-    return f"{tokens / size:.4g}{suffix}"
 
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:

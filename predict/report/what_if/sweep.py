@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from predict.step.prediction import Prediction
 from predict.what_if.rows import Predicted, SweptRows
@@ -21,8 +22,11 @@ FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
 
 
 def sweep_text(sweep: Sweep) -> RenderableType:
-    """A row a combination of a run config, then why others cannot run."""
-    return rows_text(sweep, title_of(sweep), [each.path for each in sweep.varied], FIGURES, _figures)
+    """The rows that the predictions rest on, a row a combination of a run config, then why others cannot run."""
+    from rich.console import Group
+
+    table = rows_text(sweep, title_of(sweep), [each.path for each in sweep.varied], FIGURES, _figures)
+    return Group(*first_lines_of(*(row.prediction for row in sweep.rows if row.prediction)), table)
 
 
 def title_of(sweep: SweptRows[Any]) -> str:

@@ -42,6 +42,16 @@ def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     assert 3 <= kept <= space["priced"]
 
 
+def test_the_answer_tells_goodput_and_the_plans_at_risk(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["search", *SMALL, "--jobs", "1", "--top", "3"]
+    assert main([*arguments, "--tokens", "1T"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "for 1T tokens; 90% of the time goes into steps that are kept (assumed" in told
+    assert (" at risk " in told.partition("GPU-hours and")[0]) == ("at risk: the expected peak" in told)
+    assert main(arguments) == 0
+    assert "goes into steps" not in capsys.readouterr().out
+
+
 def test_winners_are_written_as_run_configs_and_for_other_tools(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

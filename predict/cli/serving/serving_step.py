@@ -39,7 +39,7 @@ def add(subcommands: Any) -> None:
         "--decodes",
         action="append",
         default=[],
-        metavar="[COUNTx]CONTEXT",
+        metavar="COUNTxCONTEXT",
         help="decoding requests and their cached tokens",
     )
     command.add_argument(
@@ -101,7 +101,7 @@ def _group(option: str, text: str) -> tuple[int, int, int]:
     """Count, tokens and context."""
     found = GROUP.fullmatch(text)
     allowed = "COUNTxCONTEXT, as 64x800" if option == "--decodes" else "COUNTxTOKENS@CONTEXT, as 512, 4x512 or 512@1536"
-    if found is None or (option == "--decodes" and found["context"]):
+    if found is None or (option == "--decodes" and (found["context"] or not found["count"])):
         raise UserError(f"{option}: {text!r} is not {allowed}")
     count, tokens, context = (
         int(found[name] or default) for name, default in (("count", 1), ("tokens", 0), ("context", 0))

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from predict.serving.scheduler.latency import Latency
     from predict.serving.scheduler.traffic import Load
 
-VERSION = 2
-"""Version of the JSON; since 2, `requests_per_s` counts completions from the first to the last."""
+VERSION = 3
+"""Version of the JSON; since 2, `requests_per_s` counts completions from the first to the last, since 3 only those before an overloaded
+server's queue is empty."""
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
@@ -139,7 +140,7 @@ def _one(outcome: Outcome) -> RenderableType:
         table,
         "",
         f"throughput  {plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s"
-        f"{per_replica}, from the first completion to the last",
+        f"{per_replica}, from the first completion to the last{' before the queue is empty' if outcome.grows else ''}",
         f"steps       {served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
         f"cache       {outcome.kv_share:.1%} in use on average, {served.most_blocks / outcome.room.blocks:.1%} at most",
         f"queue       {latency.mean_waiting:,.1f} requests wait on average",

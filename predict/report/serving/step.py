@@ -28,13 +28,11 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
     """The step by each model, with its interval, and the terms of each."""
     from rich.console import Group
 
-    tokens = sum(chunk.tokens for chunk in batch.chunks)
-    chunks = f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens" if batch.chunks else "no chunk"
     notes = dict.fromkeys(note for one in steppers for note in notes_on_rows(one, batch))
     lines: list[RenderableType] = [
         *noted(list(notes)),
         f"{escape(run.name)}  {escape(server_line(run))}",
-        f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {chunks}",
+        f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {_chunks_text(batch)}",
     ]
     lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", sources_line(steppers[0], batch)]
     for one in steppers:
@@ -53,6 +51,15 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
     if len(steppers) > 1:
         lines += ["", believed_text(steppers)]
     return Group(*lines)
+
+
+def _chunks_text(batch: StepBatch) -> str:
+    """The chunks of a batch: their number, their tokens, and the tokens before them that are in the cache."""
+    if not batch.chunks:
+        return "no chunk"
+    tokens, cached = (sum(getattr(chunk, of) for chunk in batch.chunks) for of in ("tokens", "context"))
+    together = " together" if len(batch.chunks) > 1 else ""
+    return f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens{f' over {cached:,} cached tokens' if cached else ''}{together}"
 
 
 def believed(several: Sequence[Stepper]) -> Stepper:

@@ -35,10 +35,10 @@ class Latency:
     tpot: Spread
     """(E2E − TTFT) / (output − 1), of requests with more than one output token."""
     requests_per_s: float
-    """Completions per second, as `_completions_per_s` counts them."""
+    """Completions per second, of the ends that `_counted_ends` has."""
     output_tokens_per_s: float
     mean_waiting: float
-    """Requests that wait to be scheduled, on average while they arrive."""
+    """Requests that wait to be scheduled, on average over the time in which those that count arrive: their rate times their mean wait."""
     queue_growth_per_s: float
     """Growth of their number per second, as a straight line through the last WATCHED of the arrivals."""
 
@@ -76,27 +76,43 @@ def times_of(served: Served, client: Client) -> RequestTimes:
 def latency_of(served: Served, client: Client) -> Latency:
     """Mean and percentiles of the times, and what is served per second."""
     times, rate = times_of(served, client), _completions_per_s(served)
-    waiting, growth = _queue(served)
     return Latency(
         e2e=_spread(times.counted("e2e")),
         ttft=_spread(times.counted("ttft")),
         tpot=_spread(times.counted("tpot")),
         requests_per_s=rate,
         output_tokens_per_s=rate * float(served.traffic.output[_judged_of(served)].mean()),
-        mean_waiting=waiting,
-        queue_growth_per_s=growth,
+        mean_waiting=_mean_waiting(served),
+        queue_growth_per_s=_queue_growth_per_s(served),
     )
 
 
 def _completions_per_s(served: Served) -> float:
-    """Completions per second from the first one to the last, so that a load of finite length counts neither its start nor its drain: below
-    saturation that is the rate of arrivals. Of a closed loop, those while it is full; of requests that all arrive at once, and of a single
-    one, all of them, from their arrival on."""
-    ends = np.sort(served.last_us)[_judged_of(served)]
+    """Completions per second between the first and the last that count; of requests that all arrive at once, and of a single one, all of
+    them, from their arrival on."""
+    ends = _counted_ends(served)
     arrival = served.traffic.arrival_us
     if arrival[0] == arrival[-1] or ends[0] == ends[-1]:
         return len(arrival) / float(served.last_us.max() - arrival[0]) * SECOND_US
     return (len(ends) - 1) / float(ends[-1] - ends[0]) * SECOND_US
+
+
+def _counted_ends(served: Served) -> Floats:
+    """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; else all, between which the
+    rate below saturation is that of arrivals. Where the queue outlasts the arrivals, those before the last request starts: without prompts
+    to compute, the engine then drains faster than it can go on."""
+    ends: Floats = np.sort(served.last_us)[_judged_of(served)]
+    if served.traffic.in_flight or not _outlasts_arrivals(served):
+        return ends
+    before = ends[ends <= served.start_us.max()]
+    return before if len(before) and before[-1] > before[0] else ends
+
+
+def _outlasts_arrivals(served: Served) -> bool:
+    """Whether the request that starts last waited longer than it is served."""
+    last = int(served.start_us.argmax())
+    start = served.start_us[last]
+    return bool(start - served.traffic.arrival_us[last] > served.last_us[last] - start)
 
 
 def _judged_of(served: Served) -> slice:
@@ -117,14 +133,27 @@ def _spread(times_us: Floats) -> Spread:
     )
 
 
-def _queue(served: Served) -> tuple[float, float]:
-    """Mean number of requests that wait at an arrival, and its growth per second."""
+def _mean_waiting(served: Served) -> float:
+    """Requests that wait, on average from the first arrival that counts to the last; of requests that all arrive at once, until the last of
+    them starts."""
+    arrival, start = served.traffic.arrival_us, served.start_us
+    counted = arrival[_judged_of(served)]
+    since, until = counted[0], counted[-1]
+    if since == until:
+        until = start.max()
+    if since == until:
+        return 0.0
+    waited = np.minimum(start, until) - np.maximum(arrival, since)
+    return float(np.maximum(waited, 0.0).sum() / (until - since))
+
+
+def _queue_growth_per_s(served: Served) -> float:
+    """Growth per second of the number of requests that wait at an arrival."""
     arrival = served.traffic.arrival_us
     started = np.searchsorted(np.sort(served.start_us), arrival, side="right")
     waiting = np.maximum(np.arange(len(arrival)) - started, 0)
     later = slice(round((1 - WATCHED) * len(arrival)), None)
     times_s = arrival[later] / SECOND_US
     if len(times_s) < 2 or times_s[-1] == times_s[0]:
-        return float(waiting.mean()), 0.0
-    slope = np.polyfit(times_s - times_s[0], waiting[later], 1)[0]
-    return float(waiting.mean()), float(slope)
+        return 0.0
+    return float(np.polyfit(times_s - times_s[0], waiting[later], 1)[0])

@@ -64,6 +64,19 @@ def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str
         assert figures
 
 
+@pytest.mark.parametrize(
+    ("prefill", "told"),
+    [
+        ("512", "1 chunk of 512 tokens"),
+        ("512@4096", "1 chunk of 512 tokens over 4,096 cached tokens"),
+        ("2x512@4096", "2 chunks of 1,024 tokens over 8,192 cached tokens together"),
+    ],
+)
+def test_a_step_tells_its_batch(prefill: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving-step", str(CONFIG), "--decodes", "64x800", "--prefill", prefill]) == 0
+    assert f"batch  64 decodes over 51,200 cached tokens, {told}\n" in capsys.readouterr().out
+
+
 def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [part for each in SHORT for part in ("--set", each)]
     drawn = [
@@ -104,6 +117,7 @@ def test_rates_of_a_sweep() -> None:
     [
         (["serving-step", str(CONFIG)], "--decodes: missing"),
         (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
+        (["serving-step", str(CONFIG), "--decodes", "64"], "'64' is not COUNTxCONTEXT, as 64x800"),
         (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
         (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
     ],

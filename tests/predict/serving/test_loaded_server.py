@@ -83,6 +83,22 @@ def test_capacity_is_what_a_server_does_under_overload() -> None:
         assert one.capacity().median_per_s == pytest.approx(one.as_configured().latency.requests_per_s, rel=0.03)
 
 
+def test_the_drain_of_a_queue_is_no_throughput() -> None:
+    """However long the load: what ends after the last request has started ends faster than the server can go on."""
+    short, long = (loaded("load.rate=100", f"load.duration_s={seconds}").as_configured() for seconds in (20, 80))
+    assert short.latency.requests_per_s == pytest.approx(long.latency.requests_per_s, rel=0.01)
+
+
+def test_the_queue_is_the_rate_times_the_wait() -> None:
+    """Little's law, in a closed loop and an open one; the requests that start a loop together do not count."""
+    for load in (("load.rate=0", "load.concurrency=64"), ("load.rate=15", "load.duration_s=100")):
+        outcome = loaded(*load).as_configured()
+        served, in_flight = outcome.served, outcome.load.concurrency
+        wait_us = (served.start_us - served.traffic.arrival_us)[in_flight : len(served.traffic) - in_flight].mean()
+        assert outcome.latency.mean_waiting == pytest.approx(outcome.latency.requests_per_s * wait_us / 1e6, rel=0.03)
+        assert wait_us < outcome.latency.ttft.mean_us, "the first token comes after the wait"
+
+
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_a_queue_that_grows_is_told_whatever_the_replicas(replicas: int) -> None:
     one = loaded(f"placement.dp={replicas}", "load.duration_s=120", "load.arrivals=constant", "engine.max_num_seqs=16")

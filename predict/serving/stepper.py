@@ -11,10 +11,10 @@ import numpy as np
 
 from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
-from predict.serving.batch import StepBatch, sums_of
+from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.features import Features
-from predict.serving.kernels.calls import step_kernels
+from predict.serving.kernels.calls import prefill_attention, step_kernels
 from predict.serving.kernels.eager import with_launches
 from predict.serving.kernels.features import prices_of
 from predict.serving.kernels.grouped import Group
@@ -124,11 +124,12 @@ class Stepper:
         Without `experts_read` experts take their FLOPs alone: a mean of batches chooses more of them than the batches do on average.
         """
         kernels = step_kernels(self.server, batch)
-        return sum(
+        own_us = sum(
             _bound_us(one, self.server, is_read=experts_read or group != "moe")
             for group in BOUND
             for one in kernels[group]
         )
+        return own_us + sum(_context_bound_us(chunk, self.server) for chunk in batch.chunks if chunk.context)
 
     def sources(self, batch: StepBatch) -> Mapping[str, float]:
         """Source of times → its share of the time of a batch's kernels, which add up to 1."""
@@ -138,6 +139,16 @@ class Stepper:
             found[priced.time.source] = found.get(priced.time.source, 0.0) + priced.total_us
         total = sum(found.values())
         return {source: time_us / total for source, time_us in found.items()}
+
+
+def _context_bound_us(chunk: Chunk, server: Server) -> float:
+    """The least time that the tokens before a chunk add to its attention: that of a prompt up to its end, less one up to its start and the
+    chunk by itself."""
+    own, until, before = (
+        sum(_bound_us(one, server, is_read=True) for one in prefill_attention(server, tokens))
+        for tokens in (chunk.tokens, chunk.context + chunk.tokens, chunk.context)
+    )
+    return max(0.0, until - before - own)
 
 
 def _bound_us(one: Counted, server: Server, *, is_read: bool) -> float:

@@ -124,6 +124,13 @@ def test_linear_features_make_an_exact_table() -> None:
     np.testing.assert_allclose(one.table.times_us(sums_of(batches, 0)), exact, rtol=1e-9)
 
 
+def test_the_speed_of_light_counts_the_tokens_before_a_chunk() -> None:
+    one = stepper(server())
+    alone, after = (one.bound_us(StepBatch(chunks=(Chunk(tokens=512, context=context),))) for context in (0, 4096))
+    # 32 layers of 32 heads of 128: 4 FLOPs per element of each of 512 · 4096 pairs, at 989 TFLOP/s
+    assert after - alone == pytest.approx(32 * 4 * 32 * 128 * 512 * 4096 / 989e6, rel=0.1)
+
+
 def test_the_speed_of_light_is_below_every_model() -> None:
     for placed in (server(), server("mixtral-8x7b", tp=2), server("llama3-8b", "A100")):
         one = stepper(placed)

@@ -6,6 +6,7 @@ traced step takes beyond that (standing still, waiting at its end) is carried ov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,10 +16,11 @@ from predict.explain.belonging import require_same_step
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import predicted_step
-from predict.explain.replay.pace import TraceFactors, paces
+from predict.explain.replay.pace import SHARED, TraceFactors, paces
 from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.replay.terms import ReplayedTerm, half_width, terms_of
 from predict.prices.open import open_prices
+from predict.run.calibration.priors import NINETY
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, widened
 from predict.step.itemised.breakdown import BUBBLE, STRAGGLERS
@@ -66,9 +68,13 @@ class Replay:
 
     @cached_property
     def step_time(self) -> Interval:
-        """The replayed step with its 90 % interval: repeats of a step, and what is modelled, carried over or assumed."""
+        """The replayed step with its 90 % interval: repeats of a step, and what is modelled (by another device's rows, with the
+        width of their transfer), carried over or assumed."""
         assert isinstance(self.replayed.prices, ReplayedPrices)
-        pace_doubt = self.replayed.prices.factors.pace_doubt
+        transferred = (
+            (1 - SHARED) * self.modelled.prices.transfer_error / NINETY
+        )  # the trace's pace tells the shared part
+        pace_doubt = math.hypot(self.replayed.prices.factors.pace_doubt, transferred)
         exact = Interval(median_us=self.median_us, low_us=self.median_us, high_us=self.median_us)
         return widened(exact, half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt))
 

@@ -13,7 +13,7 @@ from predict.config.load import cluster_file, load
 from predict.run.calibration.file import calibration_text, other_cluster, read_calibration
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
 from predict.run.training_run import TrainingRun
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.faults import counted
 
@@ -30,27 +30,34 @@ def calibrate(
     tell: Callable[[str], None],
     *,
     write: bool = True,
-) -> tuple[Path, Posterior]:
+) -> tuple[Path | None, Posterior]:
     """Fit the terms to runs, and to those that the file holds, and write it unless told not to; the fit before is kept in its history.
+    The file is None where nothing is written and nothing names one.
 
     UserError for measurements that the terms do not explain, and where configs are of different clusters.
     """
     runs = [load(config, [*overrides, ANEW]) for config in configs]
     place = output or _beside_cluster(configs, overrides)
-    history = _history(place)
-    held = held_times(read_calibration(place), place) if place.exists() else []
-    _require_one_cluster([*(run for run, _ in held), *runs])
-    measured = measured_runs([*held, *given_times(runs, given)])
+    with Checks() as checks:
+        if write and place is None:
+            checks.run(_require_output)
+        history = _history(place) if place else ()
+        held = held_times(read_calibration(place), place) if place and place.exists() else []
+        _require_one_cluster([*(run for run, _ in held), *runs])
+        measured = measured_runs([*held, *given_times(runs, given)])
+        require_units(measured)
     if held:
-        tell(f"{place} holds {counted(len(held), 'earlier measurement')}; the new ones are added")
-    require_units(measured)
+        added = sum(len(each.times) for each in measured) - len(held)
+        tell(
+            f"{place} holds {counted(len(held), 'earlier measurement')}; {added or 'none'} of those given {'is' if added < 2 else 'are'} new"
+        )
     found = fit(measured, tell)
     if (within := reach(found)) is not None:
         tell("one run alone moves a term far: it is held to a standard deviation of its prior")
         found = fit(measured, tell, within)
     require_explained(measured, found)
     posterior = replace(posterior_of(measured, found), history=history)
-    if write:
+    if write and place:
         _write(place, posterior)
     return place, posterior
 
@@ -75,14 +82,17 @@ def _require_one_cluster(runs: Sequence[TrainingRun]) -> None:
             )
 
 
-def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path:
+def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path | None:
+    """The file beside the one cluster file that the configs name; None where they do not name one."""
     files = {cluster_file(config, overrides) for config in configs}
     (found, *more) = files
-    if found is None or more:
-        raise UserError(
-            "--output: missing; the configs do not name one cluster file beside which to write: give the file to write"
-        )
-    return found.with_name(found.stem + SUFFIX)
+    return None if found is None or more else found.with_name(found.stem + SUFFIX)
+
+
+def _require_output() -> None:
+    raise UserError(
+        "--output: missing; the configs do not name one cluster file beside which to write: give the file to write, or --dry-run"
+    )
 
 
 def _history(place: Path) -> tuple[EarlierFit, ...]:

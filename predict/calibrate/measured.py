@@ -65,7 +65,7 @@ def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
         times = next((times for known, times in grouped if known == run), None)
         if times is None:
             grouped.append((run, [time]))
-        elif time not in times:
+        elif not any(_same(time, known) for known in times):
             times.append(time)
     if faults := [*_unlike_repeats(grouped)]:
         raise UserError("\n".join(faults))
@@ -73,6 +73,11 @@ def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
         MeasuredRun(name=run.name, runs=(run,), measured_us=median(each.step_us for each in times), times=tuple(times))
         for run, times in grouped
     ]
+
+
+def _same(one: MeasuredTime, other: MeasuredTime) -> bool:
+    """Whether two are one measurement: 14.9s and 14900ms are, and a log under another name."""
+    return one.date == other.date and math.isclose(one.step_us, other.step_us)
 
 
 def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -> Iterator[str]:

@@ -194,15 +194,17 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     from predict import load
 
     path = getattr(options, "calibration", None)
-    anew = ["cluster.calibration=null"] if path else []
-    settings = [*options.overrides, *overrides, *anew]
+    settings = [*options.overrides, *overrides, *(["cluster.calibration=null"] if path else [])]
     run = load(options.config, settings, target_nodes=getattr(options, "target_nodes", None))
     if path is None:
         return run
     from predict.run.calibration.file import calibrated_by
 
     with naming("--calibration"):
-        return calibrated_by(run, path)
+        run = calibrated_by(run, path)
+    if run.calibration is None:
+        log(f"--calibration: {path} holds no runs, so it changes nothing; `predict calibrate` adds runs to it")
+    return run
 
 
 def flag(name: str) -> str:

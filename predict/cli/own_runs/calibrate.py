@@ -95,8 +95,9 @@ def _calibrate(options: argparse.Namespace) -> None:
     else:
         show(calibration_report(posterior))
     if options.dry_run:
-        log(f"--dry-run: {place} is not written")
+        log(f"--dry-run: {place or 'no file'} is {'not ' if place else ''}written")
         return
+    assert place is not None
     log(
         f"wrote {place}; it is used where the cluster's file has the line `calibration: {place.name}`, or with --calibration {place}"
     )

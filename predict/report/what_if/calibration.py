@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-def calibration_json(posterior: Posterior, place: Path) -> dict[str, Any]:
-    """The file's content in plain values but for the runs' descriptions, and where it lies."""
+def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]:
+    """The file's content in plain values but for the runs' descriptions, and where it lies; null for one that is never written."""
     widths = dict(posterior.widths) if posterior.runs else None
     told = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
     for one in told["runs"]:
         del one["described"]
-    return {"version": VERSION, "file": str(place), **told, "widths_log": widths, "bounds": bounds()}
+    return {"version": VERSION, "file": str(place) if place else None, **told, "widths_log": widths, "bounds": bounds()}
 
 
 def calibration_report(posterior: Posterior) -> RenderableType:
@@ -62,6 +62,6 @@ def _furthest(posterior: Posterior) -> str:
     moved = {name: abs(math.log(values[name])) / width for name, width in widths}
     name = max(moved, key=lambda each: moved[each])
     return (
-        f"one run moves {name.replace('_', ' ')} the furthest, to {values[name]:.3g}: {moved[name]:.1f} standard deviations of what was known "
-        "before; a second run tells how well the terms carry over"
+        f"for what was known before, one run moves {name.replace('_', ' ')} the most: to {values[name]:.3f}, by {moved[name]:.1f} standard "
+        "deviations; a second run tells how well the terms carry over"
     )

@@ -224,6 +224,18 @@ def test_a_dry_run_shows_the_fit_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert "14.9 s (14.9s as given), 14.9 ms (14.9ms as given) for one config differ" in capsys.readouterr().err
 
 
+def test_a_dry_run_needs_no_file_and_other_faults_are_told_beside_a_missing_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["calibrate", CONFIG, "--measured", "14.9s", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["file"] is None
+    for time, fault in (("14.9", "'14.9' is not a time"), ("14200s", "about a thousand times")):
+        assert main(["calibrate", CONFIG, "--measured", time]) == 2
+        told = capsys.readouterr().err
+        assert "--output: missing" in told
+        assert fault in told
+
+
 def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +288,7 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
     alone = read_calibration(place)
     assert calibrate(str(log)) == 0  # the same again tells nothing more
     assert read_calibration(place).runs == alone.runs
+    assert "holds 1 earlier measurement; none of those given is new" in capsys.readouterr().err
     assert calibrate(f"{us[other] * 1.06:.0f}us", other) == 0
     both = read_calibration(place)
     assert [each.times[0].source for each in both.runs] == [
@@ -294,8 +307,11 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
     assert calibrate("14s") == 2
     assert f"--forget {place}" in capsys.readouterr().err
     assert main(["calibrate", "--forget", str(place)]) == 0
+    assert main(["one-batch", CONFIG, "--calibration", str(place)]) == 0
+    assert f"--calibration: {place} holds no runs" in capsys.readouterr().err
     assert calibrate("14s") == 0
-    assert len(read_calibration(place).runs) == 1
+    assert calibrate("14000ms") == 0
+    assert [len(each.times) for each in read_calibration(place).runs] == [1]
 
 
 @pytest.mark.parametrize(

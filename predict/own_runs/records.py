@@ -22,6 +22,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.documents import read_json
 from sampling.files.faults import did_you_mean
 from sampling.files.keys import Key, Text
 from sampling.files.places import own_data
@@ -117,13 +118,29 @@ def keep(record: Record) -> tuple[Path, bool]:
     written = json.dumps({**Record.HEADER, **asdict(record)}, indent=1) + "\n"
     same = json.dumps([record.described, record.date, record.measured.step_us])
     digest = hashlib.sha256(same.encode()).hexdigest()[:12]
-    name = re.sub(r"[^\w.-]+", "-", record.run)[:60]
-    place = folder_of(record.cluster) / f"{record.date[:10]}-{name}-{digest}.json"
+    place = folder_of(record.cluster) / f"{record.date[:10]}-{_file_name(record)}-{digest}.json"
     if place.exists():
         return place, False
     with naming_the_disk(place):
         write_atomically(place, written.encode())
     return place, True
+
+
+def like(record: Record, kept: Path) -> list[str]:
+    """The ids of the cluster's other records of the same run with the same step, of whatever date."""
+    places = sorted(kept.parent.glob(f"*-{_file_name(record)}-*.json"))
+    contents = ((place, read_json(place)[0] or {}) for place in places if place != kept)
+    same = json.dumps([record.described, record.measured.step_us])
+    return [
+        id_of(place)
+        for place, content in contents
+        if isinstance(step := content.get("measured"), dict)
+        and json.dumps([content.get("described"), step.get("step_us")]) == same
+    ]
+
+
+def _file_name(record: Record) -> str:
+    return re.sub(r"[^\w.-]+", "-", record.run)[:60]
 
 
 def id_of(place: Path) -> str:

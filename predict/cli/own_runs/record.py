@@ -79,7 +79,7 @@ def _record(options: argparse.Namespace) -> None:
     from predict.config.load import cluster_file
     from predict.own_runs.belonging import unit_mistake
     from predict.own_runs.measured_step import measured_step
-    from predict.own_runs.records import keep, record_of
+    from predict.own_runs.records import keep, like, record_of
     from sampling.number_text import duration
 
     uncalibrated = loaded(options, ["cluster.calibration=null"])
@@ -104,7 +104,12 @@ def _record(options: argparse.Namespace) -> None:
     else:
         print(
             f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
-            f"{duration(record.predicted.median_us)} ({signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
+            f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
+        )
+    if new and (others := like(record, place)):
+        log(
+            f"{cluster} has this run with the same step already ({', '.join(others)}); this one is kept beside it: if it is the same, take one "
+            "away with `predict record --remove ID`"
         )
     log(f"{'wrote' if new else 'recorded before:'} {place}; from {record.measured.source}")
 

@@ -36,6 +36,12 @@ def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], da
     assert first["measured"]["step_us"] == 14.9e6
     told(capsys, "record", CONFIG, "--set", "batch.global=256", "--log", "29s", "--cluster", "pod-a")
     assert len([*(data / "runs/pod-a").iterdir()]) == 2
+    assert main([*record, "--date", "2026-03-13"]) == 0
+    assert f"the same step already ({Path(first['file']).stem[-12:-5]})" in capsys.readouterr().err
+    again = told(capsys, *record, "--date", "2026-03-13")
+    told(capsys, "record", "--remove", Path(again["file"]).stem[-12:])
+    assert main([*record, "--date", "2026-03-12"]) == 0
+    assert "already" not in capsys.readouterr().err
     (cluster,) = told(capsys, "history")["clusters"]
     assert cluster["runs"][0]["date"][:10] == "2026-03-12"
     assert cluster["runs"][0]["predicted_now_us"] == pytest.approx(estimate(load(CONFIG)).median_us)

@@ -84,10 +84,10 @@ def _layers(predicted: PredictedStep) -> frozenset[str]:
 
 
 def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Finding:
-    off = measured.step_us / predicted.step_us - 1
+    error = predicted.step_us / measured.step_us - 1
     return Finding(
         cause="none",
-        text=f"The step is {signed_percent(off)} from the prediction, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
+        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
         f"{pace:.2f} × their prediction all together.",
         cost_us=0.0,
     )

@@ -43,11 +43,11 @@ def explanation_report(explanation: Explanation) -> RenderableType:
 
 def _headline(explanation: Explanation) -> str:
     measured, predicted, interval = explanation.measured, explanation.predicted, explanation.prediction.step_time
-    off = measured.step_us / predicted.step_us - 1
+    error = predicted.step_us / measured.step_us - 1
     ranks = counted(len(measured.ranks), "rank")
     lines = [
         f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted "
-        f"(90 %: {durations(interval.low_us, interval.high_us)}; {signed_percent(off)})",
+        f"(90 %: {durations(interval.low_us, interval.high_us)}; error {signed_percent(error)})",
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]

@@ -73,7 +73,7 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
     told = (
         f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {signed_percent(history.bias)}, "
-        f"intervals cover {history.coverage:.0%}"
+        f"intervals cover {history.coverage:.0%} (errors are predicted over measured, less 1)"
     )
     return Group(table, told, *_drifts(history.drifts, history.records[0].date))
 

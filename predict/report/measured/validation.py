@@ -50,7 +50,7 @@ def validation_text(
         *_devices(rows),
         *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
         f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {signed_percent(summary.bias)}, "
-        f"intervals cover {summary.coverage:.0%}{_dropped(rows)}",
+        f"intervals cover {summary.coverage:.0%}{_dropped(rows)} (errors are predicted over measured, less 1)",
     )
 
 

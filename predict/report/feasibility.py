@@ -37,6 +37,6 @@ def smallest_in_words(smallest: SmallestCluster | None, replica: Replica) -> str
     at_risk = ", AT RISK there" if smallest.verdict == "AT RISK" else ""
     where = f"{counted(smallest.gpus, 'GPU')} on {counted(smallest.nodes, 'node')}"
     if smallest.dp > replica.dp:
-        return f"{where}: dp {smallest.dp}, fewer replicas do not fit{at_risk}"
+        return f"{where} for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not fit{at_risk}"
     folded = f", experts folded into it ({replica.unfolded_gpus} GPUs if they are not)" if replica.folded else ""
     return f"{where}: one replica (tp · pp · cp){folded}{at_risk}"

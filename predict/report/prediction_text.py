@@ -28,23 +28,26 @@ ROUNDING = 1e-9
 
 
 def prediction_text(
-    prediction: Prediction, advice: Sequence[Advice] = (), *, full_sources: bool = False
+    prediction: Prediction, advice: Sequence[Advice] = (), *, full_sources: bool = False, notes: bool = True
 ) -> RenderableType:
     """Step time first, then what it rests on, where it goes, each stage, and the sources; before all that, that the plan does
-    not fit. `advice` are changes that would make it fit."""
+    not fit. `advice` are changes that would make it fit; without `notes` what the step rests on is told elsewhere."""
     from rich.console import Group
     from rich.markup import escape
 
     sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
-    return Group(*_head(prediction, advice), _ledger(prediction), "", _stages(prediction), "", *map(escape, sources))
+    first = first_lines_of(prediction) if notes else []
+    return Group(
+        *_head(prediction, advice, first), _ledger(prediction), "", _stages(prediction), "", *map(escape, sources)
+    )
 
 
-def _head(prediction: Prediction, advice: Sequence[Advice]) -> list[str]:
+def _head(prediction: Prediction, advice: Sequence[Advice], first: Sequence[str]) -> list[str]:
     from rich.markup import escape
 
     run = prediction.run
     lines = headlines([misfit(prediction.memory)])
-    lines += first_lines_of(prediction)
+    lines += first
     lines += [
         f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
         "",

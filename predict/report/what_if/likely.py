@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.prediction_json import VERSION, interval_json, prediction_json
 from predict.report.prediction_text import in_words, prediction_text, step_line
+from predict.report.provenance_text import first_lines_of
 from predict.unstated.likely import LikelySteps
 from predict.unstated.values import stated
 from sampling.files.faults import counted
@@ -24,6 +25,7 @@ def likely_text(likely: LikelySteps) -> RenderableType:
 
     known_as = " · ".join(map(likely.in_words, likely.unknown))
     return Group(
+        *first_lines_of(*likely.predictions),
         f"[bold]{escape(likely.middle.run.name)}[/]  {escape(known_as)}: {counted(len(likely.predictions), 'equally likely run')}",
         "",
         step_line(likely.step_time),
@@ -32,8 +34,8 @@ def likely_text(likely: LikelySteps) -> RenderableType:
         "",
         _runs(likely),
         "",
-        "the middle one:",
-        prediction_text(likely.middle),
+        f"one of them alone, the middle one by step time (the answer above, {duration(likely.step_time.median_us)}, is of all):",
+        prediction_text(likely.middle, notes=False),
     )
 
 

@@ -78,7 +78,8 @@ def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(capsys:
     assert smallest is not None
     assert smallest.gpus > prediction.run.cluster.world_size > prediction.one_replica.gpus
     assert (
-        f"smallest    {smallest.gpus} GPUs on {smallest.nodes} nodes: dp {smallest.dp}, fewer replicas do not" in text
+        f"smallest    {smallest.gpus} GPUs on {smallest.nodes} nodes for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not"
+        in text
     )
     assert "fits with   --set " in text
 

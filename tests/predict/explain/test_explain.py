@@ -19,11 +19,13 @@ from predict.measure.real_step import measure
 from predict.prices.cost_model import Asked
 from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
+from predict.report.measured.explanation import explanation_report
 from predict.run.plan import Plan
 from predict.step.itemised.breakdown import BUBBLE, P2P
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
+from sampling.number_text import signed_percent
 from sampling.operators.attention import Attention
 from tests.predict.explain.made_traces import CONFIG, event, prediction, step_events, write
 
@@ -193,6 +195,10 @@ def test_parts_of_layers_that_were_sampled_whole_alone_are_marked_and_not_accuse
 def test_one_rank_accuses_no_network(tmp_path: Path) -> None:
     alone = explained(tmp_path, [{"late_us": 10 * TENTH_OF_STEP_US}])
     assert "communication" not in {finding.cause for finding in alone.verdict}
+    error = alone.predicted.step_us / alone.measured.step_us - 1  # the sign that `validate` gives it
+    assert error < -0.01
+    text = "\n".join(map(str, explanation_report(alone).renderables))  # type: ignore[attr-defined]
+    assert f"; error {signed_percent(error)})" in text
 
 
 def test_the_predicted_ledger_is_that_of_the_traced_pipeline_ranks() -> None:

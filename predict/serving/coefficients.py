@@ -61,6 +61,8 @@ class Coefficients:
     """Their engines, by the names of configs/engines; () where that is not known."""
     architectures: tuple[str, ...] = ()
     """The architectures of their devices; () where that is not known."""
+    untold: tuple[str, ...] = ()
+    """Terms of which no measurement tells, as those of experts without a mixture: they stand at their priors, and are as wide."""
 
     def contradictions(self) -> Iterator[Fault]:
         terms = MODELS[self.model].terms

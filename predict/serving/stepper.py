@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, hypot
+from math import exp, hypot, log1p
 
 import numpy as np
 
 from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
+from predict.run.calibration.priors import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.features import Features
@@ -27,6 +28,8 @@ from predict.step.interval import Interval
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 
+USUAL_STEP = StepBatch(chunks=(Chunk(tokens=256),), decodes=(1_000,) * 16)
+"""A mixed step, in which every term of a model has its share."""
 BOUND: tuple[Group, ...] = ("gemm", "moe", "attention")
 """Groups of kernels that the speed of light counts: a cache may hold what the others move."""
 
@@ -75,14 +78,24 @@ class Stepper:
     @cached_property
     def interval_factors(self) -> tuple[float, float, float]:
         """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. An architecture that the
-        coefficients were not fitted to makes it wider, and so do rows of another CPU, as they do a training step's, but where coefficients
-        of the server's own make up for them."""
+        coefficients were not fitted to makes it wider, as do terms of which no measurement told, and rows of another CPU, as they do a
+        training step's, but where coefficients of the server's own make up for them."""
         width = self.coefficients.half_width
         if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
             width += UNMEASURED_WIDTH
+        width += self._untold_width
         if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
             width = hypot(width, ANOTHER_CPU)
         return exp(-width), 1.0, exp(width)
+
+    @property
+    def _untold_width(self) -> float:
+        """Log half-width at 90 % that terms at their priors add to a usual step."""
+        model = step_model(self.coefficients.model)
+        features = dict(zip(model.terms, self.features(sums_of([USUAL_STEP], self.server.window))[0], strict=True))
+        whole_us = sum(self.coefficients.values[name] * value for name, value in features.items())
+        doubt_us = sum(NINETY * model.terms[name].width * features[name] for name in self.coefficients.untold)
+        return float(log1p(doubt_us / whole_us))
 
     @property
     def _rows_are_of_another_cpu(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from math import exp
+from math import log as log_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ from sampling.errors import UserError
 if TYPE_CHECKING:
     from predict.serving.coefficients import Coefficients
 
+MOST_OFF = log_of(2)
+"""Log half-width beyond which a fit is of no use."""
 EXAMPLES = """\
 examples:
   predict serving-fit docs/examples/serving --model formula --source made-up
@@ -73,6 +77,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.serving.coefficients import coefficients_json
 
     found = _fitted_to_files(options) if options.config else _fitted_to_stages(options)
+    _require_usable(found)
     if options.output:
         write_json("--output", options.output, coefficients_json(found))
         log(f"wrote {options.output}")
@@ -80,6 +85,15 @@ def run(options: argparse.Namespace) -> None:
         print_json(coefficients_json(found))
     else:
         show(coefficients_text(found))
+
+
+def _require_usable(found: Coefficients) -> None:
+    """UserError for coefficients that say nothing of the measurements they were fitted to."""
+    if found.half_width > MOST_OFF:
+        raise UserError(
+            f"TRACES: what is left out of the fit differs from it by a factor of {exp(found.half_width):.3g} (at most {exp(MOST_OFF):.0f}): these are "
+            "no times of this server; check the units (times in ms), and that CONFIG has the model, GPU and engine that was measured"
+        )
 
 
 def _fitted_to_files(options: argparse.Namespace) -> Coefficients:

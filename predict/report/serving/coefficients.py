@@ -35,6 +35,15 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         if runs
         else "an unknown time: steps tell none"
     )
+    at_bounds = [
+        model.title_of(name)
+        for name, term in model.terms.items()
+        if term.low < term.high and coefficients.weights[name].value in (term.low or None, term.high)
+    ]
+    bounds = [
+        f"at the bound of what is plausible: {', '.join(at_bounds)}; is CONFIG the model, GPU and engine that was measured?"
+    ]
+    untold = [f"no measurement tells of {', '.join(map(model.title_of, coefficients.untold))}: its prior"]
     return Group(
         f"{coefficients.model}, fitted to {counted(runs, 'experiment') if runs else 'single steps'}: {escape(coefficients.source)}",
         "",
@@ -42,4 +51,6 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         "",
         f"up to the first token the client waits {waits}",
         f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        *(bounds if at_bounds else []),
+        *(untold if coefficients.untold else []),
     )

@@ -13,7 +13,7 @@ from predict.serving.batch import Floats, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.fitting.bounded import bounded_weights, deviations
 from predict.serving.fitting.fit import ERROR, NINETY_PERCENT
-from predict.serving.fitting.result import with_grounds
+from predict.serving.fitting.result import untold_terms, with_grounds
 from predict.serving.kernels.features import kernel_features
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, StepTerm
@@ -74,6 +74,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
         asynchronous=server.engine.asynchronous,
         half_width=float(np.quantile(misses, NINETY_PERCENT)),
         source=source,
+        untold=untold_terms(terms, rows, times),
     )
     return with_grounds(found, [server])
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+import numpy as np
+
+from predict.serving.batch import Floats
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.fitting.fit import CoefficientFit
 from predict.serving.server import Server
-from predict.serving.step_model import StepModel
+from predict.serving.step_model import StepModel, StepTerm
 from sampling.errors import SamplesError, UserError
 from sampling.files.faults import counted
 
 LEAST_EXPERIMENTS = 3
 """Fewer leave nothing to judge a fit by."""
+LEAST_TOLD = 0.01
+"""Share of a measured time from which on it tells of a term."""
 
 
 def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], asynchronous: bool) -> Coefficients:
@@ -41,6 +46,17 @@ def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], async
     )
 
 
+def untold_terms(terms: Mapping[str, StepTerm], rows: Floats, times_us: Floats) -> tuple[str, ...]:
+    """The fitted terms that make up less than LEAST_TOLD of each measured time. `rows` are features in the order of the terms."""
+    priors = np.array([term.prior for term in terms.values()])
+    most = (rows * priors / times_us[:, None]).max(axis=0)
+    return tuple(
+        name
+        for (name, term), share in zip(terms.items(), most, strict=True)
+        if term.low < term.high and share < LEAST_TOLD
+    )
+
+
 def with_grounds(fitted: Coefficients, servers: Iterable[Server]) -> Coefficients:
     """The coefficients with the engines and architectures of the servers that they were fitted to."""
     found = list(servers)
@@ -63,6 +79,7 @@ def with_fit(draft: Coefficients, fit: CoefficientFit, waits: Sequence[tuple[flo
         weights=weights,
         client=Client(first_token_us=round(first_token_us(waits), 1)),
         half_width=round(fit.half_width(), 4),
+        untold=untold_terms(fit.model.terms, fit.rows, fit.measured_us),
     )
 
 

@@ -91,6 +91,20 @@ def test_a_faulty_command_is_told(
     assert fault in capsys.readouterr().err
 
 
+def test_times_in_another_unit_make_no_coefficients(
+    answered: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = []
+    for path in answered:
+        rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+        in_seconds = [",".join([*row[:3], *(f"{float(time) / 1e3:.7f}" for time in row[3:])]) for row in rows]
+        wrong.append(tmp_path / path.name)
+        wrong[-1].write_text("\n".join([HEADER, *in_seconds]) + "\n")
+    assert fitted("--output", str(tmp_path / "mine.json"), files=wrong) == 2
+    assert "check the units" in capsys.readouterr().err
+    assert not (tmp_path / "mine.json").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [

@@ -56,6 +56,10 @@ def test_weights_of_known_steps_are_found_and_used() -> None:
     assert found.half_width < 0.03
     predicted = [one.median_us for one in Stepper(on_cpu(), found).step_times(batches())]
     assert predicted == pytest.approx(times.tolist(), rel=0.04)
+    # steps of a dense model on one rank tell nothing of experts and messages, which another server may have
+    assert {"moe", "all_reduce"} <= set(found.untold) and "gemm" not in found.untold
+    of_mixture = Stepper(server("mixtral-8x7b"), found).interval_factors[2]
+    assert of_mixture > 1.1 * Stepper(server("llama3-8b"), found).interval_factors[2]
 
 
 def test_kinds_are_left_out_with_their_neighbours() -> None:

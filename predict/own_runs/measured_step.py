@@ -24,6 +24,7 @@ HOW = (
 )
 TIME = re.compile(r"\s*[-+]?\.?\d[^/]*$")
 """What is meant as a time: text that begins with a digit or its sign, and is no path."""
+NOISY = "; noisy: measure it again on a quiet machine"
 ALONE = "one line tells a time, and warm-up may be in it"
 
 
@@ -77,7 +78,7 @@ def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
         step_us=median_us,
         p10_us=p10_us or median_us,
         p90_us=p90_us or median_us,
-        source=f"{path} (predict measure)",
+        source=f"{path} (predict measure{NOISY if content.get('noisy') is True else ''})",
         date=_written(path),
         peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
     )

@@ -127,7 +127,7 @@ class Prediction:
     @property
     def _transfer_error(self) -> float:
         """Half-width in log time that rows of another CPU add, by their share of the work."""
-        return (1 - self.sources["analytic"]) * self.prices.transfer_error
+        return self.sources["transferred"] * self.prices.transfer_error
 
     @cached_property
     def unknowns(self) -> Mapping[str, float]:

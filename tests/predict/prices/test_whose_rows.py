@@ -57,6 +57,13 @@ def test_on_another_cpu_the_same_times_are_transferred_and_wider(
     assert there.step_time.low_us < here.step_time.low_us
 
 
+def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -> None:
+    whole = one_batch(DEMO).unknowns["rows of another CPU"]
+    timed_here = one_batch(DEMO)
+    timed_here.__dict__["sources"] = {"measured": 0.97, "extrapolated": 0.0, "transferred": 0.03, "analytic": 0.0}
+    assert timed_here.unknowns["rows of another CPU"] == pytest.approx(0.03 * whole)
+
+
 @pytest.fixture(scope="module")
 def fitted_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with a profile this-machine of one operator alone, sampled on the CPU of the shipped rows and fitted."""

@@ -34,7 +34,7 @@ def test_a_file_of_hardware_is_relative_to_the_cluster_file(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (GOOD.replace("nodes", "node"), "node: unknown key; did you mean 'nodes'"),
+        (GOOD.replace("nodes", "node"), "node: unknown key; did you mean 'node_size' or 'nodes'"),
         (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is out of range; give a whole number from 1"),
         (GOOD.replace("nodes: 1", "nodes: true"), "nodes: true is not a whole number"),
         ("{hardware: cpu}", "gpus_per_node: missing"),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,8 +51,13 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent
 
 
-def test_the_summary_has_a_row_a_split_with_errors_and_coverage(published: Path) -> None:
-    content = benchmark(published / "no profiles", published)
+@pytest.fixture(scope="module")
+def content(published: Path) -> dict[str, Any]:
+    """The benchmark of those tables."""
+    return benchmark(published / "no profiles", published)
+
+
+def test_the_summary_has_a_row_a_split_with_errors_and_coverage(content: dict[str, Any]) -> None:
     assert [(row["group"], row["split"]) for row in content["summary"]] == [
         (["aiconfigurator", "h100", "gemm"], split) for split in ("random", "shape", "extrapolation")
     ]
@@ -83,14 +89,13 @@ def test_a_folder_of_neither_source_is_refused_with_what_it_should_hold(tmp_path
 
 
 def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `make bench-accuracy` on a machine without the published measurements would."""
-    smaller = benchmark(published / "no profiles", published)
-    other = [{**row, "group": ["aiconfigurator", "a100", "gemm"]} for row in smaller["operators"]]
-    larger = {**smaller, "operators": [*smaller["operators"], *other]}
+    other = [{**row, "group": ["aiconfigurator", "a100", "gemm"]} for row in content["operators"]]
+    larger = {**content, "operators": [*content["operators"], *other]}
     monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
-    monkeypatch.setattr("regressors.accuracy.benchmark.benchmark", lambda *_: smaller)
+    monkeypatch.setattr("regressors.accuracy.benchmark.benchmark", lambda *_: content)
     kept = tmp_path / "benchmarks" / "accuracy.json"
     kept.parent.mkdir()
     kept.write_text(json.dumps(larger))
@@ -100,10 +105,10 @@ def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
     assert json.loads(kept.read_text()) == larger
     assert not kept.with_suffix(".md").exists()
 
-    kept.write_text(json.dumps({**smaller, "operators": smaller["operators"][:1]}))
+    kept.write_text(json.dumps({**content, "operators": content["operators"][:1]}))
     assert predict_main(["validate", "samples", "--json"]) == 0
     assert "not kept" not in capsys.readouterr().err
-    assert json.loads(kept.read_text()) == smaller
+    assert json.loads(kept.read_text()) == content
     assert kept.with_suffix(".md").is_file()
 
 

@@ -239,8 +239,10 @@ def _rank(cut: _Cut, transfers: Mapping[str, float]) -> MeasuredRank:
     kernels_us = matched_us = 0.0
     for each in (one for step in cut.slices for one in step):
         headings[each.heading] += each.duration_us / steps
-        for name in (each.op.name if each.op else "", each.kernel):
-            operators[name] += each.duration_us / steps
+        if each.op is not None:
+            operators[each.op.name] += each.duration_us / steps
+        if each.kernel:
+            operators[each.kernel] += each.duration_us / steps
         if each.is_kernel:
             kernels_us += each.duration_us / steps
             matched_us += each.duration_us / steps * (each.heading != UNNAMED)

@@ -19,7 +19,7 @@ class RlTerm:
     source: str
 
     def times(self, number: float) -> Interval:
-        """So many times the term, with its bounds."""
+        """`number` times the term, with its bounds."""
         return Interval(median_us=number * self.value, low_us=number * self.low, high_us=number * self.high)
 
 

@@ -209,7 +209,7 @@ def _packed_rows(ascending: Sequence[int], longest: int) -> int:
 
 
 def alike(ascending: Sequence[int], rows: int) -> tuple[LikeLengths, ...]:
-    """At most GROUPS groups of sequences, ascending, with like squares in all; each by the length that weighs its tokens evenly."""
+    """The sequences in at most GROUPS groups, ascending, with like squares in all; each by the length that weighs its tokens evenly."""
     groups: list[LikeLengths] = []
     share, tokens, squares = sum(length * length for length in ascending) / GROUPS, 0, 0
     for place, length in enumerate(ascending):

@@ -91,6 +91,8 @@ class Stepper:
     @property
     def _untold_width(self) -> float:
         """Log half-width at 90 % that terms at their priors add to a usual step."""
+        if not self.coefficients.untold:
+            return 0.0
         model = step_model(self.coefficients.model)
         features = dict(zip(model.terms, self.features(sums_of([USUAL_STEP], self.server.window))[0], strict=True))
         whole_us = sum(self.coefficients.values[name] * value for name, value in features.items())

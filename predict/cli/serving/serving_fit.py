@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from math import exp
-from math import log as log_of
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from sampling.errors import UserError
 if TYPE_CHECKING:
     from predict.serving.coefficients import Coefficients
 
-MOST_OFF = log_of(2)
+MOST_OFF = math.log(2)
 """Log half-width beyond which a fit is of no use."""
 EXAMPLES = """\
 examples:
@@ -91,7 +90,7 @@ def _require_usable(found: Coefficients) -> None:
     """UserError for coefficients that say nothing of the measurements they were fitted to."""
     if found.half_width > MOST_OFF:
         raise UserError(
-            f"TRACES: what is left out of the fit differs from it by a factor of {exp(found.half_width):.3g} (at most {exp(MOST_OFF):.0f}): these are "
+            f"TRACES: what is left out of the fit differs from it by a factor of {math.exp(found.half_width):.3g} (at most {math.exp(MOST_OFF):.0f}): these are "
             "no times of this server; check the units (times in ms), and that CONFIG has the model, GPU and engine that was measured"
         )
 

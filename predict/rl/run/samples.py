@@ -55,7 +55,7 @@ def samples_of(section: RlSection, folder: Path) -> Samples:
 
 
 def _lengths(text: str, count: int, folder: Path, drawn: np.random.Generator | None) -> Ints:
-    """So many lengths of a distribution, ascending."""
+    """`count` lengths of a distribution, ascending."""
     if drawn is None:
         return np.array(real_lengths(text, count, folder))
     return np.sort(drawn.choice(real_lengths(text, min(MOST_SEQUENCES, FINER * count), folder), count))

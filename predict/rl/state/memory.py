@@ -76,7 +76,7 @@ class RlMemory:
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """In the order of the step."""
+        """The moments in the order of the step."""
         critic = [self.updating_critic] if self.updating_critic else []
         return (self.generating, *critic, self.updating)
 

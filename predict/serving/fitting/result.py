@@ -19,7 +19,7 @@ from sampling.files.faults import counted
 LEAST_EXPERIMENTS = 3
 """Fewer leave nothing to judge a fit by."""
 LEAST_TOLD = 0.01
-"""Share of a measured time from which on it tells of a term."""
+"""Share of a measured time from which on it tells of a term. Assumed."""
 
 
 def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], asynchronous: bool) -> Coefficients:

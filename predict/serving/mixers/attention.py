@@ -17,7 +17,7 @@ from sampling.operators.elementwise import RoPE
 
 
 class Served(ServedMixer):
-    """With fewer heads of keys and values than GPUs, each GPU has a copy of one."""
+    """Attention in a server: with fewer heads of keys and values than GPUs, each GPU has a copy of one."""
 
     @property
     def cache(self) -> LayerCache:

@@ -18,7 +18,7 @@ def at_rate_of(recorded: Traffic, rate: float) -> Traffic:
 
 
 def played_again(recorded: Traffic, count: int) -> Traffic:
-    """At least so many requests: the recorded ones over and over, a mean gap between their rounds. A prompt that several of them have recurs
+    """`count` requests or a few more: the recorded ones over and over, a mean gap between their rounds. A prompt that several of them have recurs
     in each round; one that a single request has is new each time."""
     rounds = -(-count // len(recorded))
     if rounds <= 1:
@@ -37,7 +37,7 @@ def played_again(recorded: Traffic, count: int) -> Traffic:
 
 
 def in_closed_loop(recorded: Traffic, in_flight: int, count: int) -> Traffic:
-    """At least so many requests, `in_flight` of them at any time."""
+    """`count` recorded requests or a few more, `in_flight` of them at any time."""
     again = played_again(recorded, count)
     arrival_us = np.zeros(len(again))
     return replace(again, arrival_us=arrival_us, output=cut_short(again.output, in_flight), in_flight=in_flight)

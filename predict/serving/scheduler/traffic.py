@@ -262,7 +262,7 @@ def _quantiles(text: str, count: int) -> Ints:
 
 
 def _lengths(load: Load, of: str, count: int, draw: np.random.Generator) -> Ints:
-    """So many lengths of the prompts or answers, in random order."""
+    """`count` lengths of the prompts or answers, in random order."""
     if getattr(load, f"{of}_lengths"):
         table = quantiles_of(load, of, count)
         drawn: Ints = table[draw.permutation(count) * len(table) // count]

@@ -60,16 +60,16 @@ def is_missing(path: Path) -> bool:
 
 
 def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a regular file of at most `most_bytes`; NotReadError for anything else."""
+    """The content of a regular file of at most `most_bytes`, without what is appended meanwhile; NotReadError for anything else."""
     size = require_regular(path, most_bytes=most_bytes).st_size
     try:
         with path.open("rb") as file:
             content = file.read(size + 1)
     except OSError as error:
         raise cannot_be_read(error) from None
-    if len(content) > size:  # /proc states 0 bytes and holds more
+    if len(content) > size and require_regular(path, most_bytes=most_bytes).st_size == size:  # /proc states 0 bytes
         raise NotReadError("holds more than its stated size; give a copy of it")
-    return content
+    return content[:size]
 
 
 def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:

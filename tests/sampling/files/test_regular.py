@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sampling.errors import LONGEST_LINE, ConfigError
+from sampling.files import regular
 from sampling.files.documents import parse_yaml, read_json, read_yaml
 from sampling.files.plain_yaml import NotYamlError
 from sampling.files.regular import NotReadError, read_bytes, read_unzipped, read_zip_member, zip_members
@@ -31,6 +32,18 @@ def test_a_named_pipe_a_socket_and_a_device_are_not_read(tmp_path: Path) -> None
 def test_a_file_that_the_system_makes_up_is_not_read() -> None:
     with pytest.raises(NotReadError, match="more than its stated size"):
         read_bytes(Path("/proc/self/status"))
+
+
+def test_what_is_appended_to_a_file_while_it_is_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"first\n")
+    earlier = path.stat()
+    path.write_bytes(b"first\nsecond\n")
+    states = iter((earlier, path.stat()))
+    monkeypatch.setattr(regular, "require_regular", lambda *_, **__: next(states))
+    assert read_bytes(path) == b"first\n"
 
 
 def test_a_gzip_file_is_unpacked_up_to_a_bound(tmp_path: Path) -> None:

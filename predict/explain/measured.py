@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from predict.explain.belonging import pipeline_rank, require_of_run
@@ -98,8 +99,25 @@ class MeasuredStep:
     @property
     def untraced_us(self) -> float | None:
         """The step as it ran without the profiler: by the run's log, or as the trace notes it; None where neither tells."""
-        noted = self.facts.get("untraced_step_us")
-        return self.logged_us or (float(noted) if isinstance(noted, int | float) and noted > 0 else None)
+        noted = self._noted_steps_us
+        return self.logged_us or (median(noted) if noted else None)
+
+    @property
+    def _noted_steps_us(self) -> list[float]:
+        """The steps without the profiler that the trace notes."""
+        noted = self.facts.get("untraced_steps_us")
+        return (
+            [float(each) for each in noted if isinstance(each, int | float) and each > 0]
+            if isinstance(noted, list)
+            else []
+        )
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation in log time of the run's steps about one another: of those without the profiler, where the trace notes them,
+        else of the traced ones; 0 of fewer than three."""
+        logs = [math.log(each) for each in self._noted_steps_us or self.ranks[0].step_times_us]
+        return stdev(logs) if len(logs) > 2 else 0.0
 
     @property
     def headings(self) -> dict[str, float]:

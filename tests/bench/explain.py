@@ -68,7 +68,7 @@ def traced(config: Path, folder: Path) -> Traced:
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    configs = [Path(each) for each in sys.argv[2:]] or sorted(CONFIGS.glob("*.yml"))
+    configs = sorted([Path(each) for each in sys.argv[2:]] or CONFIGS.glob("*.yml"), key=model_and_name)
     found = [traced(config, folder) for config in configs]
     print(f"{'run':28}{'ledger/step':>12}{'matched':>9}{'profiler':>10}{'rest':>9}{'halves':>9}{'models':>9}")
     rests, halves, models = [], [], []
@@ -89,6 +89,11 @@ def main() -> None:
     print(f"mean absolute rest {mean_percent(rests)}, difference of the halves {mean_percent(halves)}")
     print(f"mean absolute error of the models alone {mean_percent(models)}")
     pairs([each for each in found if not each.noisy])
+
+
+def model_and_name(config: Path) -> tuple[str, str]:
+    """The key by which runs of one model follow one another, so that the machine drifts least between those that are compared."""
+    return repr(load(config).model), config.stem
 
 
 def pairs(found: list[Traced]) -> None:

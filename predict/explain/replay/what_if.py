@@ -68,7 +68,7 @@ class Replay:
 
     @cached_property
     def step_time(self) -> Interval:
-        """The replayed step with its 90 % interval: repeats of a step, and what is modelled (by another device's rows, with the
+        """The replayed step with its 90 % interval: repeats of a step, as far as the run's own differ, and what is modelled (by another device's rows, with the
         width of their transfer), carried over or assumed."""
         assert isinstance(self.replayed.prices, ReplayedPrices)
         transferred = (
@@ -76,7 +76,8 @@ class Replay:
         )  # the trace's pace tells the shared part
         pace_doubt = math.hypot(self.replayed.prices.factors.pace_doubt, transferred)
         exact = Interval(median_us=self.median_us, low_us=self.median_us, high_us=self.median_us)
-        return widened(exact, half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt))
+        width = half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt, spread=self.traced.spread)
+        return widened(exact, width)
 
     def share(self, origin: str) -> float:
         """Share of the step whose time has an origin."""

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
             if not options.link_speed > 0:
                 raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
     from predict import load
-    from predict.explain.measured import read_measured
+    from predict.explain.reading import read_measured
     from predict.explain.replay.what_if import what_if
     from predict.report.measured.replay import replay_json, replay_text
 

@@ -68,8 +68,8 @@ class Replay:
 
     @cached_property
     def step_time(self) -> Interval:
-        """The replayed step with its 90 % interval: repeats of a step, as far as the run's own differ, and what is modelled (by another device's rows, with the
-        width of their transfer), carried over or assumed."""
+        """The replayed step with its 90 % interval: repeats, which differ at least as the traced run's own steps do, and what is modelled
+        (by another device's rows, with the width of their transfer), carried over or assumed."""
         assert isinstance(self.replayed.prices, ReplayedPrices)
         transferred = (
             (1 - SHARED) * self.modelled.prices.transfer_error / NINETY

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict import load
-from predict.explain.measured import MeasuredStep, read_measured
+from predict.explain.measured import MeasuredStep
+from predict.explain.reading import read_measured
 from predict.explain.unprofiled import without_profiler
 from tests.predict.explain.made_device_traces import CONFIG as ON_GPU
 from tests.predict.explain.made_device_traces import SMALL, on_stream

@@ -13,8 +13,9 @@ import pytest
 
 from predict import estimate, load
 from predict.cli import main
-from predict.explain.measured import MeasuredRank, MeasuredStep, read_measured
+from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.predicted import PredictedStep, predicted_step
+from predict.explain.reading import read_measured
 from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, TraceFactors, paces
 from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm, half_width
@@ -224,12 +225,31 @@ def test_every_message_goes_at_the_pace_of_the_heading_that_tells_it(config: str
 
 
 def test_doubts_add_up_whatever_their_sign() -> None:
-    def width(rest_us: float, host_us: float = 0.0, *, same_run: bool = False, pace_doubt: float = 0.0) -> float:
+    def width(
+        rest_us: float, host_us: float = 0.0, *, same_run: bool = False, pace_doubt: float = 0.0, spread: float = 0.0
+    ) -> float:
         times = {("gemm", MODELLED): 1000.0, ("host", CARRIED): host_us, (REST, CARRIED): rest_us}
         terms = [ReplayedTerm(name=name, by_origin_us={origin: time}) for (name, origin), time in times.items()]
-        return half_width(terms, same_run=same_run, pace_doubt=pace_doubt)
+        return half_width(terms, same_run=same_run, pace_doubt=pace_doubt, spread=spread)
 
     assert width(0.0, pace_doubt=0.2) == pytest.approx(NINETY * math.hypot(REPEATS, OPERATORS, 0.2))
     assert width(0.0) < width(0.0, 200.0) < width(-200.0, 200.0)
     assert width(-200.0) > width(200.0) > width(0.0)
     assert width(200.0, 200.0, same_run=True) < width(0.0)
+    assert width(0.0) == width(0.0, spread=REPEATS / 2) < width(0.0, spread=2 * REPEATS)
+
+
+@pytest.mark.parametrize(
+    ("noted", "traced", "spread"),
+    [
+        ([100.0, 100.0 * math.e, 100.0 * math.e**2], (1.0, 1.0, 1.0), 1.0),
+        ([100.0, 200.0], (1.0, math.e, math.e**2), 0.0),
+        (None, (1.0, math.e, math.e**2), 1.0),
+        ("of another make", (1.0, math.e), 0.0),
+    ],
+)
+def test_steps_spread_as_those_without_the_profiler_do_where_the_trace_notes_them(
+    noted: object, traced: tuple[float, ...], spread: float
+) -> None:
+    step = made_step(10.0, step_times_us=traced)
+    assert replace(step, facts={"untraced_steps_us": noted}).spread == pytest.approx(spread)

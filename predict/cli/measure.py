@@ -14,6 +14,7 @@ from predict.cli.options import (
     loaded,
     log,
     print_json,
+    refuse,
     require_positive,
 )
 from sampling.errors import Checks, UserError
@@ -100,10 +101,9 @@ def _run_rl(options: argparse.Namespace) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     """Serve the load of a serving config for real."""
-    if extra := given(options, "steps", "trace") + (["--implementation"] if options.implementation != "torch" else []):
-        raise UserError(
-            f"{', '.join(extra)}: does not go with a serving config, whose load.duration_s tells how long; omit it"
-        )
+    implementation = ["--implementation"] if options.implementation != "torch" else []
+    extra = given(options, "steps", "trace") + implementation
+    refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
     from predict.measure.serving.real_server import serve_for_real
     from predict.report.measured.served import served_json, served_text
     from predict.serving.config import load_serving

@@ -8,26 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
     add_check,
     add_command,
-    add_config_or_model,
     add_json,
     add_target_nodes,
-    cannot_write,
     check_fit,
     given,
     loaded,
     log,
     log_not_read,
-    make_config,
     naming,
     print_json,
+    refuse,
     require_output,
     require_positive,
     require_writable,
     write_json,
+    writing,
 )
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
@@ -129,19 +129,16 @@ def run(options: argparse.Namespace) -> None:
     if options.timeline:
         from predict.report.pictures.memory_plot import save_memory_plot
 
-        try:
-            bubble_fraction = prediction.bubble_fraction
+        bubble_fraction = prediction.bubble_fraction
+        with writing("--timeline", options.timeline):
             save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
-        except OSError as error:
-            raise cannot_write("--timeline", options.timeline, error) from None
         log(f"wrote {options.timeline}")
     check_fit(options, [why], said=not options.json)
 
 
 def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
-    if extra := given(options, *OF_TRAINING_RUNS):
-        raise UserError(f"{', '.join(extra)}: does not go with an RL config; omit it")
+    refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
     from predict import rl_step
     from predict.report.console import show
     from predict.report.rl.memory import rl_memory_json, rl_memory_text, rl_misfit

@@ -6,19 +6,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
     add_check,
     add_command,
-    add_config_or_model,
     add_json,
     add_target_nodes,
     check_fit,
     given,
     loaded,
-    make_config,
     naming,
     print_json,
+    refuse,
 )
 from sampling.errors import UserError
 
@@ -110,10 +110,8 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
     unknown = unknown_keys(options.config, options.overrides)
     names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
     stated = [path for path in unknown if path in PLACEHOLDERS]  # without what follows from them
-    if unknown and (extra := given(options, *names)):
-        raise UserError(
-            f"{', '.join(extra)}: needs one run, and {', '.join(stated)} is {UNKNOWN}; give a value, or omit it"
-        )
+    if unknown:
+        refuse(given(options, *names), f"needs one run, and {', '.join(stated)} is {UNKNOWN}; give a value, or omit it")
     return bool(unknown)
 
 

@@ -6,18 +6,15 @@ import argparse
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.plan_search.rule import RULE
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
-    from predict.config.document import Document
     from predict.run.training_run import TrainingRun
 
 
@@ -39,62 +36,6 @@ def add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
     add_overrides(command)
     add_data(command)
-
-
-def add_config_or_model(command: argparse.ArgumentParser) -> None:
-    """CONFIG, or a model and GPUs for which a config is made."""
-    command.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="run config (YAML); `predict schema` describes it; or give --model"
-    )
-    add_overrides(command)
-    add_data(command)
-    made = command.add_argument_group(
-        "without a CONFIG, a model on some GPUs", textwrap.fill(f"The plan is chosen by a rule: {RULE}.", 100)
-    )
-    made.add_argument("--model", metavar="NAME", help="a shipped model, as llama3-70b, or the path of a config.json")
-    made.add_argument("--gpus", metavar="NxHARDWARE", help="how many of which device, as 64xh100")
-    made.add_argument("--batch", type=int, metavar="N", help="sequences per step (default: about 4 million tokens)")
-    made.add_argument("--save-config", type=Path, metavar="FILE", help="write the config with the chosen plan there")
-
-
-def make_config(options: argparse.Namespace) -> Document | None:
-    """The config made for --model, which takes the place of CONFIG in `options`; None where CONFIG is given."""
-    of_model = given(options, "model", "gpus", "batch", "save_config")
-    if options.config is not None:
-        if of_model:
-            raise UserError(
-                f"{', '.join(of_model)}: goes without CONFIG; omit it, or change {options.config} with --set"
-            )
-        return None
-    with Checks() as checks:
-        with checks.one():
-            if not (options.model and options.gpus):
-                lacking = "CONFIG, or --model with --gpus" if not of_model else "--gpus" if options.model else "--model"
-                raise UserError(f"{lacking}: missing; give for example --model llama3-70b --gpus 64xh100")
-        checks.run(require_positive, options, "batch")
-        checks.run(require_writable, "--save-config", options.save_config)
-    from predict import default_config
-
-    made = default_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
-    log(
-        "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config)"
-    )
-    log_part_of_node(made)
-    if options.save_config:
-        write_file("--save-config", options.save_config, made.with_settings(options.overrides).as_yaml())
-        log(f"wrote {options.save_config}")
-    options.config = made
-    return made
-
-
-def log_part_of_node(made: Document) -> None:
-    """Tell that a made config takes a part of the usual node, whose links are those of the whole."""
-    cluster = made.content["cluster"]
-    if whole := cluster.get("node_size"):
-        part = cluster["gpus_per_node"]
-        log(
-            f"cluster: {part} of the {whole} GPUs of a node; --set cluster.node_size={part} where the machine has no more"
-        )
 
 
 def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
@@ -170,8 +111,7 @@ def add_serving_questions(command: argparse._ActionsContainer) -> None:
 
 def require_no_questions(options: argparse.Namespace, *names: str) -> None:
     """UserError for a question on servers that is asked of another config."""
-    if extra := given(options, *names):
-        raise UserError(f"{', '.join(extra)}: goes with serving configs; omit it")
+    refuse(given(options, *names), "goes with serving configs; omit it")
 
 
 def add_target_nodes(command: argparse.ArgumentParser) -> None:
@@ -218,6 +158,12 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
     return [flag(name) for name, value in values.items() if value is not False and value not in (None, [], "")]
 
 
+def refuse(flags: Sequence[str], why: str) -> None:
+    """UserError for options that were given where they do not belong, with the reason and the fix; none for no option."""
+    if flags:
+        raise UserError(f"{', '.join(flags)}: {why}")
+
+
 def require_positive(options: argparse.Namespace, *names: str) -> None:
     """UserError with a line for each of the options that is below 1."""
     values = {name: getattr(options, name) for name in names}
@@ -260,7 +206,7 @@ def require_writable(option: str, path: Path | None) -> None:
 
 
 def require_suffix(option: str, path: Path | None, allowed: Any) -> None:
-    from predict.schedules.files.order_files import require_suffix as require
+    from sampling.files.disk import require_suffix as require
 
     if path is not None:
         with naming(option):
@@ -274,8 +220,15 @@ def write_json(option: str, path: Path, content: Any) -> None:
 def write_file(option: str, path: Path, text: str) -> None:
     from sampling.files.disk import write_atomically
 
-    try:
+    with writing(option, path):
         write_atomically(path, text.encode())
+
+
+@contextmanager
+def writing(option: str, path: Path) -> Iterator[None]:
+    """UserError, which names the option, for a result file that the system does not let be written."""
+    try:
+        yield
     except OSError as error:
         raise cannot_write(option, path, error) from None
 

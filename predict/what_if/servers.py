@@ -16,7 +16,7 @@ from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.loaded_server import LoadedServer, Rate
 from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
-from predict.what_if.rows import SweptRow, SweptRows, swept_rows
+from predict.what_if.rows import SweptRows, swept_rows
 from predict.what_if.vary import OPTION as VARY
 from predict.what_if.vary import as_settings, parse_vary, unknown_key
 from sampling.errors import UserError
@@ -31,7 +31,6 @@ WHOLE = ("model", "hardware", "profile", "engine.name")
 COST, GPU_TIME = "cost", "gpu-time"
 """Objectives: money, for which there must be a price, and what it is divided by where all GPUs cost alike."""
 ServerSweep = SweptRows[Answer]
-ServerRow = SweptRow[Answer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sampling.errors import UserError
+
+
+def require_suffix(path: Path, allowed: Collection[str]) -> None:
+    """UserError for a file whose name has another ending than those allowed."""
+    if path.suffix.lower() not in allowed:
+        raise UserError(f"{path}: unknown kind of file; end the name in {' or '.join(allowed)}")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

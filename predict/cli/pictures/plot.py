@@ -10,10 +10,10 @@ from predict.cli.options import (
     add_command,
     add_data,
     add_overrides,
-    cannot_write,
     log,
     require_output,
     write_file,
+    writing,
 )
 from predict.report.pictures.kinds import KINDS
 from sampling.extras import require_library
@@ -57,8 +57,6 @@ def run(options: argparse.Namespace) -> None:
     else:
         require_library("matplotlib")
         title = f"{options.kind} of {Path(options.config).stem}"
-        try:
+        with writing("--output", options.output):
             save_figure(lambda: plot(options.kind, options.config, options.overrides), options.output, title=title)
-        except OSError as error:
-            raise cannot_write("--output", options.output, error) from None
     log(f"wrote {options.output}")

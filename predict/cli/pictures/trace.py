@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, cannot_write, log, require_output
+from predict.cli.options import add_command, add_config, log, require_output, writing
 from sampling.errors import Checks, UserError
 
 FORMATS = ("chrome", "chakra")
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from predict import estimate, load
 
     prediction = estimate(load(options.config, options.overrides), require_fit=False)
-    try:
+    with writing("--output", options.output):
         if chakra:
             from predict.report.traces.chakra.files import save_chakra
 
@@ -66,5 +66,3 @@ def run(options: argparse.Namespace) -> None:
 
             detailed = save_step_trace(prediction, options.output)
             log(f"wrote {options.output}, with the operators of each rank's first {detailed:,} actions")
-    except OSError as error:
-        raise cannot_write("--output", options.output, error) from None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
     add_command,
     add_data,
@@ -15,8 +16,8 @@ from predict.cli.options import (
     add_slo,
     given,
     log,
-    log_part_of_node,
     print_json,
+    refuse,
     require_no_questions,
     require_output,
     require_positive,
@@ -225,8 +226,9 @@ def _wishes(options: argparse.Namespace) -> Wishes:
 
 def _config(options: argparse.Namespace) -> Path | Document:
     if options.config is not None:
-        if extra := given(options, "model", "gpus", "batch"):
-            raise UserError(f"{', '.join(extra)}: goes without CONFIG; omit it, or change the config with --set")
+        refuse(
+            given(options, "model", "gpus", "batch"), "goes without CONFIG; omit it, or change the config with --set"
+        )
         return Path(options.config)
     if not (options.model and options.gpus):
         raise UserError(

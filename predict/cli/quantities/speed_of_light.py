@@ -6,7 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, given, log, print_json, write_file
+from predict.cli.options import (
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    given,
+    log,
+    print_json,
+    refuse,
+    write_file,
+)
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,9 +84,8 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
 
     if not options.target.endswith(".py"):
-        _refuse(
-            options,
-            FILE_ONLY,
+        refuse(
+            given(options, *FILE_ONLY),
             "goes with FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
         )
         from predict import step_speed_of_light
@@ -88,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
         else:
             show(step_text(bounds))
         return
-    _refuse(options, ("overrides",), "goes with a run config; omit it")
+    refuse(given(options, "overrides"), "goes with a run config; omit it")
     from predict import speed_of_light
     from predict.report.speed_of_light.module_report import module_json, module_text
 
@@ -99,11 +108,6 @@ def run(options: argparse.Namespace) -> None:
         print_json(module_json(analysis))
     else:
         show(module_text(analysis))
-
-
-def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    if wrong := given(options, *names):
-        raise UserError(f"{', '.join(wrong)}: {why}")
 
 
 def _write(folder: Path, analysis: Analysis) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from predict.cli.options import given, log_not_read, print_json
-from sampling.errors import UserError
+from predict.cli.options import given, log_not_read, print_json, refuse
 
 
 def ledger(options: argparse.Namespace) -> None:
     """Print the books of an RL step, as text, JSON or a long table."""
-    if extra := given(options, "calibration"):
-        raise UserError(
-            f"{', '.join(extra)}: does not go with an RL config; omit it, or name it in cluster.calibration"
-        )
+    refuse(given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration")
     from predict import rl_ledger
     from predict.report.rl.ledger_json import rl_ledger_json, rl_ledger_rows
 

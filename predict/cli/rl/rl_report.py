@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import given, log, log_not_read, write_file
+from predict.cli.options import given, log, log_not_read, refuse, write_file
 from predict.rl.run.config import is_rl_config
 from sampling.errors import UserError
 
 
 def report(options: argparse.Namespace) -> None:
     """Write one page of the steps of RL configs, side by side, or of one with its throughput at other lengths."""
-    if extra := given(options, "tokens", "price"):
-        raise UserError(f"{', '.join(extra)}: does not go with an RL config; omit it")
+    refuse(given(options, "tokens", "price"), "does not go with an RL config; omit it")
     if others := [config for config in options.configs if not is_rl_config(config)]:
         raise UserError(
             f"CONFIG: {', '.join(others)}: not an RL config, as others here are; give each kind a page of its own"

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import given, log_not_read, print_json, require_positive
-from sampling.errors import Checks, UserError
-
-OF_TRAINING_PLANS = (
-    *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "price", "pareto", "write"),
-    *("report", "measure", "why", "save", "jobs", "address", "objective", "max_memory", "backend", "slo"),
-)
-"""Options that a search of training plans alone has."""
+from predict.cli.options import given, log_not_read, print_json, refuse, require_positive
+from predict.cli.plan_search.training_only import OF_TRAINING_PLANS
+from sampling.errors import Checks
 
 
 def search(options: argparse.Namespace) -> None:
     """Predict every combination of the config's open keys and print the best."""
     with Checks() as checks:
         with checks.one():
-            if extra := given(options, *OF_TRAINING_PLANS):
-                raise UserError(
-                    f"{', '.join(extra)}: does not go with an RL config, whose search takes --set, --top and --json; omit it"
-                )
+            refuse(
+                given(options, *OF_TRAINING_PLANS, "objective", "price", "slo"),
+                "does not go with an RL config, whose search takes --set, --top and --json; omit it",
+            )
         checks.run(require_positive, options, "top")
     from predict import rl_search
     from predict.cli.combinations import on_stderr

@@ -55,6 +55,19 @@ def rl_configs(options: argparse.Namespace) -> None:
 
 def serving_configs(options: argparse.Namespace) -> None:
     """Loads of this machine's real server, predicted and then served."""
-    from predict.cli.serving.own_loads import run as run_own_loads
+    from predict.report.console import show
+    from predict.report.serving.own_loads import own_loads_text
+    from predict.serving.coefficients import read_coefficients
+    from predict.validate.serving.own_loads import ROUNDS, validate_loads
 
-    run_own_loads(options)
+    content = validate_loads(
+        options.what,
+        options.overrides,
+        rounds=options.rounds or ROUNDS,
+        coefficients=read_coefficients(options.coefficients) if options.coefficients else None,
+        tell=log,
+    )
+    if options.json:
+        print_json(content)
+    else:
+        show(own_loads_text(content))

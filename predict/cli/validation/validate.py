@@ -32,6 +32,18 @@ OWN_OPTIONS = {
 }
 """Options of each kind of validation, except --json and --rounds."""
 
+DESCRIPTION = """\
+Hold predictions against measurements: of configs, which are run here, or by one of these words.
+
+this-machine   the runs of configs/runs/this-machine and configs/runs/transformers, run here
+this-gpu       the runs of configs/runs/this-gpu on the GPU found here; without a GPU, the steps that sessions brought to --profile
+samples        the time models on rows held out; its tables are kept in benchmarks
+published      training steps that others printed: those that ship, or the rows of --truth
+memory         measured peaks of memory in --truth
+ranking        the order of the measured plans in --truth, and which of them run out of memory
+serving        measured serving runs in the folder --truth
+rl             published steps of reinforcement learning in --truth
+"""
 EXAMPLES = """\
 examples:
   predict validate configs/runs/demo.yml
@@ -45,14 +57,14 @@ examples:
 
 
 def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "validate", "hold predictions against measured steps", EXAMPLES)
+    command = add_command(
+        subcommands, "validate", "hold predictions against measured steps", EXAMPLES, description=DESCRIPTION
+    )
     command.add_argument(
         "what",
-        metavar="this-machine|this-gpu|samples|published|memory|ranking|serving|rl|CONFIG",
+        metavar="WORD|CONFIG",
         nargs="+",
-        help="this-machine: the runs of configs/runs/this-machine and configs/runs/transformers; this-gpu: those of configs/runs/this-gpu, on the GPU that is "
-        "found, or where there is none the steps that sessions brought to --profile; samples: the time models on rows held out, whose tables are kept in benchmarks; published: measured runs that others printed; memory: their "
-        "measured peaks (needs --truth); ranking: the order of measured plans, and which run out of memory (needs --truth); serving: measured serving runs (needs --truth); rl: published steps of reinforcement learning (needs --truth); or configs",
+        help="configs, or one of the words above",
     )
     _add_truth(command)
     add_overrides(command)

@@ -7,8 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predict.schedules.files.order_files import require_suffix
-from sampling.files.disk import write_atomically
+from sampling.files.disk import require_suffix, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

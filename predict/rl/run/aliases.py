@@ -9,7 +9,7 @@ from sampling.files.faults import Fault, nearest, shown
 
 ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer", "async_training")
 """Sections of verl's configuration."""
-_ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "reinforce_plus_plus": "reinforce++"}
 """verl's adv_estimator → algorithm."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +10,8 @@ from types import ModuleType
 
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.program import compile_order
-from sampling.errors import ConfigError, InfeasibleError, UserError
-from sampling.files.disk import write_atomically
+from sampling.errors import ConfigError, InfeasibleError
+from sampling.files.disk import require_suffix, write_atomically
 from sampling.files.regular import NotReadError, read_text, require_regular
 
 KEPT = 16
@@ -48,11 +47,6 @@ def _read(absolute: Path, path: Path, changed_ns: int, size: int) -> Order:
 
 def _format_of(path: Path) -> ModuleType:
     return import_module(f"predict.schedules.files.{FORMATS[path.suffix.lower()]}")
-
-
-def require_suffix(path: Path, allowed: Collection[str]) -> None:
-    if path.suffix.lower() not in allowed:
-        raise UserError(f"{path}: unknown kind of file; end the name in {' or '.join(allowed)}")
 
 
 def write_order(order: Order, path: Path) -> None:

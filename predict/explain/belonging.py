@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from predict.explain.medians import weighted_median
-from predict.explain.naming import FORWARD
 from predict.explain.predicted import PredictedStep
+from predict.explain.trace.naming import FORWARD
 from predict.own_runs.belonging import unit_mistake
 from predict.run.training_run import TrainingRun
 from predict.step.itemised.breakdown import P2P

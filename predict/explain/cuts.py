@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from predict.explain.messages import InFlight, messages_of, within
-from predict.explain.naming import Widths, name_operators, widths_of
-from predict.explain.steps import device_windows, steps_of
-from predict.explain.timeline import (
+from predict.explain.trace.messages import InFlight, messages_of, within
+from predict.explain.trace.naming import Widths, name_operators, widths_of
+from predict.explain.trace.steps import device_windows, steps_of
+from predict.explain.trace.timeline import (
     RankEvents,
     Slice,
     communicating,

@@ -9,10 +9,10 @@ from typing import Any
 from predict.explain.belonging import CallTimes, require_same_step
 from predict.explain.causes.finding import Finding
 from predict.explain.measured import MeasuredStep
-from predict.explain.naming import direction
 from predict.explain.predicted import PredictedStep, predicted_step
 from predict.explain.reading import read_measured
-from predict.explain.timeline import UNNAMED
+from predict.explain.trace.naming import direction
+from predict.explain.trace.timeline import UNNAMED
 from predict.explain.unprofiled import without_profiler
 from predict.explain.verdict import findings
 from predict.step.itemised.breakdown import P2P

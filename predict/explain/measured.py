@@ -9,8 +9,8 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from predict.explain.belonging import pipeline_rank
-from predict.explain.messages import BARRIER
-from predict.explain.naming import Half
+from predict.explain.trace.messages import BARRIER
+from predict.explain.trace.naming import Half
 from predict.run.training_run import TrainingRun
 from sampling.call import Call, Phase
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from predict.explain.naming import direction, heading_of
+from predict.explain.trace.naming import direction, heading_of
 from predict.ledger.work import StepItem, step_items
 from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, STRAGGLERS
 from predict.step.itemised.items import GLUE, HOST, OTHER

@@ -10,9 +10,9 @@ from statistics import median
 from predict.explain.belonging import require_of_run
 from predict.explain.cuts import Cut, cut_steps
 from predict.explain.measured import MeasuredStep
-from predict.explain.messages import shortest_us
-from predict.explain.steps import steps_of
 from predict.explain.summing import mean_step
+from predict.explain.trace.messages import shortest_us
+from predict.explain.trace.steps import steps_of
 from predict.run.training_run import TrainingRun
 from sampling.errors import SamplesError
 from sampling.importers.torch_trace import trace_files

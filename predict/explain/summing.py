@@ -8,9 +8,9 @@ from statistics import fmean
 
 from predict.explain.cuts import Cut
 from predict.explain.measured import CallKey, MeasuredMessages, MeasuredRank
-from predict.explain.messages import BARRIER, InFlight
-from predict.explain.naming import FORWARD, Half, direction
-from predict.explain.timeline import IDLE, UNNAMED, Slice
+from predict.explain.trace.messages import BARRIER, InFlight
+from predict.explain.trace.naming import FORWARD, Half, direction
+from predict.explain.trace.timeline import IDLE, UNNAMED, Slice
 from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.importers.torch_trace.calls import call_of
 from sampling.importers.torch_trace.events import Op

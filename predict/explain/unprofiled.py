@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from predict.explain.measured import MeasuredRank, MeasuredStep
-from predict.explain.timeline import UNNAMED
+from predict.explain.trace.timeline import UNNAMED
 from predict.step.itemised.items import HOST
 
 MOST_OF_KERNELS = 0.8

@@ -21,7 +21,7 @@ from predict import estimate, load
 from predict.explain.ledger import Explanation, explain
 from predict.explain.replay.pace import REPLAYED
 from predict.explain.replay.what_if import what_if
-from predict.explain.timeline import UNNAMED
+from predict.explain.trace.timeline import UNNAMED
 from predict.measure.real_step import measure
 from predict.run.training_run import TrainingRun
 

@@ -8,7 +8,7 @@ from predict.explain.causes.compute import PARTS, computing, layers_rest
 from predict.explain.causes.finding import Finding
 from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import PredictedStep
-from predict.explain.timeline import DATA, IDLE, UNNAMED
+from predict.explain.trace.timeline import DATA, IDLE, UNNAMED
 from predict.step.itemised.items import HOST, TP
 from sampling.number_text import duration
 

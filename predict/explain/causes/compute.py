@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from predict.explain.causes.finding import SLOWER, Finding
-from predict.explain.kernel_names import name_of_kernel
 from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.medians import weighted_median
-from predict.explain.naming import ATTENTION
 from predict.explain.predicted import PredictedStep
+from predict.explain.trace.kernel_names import name_of_kernel
+from predict.explain.trace.naming import ATTENTION
 from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from predict.explain.ledger import measured_calls
 from predict.explain.measured import MeasuredStep
-from predict.explain.naming import BACKWARD, FORWARD, Half, heading_of
 from predict.explain.predicted import PredictedStep
-from predict.explain.timeline import UNNAMED
+from predict.explain.trace.naming import BACKWARD, FORWARD, Half, heading_of
+from predict.explain.trace.timeline import UNNAMED
 from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
 from predict.step.itemised.items import HOST, TP

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from predict.explain.naming import direction
 from predict.explain.replay.pace import TraceFactors
+from predict.explain.trace.naming import direction
 from predict.prices.price_list import Priced, Prices
 from predict.step.itemised.breakdown import DP, P2P
 from predict.step.itemised.items import HOST, TP

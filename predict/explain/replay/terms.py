@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from predict.explain.naming import direction
 from predict.explain.predicted import ROUNDING, name_of
 from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, TraceFactors
 from predict.explain.replay.prices import ReplayedPrices
+from predict.explain.trace.naming import direction
 from predict.ledger.work import StepItem, step_items
 from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from predict.explain.kernel_names import name_of_kernel
 from predict.explain.ledger import Explanation, explain
 from predict.explain.reading import read_measured
 from predict.explain.replay.what_if import what_if
+from predict.explain.trace.kernel_names import name_of_kernel
 from sampling.errors import UserError
 from tests.predict.explain.made_device_traces import (
     Events,

@@ -12,9 +12,9 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.ledger import Explanation, explain
-from predict.explain.messages import heading_of_message, kind_of
 from predict.explain.predicted import predicted_step
 from predict.explain.reading import read_measured
+from predict.explain.trace.messages import heading_of_message, kind_of
 from predict.measure.real_step import measure
 from predict.prices.cost_model import Asked
 from predict.prices.open import forget_prices

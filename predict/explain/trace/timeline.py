@@ -7,10 +7,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from predict.explain.kernel_names import name_of_kernel
-from predict.explain.messages import BARRIER, InFlight, is_collective
-from predict.explain.naming import OPTIMIZER_SPANS, Named
-from predict.explain.steps import Window
+from predict.explain.trace.kernel_names import name_of_kernel
+from predict.explain.trace.messages import BARRIER, InFlight, is_collective
+from predict.explain.trace.naming import OPTIMIZER_SPANS, Named
+from predict.explain.trace.steps import Window
 from predict.step.itemised.breakdown import DP, OPTIMIZER
 from predict.step.itemised.items import HOST
 from sampling.importers.torch_trace.events import Kernel, Op, Span

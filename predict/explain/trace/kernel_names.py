@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from predict.explain.naming import ATTENTION, Named
+from predict.explain.trace.naming import ATTENTION, Named
 from predict.step.itemised.breakdown import OPTIMIZER
 
 PATTERNS = tuple(

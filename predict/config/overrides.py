@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,11 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
         faults += [fault.under(path) for fault in duplicates]
         settings.append(_setting(path, value))
     return settings, faults
+
+
+def as_settings(values: Mapping[str, Any]) -> list[str]:
+    """Values by their paths as the texts of settings."""
+    return [f"{path}={json.dumps(value)}" for path, value in values.items()]
 
 
 def _setting(path: str, value: Any) -> Override:

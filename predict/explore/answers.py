@@ -14,6 +14,7 @@ from predict import estimate, load, search
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections, replicas_that_follow
+from predict.config.overrides import as_settings
 from predict.config.replicas import DECIDE_DP
 from predict.explore.controls import Control, controls
 from predict.explore.project import foreign_files
@@ -22,7 +23,6 @@ from predict.report.page.plans_view import plans_of_answer, plans_of_neighbours
 from predict.report.page.run_view import answer_view
 from predict.schedules.engine.compiled import LONG, pays
 from predict.what_if.neighbours import neighbours
-from predict.what_if.vary import as_settings
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 

@@ -27,7 +27,7 @@ NAMES = (
 TRAINING = ("reward_model", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor", "checkpoint")
 """The phases on the trainer's GPUs."""
 PASSES = ("reward_model", "old_log_prob", "ref", "values")
-"""Those of them without a backward."""
+"""The passes of these without a backward."""
 UPDATES = ("update_critic", "update_actor")
 FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE = "rl_framework", "offload", "driver", "scoring", "storage", "wake"
 TRANSFER, TENSORS = "transfer", "tensors"
@@ -38,7 +38,7 @@ tenth to end, and that tenth."""
 NOTHING_US = 1e-6
 """Time that is rounding."""
 STATED = frozenset({FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE, TRANSFER, TENSORS})
-"""Those whose times are factors, priors, links' bandwidths and settings, and no kernel's."""
+"""Headings whose times follow from factors, priors, links' bandwidths and settings, and not from a kernel's price."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +58,9 @@ class Phase:
     gpus: int
     """GPUs that it runs on."""
     bound_by: str
-    """What most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long tail, reward or sync."""
+    """Name of what most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long tail, reward or sync."""
     mfu: dict[str, PhaseMfu] = field(default_factory=dict)
-    """By convention; none for a phase that multiplies nothing."""
+    """Convention → its figures; none for a phase that multiplies nothing."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Heading → its µs; they add up to the median."""
     sources: Mapping[str, float] = field(default_factory=dict)

@@ -10,7 +10,8 @@ from predict.step.interval import Interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlTerm:
-    """A prior, in the unit of its name, read off the sources that it names. A time that it was read from is judged apart, as in-sample (READ_FROM)."""
+    """A prior in the unit of its name, read off the sources that it cites. Published times that it was read from are judged apart, as in-sample
+    (READ_FROM)."""
 
     value: float
     low: float

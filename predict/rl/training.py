@@ -24,7 +24,7 @@ WAITING: Mapping[str, Sequence[str]] = {
     "host": ("host", "step_overhead"),
     "offload": (OFFLOAD,),
 }
-"""What bounds a pass, other than compute → its headings in the ledger."""
+"""Bound of a pass other than compute → its headings in the ledger."""
 
 
 def update_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:

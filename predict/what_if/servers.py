@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice
-from predict.config.overrides import parse_overrides
+from predict.config.overrides import as_settings, parse_overrides
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving, overridden
 from predict.serving.planning.answer import Answer, Questions, answer
@@ -18,7 +18,7 @@ from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
 from predict.what_if.rows import SweptRows, swept_rows
 from predict.what_if.vary import OPTION as VARY
-from predict.what_if.vary import as_settings, parse_vary, unknown_key
+from predict.what_if.vary import parse_vary, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.keys import Key, keys_of

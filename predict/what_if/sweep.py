@@ -8,10 +8,11 @@ from typing import Any
 
 from predict.config.document import Document
 from predict.config.load import load
+from predict.config.overrides import as_settings
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.what_if.rows import SweptRow, SweptRows, swept_rows
-from predict.what_if.vary import as_settings, parse_vary
+from predict.what_if.vary import parse_vary
 
 SweptRun = SweptRow[Prediction]
 Sweep = SweptRows[Prediction]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -73,11 +72,6 @@ def combinations(varied: Sequence[Varied]) -> Iterator[Mapping[str, Any]]:
     """Key path → value of each combination; the last key changes fastest."""
     for values in itertools.product(*(each.values for each in varied)):
         yield dict(zip((each.path for each in varied), values, strict=True))
-
-
-def as_settings(values: Mapping[str, Any]) -> list[str]:
-    """The values as settings on a command line."""
-    return [f"{path}={json.dumps(value)}" for path, value in values.items()]
 
 
 def key_of_run(path: str) -> Key:

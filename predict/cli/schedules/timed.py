@@ -34,7 +34,7 @@ class Comparison:
     show: Callable[[float], str]
     run: TrainingRun | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """What the times of `run` rest on."""
+    """Provenance of the times of `run`."""
     misfit: str = ""
     """Why none of the schedules fits the device of `run`, which is the only reason why none is a choice."""
 

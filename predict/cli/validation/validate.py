@@ -17,7 +17,7 @@ from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN
 
 WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving", "rl")
-"""What may be validated apart from configs."""
+"""Words that may stand in place of configs."""
 APART = WORDS[2:]
 OWN_OPTIONS = {
     "samples": ("measurements",),

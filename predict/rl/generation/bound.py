@@ -22,7 +22,8 @@ OF_TERMS: Mapping[str, Sequence[str]] = {
     "communication": ("all_reduce",),
     "host": ("layer", "step", "request", "launches", "beta4", "beta5"),
 }
-"""What bounds a step → the terms of the models of a server's step that it has whole; BOUND are divided by their kernels' own bounds."""
+"""Bound of a step → the terms of a server's step models that count towards it in full; each term of BOUND counts towards the bound of its own
+kernels."""
 
 
 def mean_batch(server: Server, served: Served) -> StepBatch:

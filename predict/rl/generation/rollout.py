@@ -48,7 +48,7 @@ class Rollout:
     steps_ahead: float
     """Steps whose samples were simulated as one stream, less the first."""
     bound_by: str
-    """What most of the engine's mean step goes to: compute, memory, communication or host."""
+    """Name of what most of the engine's mean step goes to: compute, memory, communication or host."""
     sources: Mapping[str, float]
     """Source of the kernels' times → its share of a usual step of the engine."""
 

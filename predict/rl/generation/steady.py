@@ -34,7 +34,7 @@ class Steady:
     of_step_us: float
     """µs in which an engine ends the responses of one step."""
     served: Served
-    """What it would serve from the last sync on, without another one."""
+    """Its responses from the last sync on, served to their ends as if no other sync came."""
     ends_us: Floats
     """Ends of the responses that the last step waited for, ascending."""
 

@@ -89,14 +89,10 @@ def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str]
     cluster that they change is named by its file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
     document, faults = read_yaml(path)
     sources = {"": str(path)}
-    of_files: list[str] = []
-    not_read: Values = {}
-    if document is not None:
-        of_files = [text for text in overrides if _sets_in_file(document, text)]
-        own = [text for text in overrides if text not in of_files]
-        faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
-        _leave_replicas(document, path, overrides, of_files)
-    if document is None or faults:
+    if document is None:
+        raise config_error(faults, sources)
+    of_files, not_read = _with_settings(document, path, overrides, sources, faults)
+    if faults:
         raise config_error(faults, sources)
     return document, of_files, not_read
 
@@ -111,11 +107,8 @@ def rl_run(
 ) -> RlRun:
     """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
     sources = sources if sources is not None else {"": str(path)}
-    of_files = [text for text in overrides if _sets_in_file(document, text)]
-    own = [text for text in overrides if text not in of_files]
-    not_read: Values = {}
-    found = [*faults, *_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
-    _leave_replicas(document, path, overrides, of_files)
+    found = [*faults]
+    of_files, not_read = _with_settings(document, path, overrides, sources, found)
     given = set(document)
     section, wrong = _section(document)
     found += wrong
@@ -141,6 +134,19 @@ def rl_run(
     if told or of_base or section is None or base is None or samples is None:
         raise ConfigError("\n".join([*told, *of_base]))
     return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
+
+
+def _with_settings(
+    document: Values, path: Path, overrides: Sequence[str], sources: dict[str, str], faults: list[Fault]
+) -> tuple[list[str], Values]:
+    """Put verl's names and the settings into the document, with the degrees that follow from them; the settings of a model or cluster that
+    it names by a file, and verl's arguments that are not read."""
+    of_files = [text for text in overrides if _sets_in_file(document, text)]
+    own = [text for text in overrides if text not in of_files]
+    not_read: Values = {}
+    faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
+    _leave_replicas(document, path, overrides, of_files)
+    return of_files, not_read
 
 
 def _with_verl_names(document: Values, not_read: Values) -> list[Fault]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice, values_of
+from predict.config.overrides import as_settings
 from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
 from predict.config.sections import SECTIONS
 from predict.rl.run.config import NAME, RlRun, document_of, rl_run
@@ -105,11 +105,6 @@ def space_of(config: Path | str, overrides: Sequence[str]) -> RlSpace:
     return RlSpace(
         path=path, document=document, axes=axes, base=base, of_files=of_files, not_read=not_read, splits=splits
     )
-
-
-def as_settings(values: Mapping[str, Any]) -> list[str]:
-    """The values as settings on a command line."""
-    return [f"{path}={json.dumps(value)}" for path, value in values.items()]
 
 
 def known_keys() -> dict[str, Key]:

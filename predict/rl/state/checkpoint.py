@@ -8,7 +8,7 @@ from predict.rl.run.config import RlRun
 from sampling.units import SECOND_US
 
 OPTIMIZER_BYTES = 12
-"""Of a parameter: the master copy and Adam's two moments, in fp32."""
+"""Bytes per parameter of the master copy and of Adam's two moments, in fp32."""
 
 
 def checkpoint_phase(rl: RlRun) -> Phase | None:

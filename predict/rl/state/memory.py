@@ -43,7 +43,7 @@ class Moment:
 
     phase: str
     terms: Mapping[str, float]
-    """By the names of TERMS; those that are 0 are left out."""
+    """Name in TERMS → its bytes; terms of 0 bytes are left out."""
 
     @property
     def peak(self) -> float:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from predict.step.prediction import Prediction
 
 BYTES_PER_US = 1e3
-"""Of 1 GB/s."""
+"""Bytes per µs of 1 GB/s."""
 
 
 def offload_time(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> Interval:

@@ -82,7 +82,7 @@ serve: $(READY)  ## sample this machine, time steps of a small real server, pred
 	@$(BIN)/python -m regressors --profile this-machine --brief
 	@$(BIN)/predict validate $(SERVED)
 
-bench: $(READY)  ## cold start, warm estimate and timing of schedules, beside plain Python
+bench: $(READY)  ## speed: cold start, estimates, schedules, memory, searches, pages
 	@$(BIN)/python tests/bench/start_up.py
 	@$(BIN)/python tests/bench/schedules.py
 	@$(BIN)/python tests/bench/plans.py

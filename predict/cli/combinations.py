@@ -12,12 +12,12 @@ from sampling.progress import progress_display
 
 @contextmanager
 def on_stderr(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields the function that is told how many combinations are predicted, of how many."""
+    """Yields a function to call with the number of combinations that are predicted, and with that of all."""
     with progress_display(label) as show:
 
         def progress(done: int, of: int) -> None:
             if not done:
-                log(f"{counted(of, 'combination')}, each is predicted")
+                log(f"{counted(of, 'combination')}, all of them predicted")
             show(done, of, "")
 
         yield progress

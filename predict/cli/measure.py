@@ -83,7 +83,7 @@ def _run_rl(options: argparse.Namespace) -> None:
         with checks.one():
             if options.implementation != "torch":
                 raise UserError(
-                    f"--implementation {options.implementation}: an RL step is this project's plain torch; omit it"
+                    f"--implementation {options.implementation}: an RL step runs in this project's plain torch; omit it"
                 )
         with checks.one():
             if options.trace:

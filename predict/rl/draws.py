@@ -14,7 +14,7 @@ from predict.rl.training import Estimate
 from predict.serving.batch import Floats
 
 SHARES = (10, 50, 90)
-"""Percentiles that are told."""
+"""Percentiles of each time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

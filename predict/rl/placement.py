@@ -2,8 +2,8 @@
 
 When a step begins, the trainer finds as many samples as the engines may be ahead; the others come as the engines make them. It is done
 no sooner than they have made the last of them and it has trained on its last fetch, and no sooner than its own time after the first
-fetch; the engines, which go on with the samples of the next step meanwhile, need a whole generation per step. Without samples ahead and
-with one fetch that is one after the other, with a step ahead the longer of the two (the modes that verl's page on fully asynchronous
+fetch; the engines, which go on with the samples of the next step meanwhile, need a whole generation per step. Without samples ahead
+and with one fetch, generation and training follow one another; with a step ahead, the step is the longer of the two (the modes that verl's page on fully asynchronous
 training describes are its cases).
 """
 

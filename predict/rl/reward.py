@@ -1,4 +1,4 @@
-"""Scoring of the responses by workers outside the GPUs, which overlaps generation as it runs inside the framework, its factor included."""
+"""Scoring of the responses by workers outside the GPUs, beside a generation that has the framework's factor already."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sampling.units import SECOND_US
 
 
 def reward_us(rl: RlRun, gen_us: Floats | float) -> Floats:
-    """The time that scoring adds to a generation of this time: all of it, or where it overlaps what workers have left to do when generation ends."""
+    """The time that scoring adds to a generation of this time: all of it; where it overlaps, what is left to score when generation ends."""
     reward, samples = rl.section.reward, rl.section.samples
     last = SECOND_US * reward.latency_s
     in_all = last * -(-samples // reward.workers)

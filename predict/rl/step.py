@@ -111,7 +111,7 @@ def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep
 
 
 def scaled_step(step: RlStep, factors: Factors) -> RlStep:
-    """The step under factors, with scoring and the driver's moving of samples, of one that has none of them."""
+    """An unscaled step with its phases under factors, and with what follows from these: scoring, and the driver's moving of samples."""
     phases = [with_factors(phase, factors) for phase in step.phases]
     if step.rl.in_plain_torch:
         return replace(step, phases=tuple(phases))

@@ -62,7 +62,7 @@ TERMS: Mapping[str, RlTerm] = {
         source="checkpoint-engine's README at 59a3c4f: 59 to 76 GB/s into 8, 16 and 256 GPUs, on one node and on many",
     ),
 }
-"""Name → term. Those of weight transfers are told apart by `rl.weight_sync.method`, so that three hold at once."""
+"""Name → term. A step has the first two, and of the others that of its `rl.weight_sync.method`."""
 
 
 READ_FROM: Mapping[str, str] = {
@@ -81,7 +81,7 @@ def in_sample(source: str, phase: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factors:
-    """Factors on the time of phases, and what one of them leaves open: a half-width in log time at 90 %."""
+    """Factors on the time of phases, and the half-width in log time, at 90 %, of a phase that has one."""
 
     rollout: float = 1.0
     """On generation: what an engine inside an RL framework takes over a server of its own."""
@@ -95,7 +95,7 @@ class Factors:
 UNSCALED = Factors()
 FACTORS = Factors(rollout=1.45, update=1.15, passes=1.5, half_width=0.47)
 """Fitted to steps and phases by `predict.validate.rl.fit`. The half-width is the least at which nine in ten runs have their published step
-in its interval, each by factors fitted without its source, as it is judged too."""
+in its interval, each predicted by factors fitted without its source."""
 FITTED_TO = ("nemo-rl-Llama-3.1-8B", "nemo-rl-Qwen3-235B-A22B", "nemo-rl-Qwen3-30B-A3B", "verl-log-c550")
 """Sources of these rows: NeMo-RL 0.4 to 0.6, its performance summary (whole steps); verl 0.7, a public log on C550 (phases too)."""
 HOST_GB_PER_S, HOST_LOW, HOST_HIGH = 25.0, 10.0, 50.0

@@ -1,4 +1,4 @@
-"""Weight sync: the trainer's new weights on their way to the engines."""
+"""Weight sync: the transfer of the trainer's new weights to the engines."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ MATRICES_PER_EXPERT = 3
 
 
 def update_weights(rl: RlRun) -> Phase:
-    """The phase: the way of the weights, and the engines' waking up."""
+    """The phase: the transfer of the weights, and the engines' waking up."""
     sync, base = rl.section.weight_sync, rl.base
-    ways = sync_parts(base.model, link_of(rl), sent_dtype(rl), sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
-    parts = plus({name: way.median_us for name, way in ways.items()}, {})
-    return Phase(name="update_weights", time=independent(ways.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
+    times = sync_parts(base.model, link_of(rl), sent_dtype(rl), sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
+    parts = plus({name: time.median_us for name, time in times.items()}, {})
+    return Phase(name="update_weights", time=independent(times.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
 
 
 def sent_dtype(rl: RlRun) -> str:
-    """The dtype of the weights on their way: as the trainer holds them, since engines quantise what they receive (NeMo-RL,
+    """The dtype of the weights in transfer: as the trainer holds them, since engines quantise what they receive (NeMo-RL,
     models/generation/fp8.py, `load_weights`); from the host's memory, as the engines hold them, a checkpoint of their own."""
     rollout, precision = rl.section.rollout, rl.base.precision
     return rollout.precision if rl.section.weight_sync.method == "host" else WIDER.get(precision, precision)
 
 
 def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:
-    """The way of the weights by a method of `rl.weight_sync`."""
+    """The time of a transfer by a method of `rl.weight_sync`."""
     return independent(sync_parts(model, link, precision, method).values())
 
 
 def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dict[str, Interval]:
-    """Heading → its time, of the way of the weights by a method of `rl.weight_sync`.
+    """Heading → its time, of a transfer by a method of `rl.weight_sync`.
 
-    `tensors`: the whole model crosses the slowest link once, and each tensor takes its time; `buckets`: each takes the shorter time of
-    gathering alone; `host`: weights that lie gathered in the host's memory are taken in at a rate.
+    `tensors`: the whole model crosses the slowest link once, and each tensor is gathered, resharded and loaded; `buckets`: each is only
+    gathered; `host`: weights that lie gathered in the host's memory are loaded at a rate.
     """
     if method == "host":
         return {TRANSFER: _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])}

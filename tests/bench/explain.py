@@ -1,4 +1,4 @@
-"""How well traces explain real steps here: `PYTHONPATH=. python tests/bench/explain.py FOLDER [CONFIG…]`, about a minute a config.
+"""Accuracy of explanations and replays of real steps here: `PYTHONPATH=. python tests/bench/explain.py FOLDER [CONFIG…]`, about a minute a config.
 
 Each run of configs/runs/this-machine is measured with traces, which FOLDER keeps: what lies there is not measured again. Printed are, by
 run, the measured ledger without its unexplained row over the step by the wall clock, the kernels' time that has an operator, the

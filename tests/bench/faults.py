@@ -34,9 +34,9 @@ from sampling.ranks.launch import die_with_launcher, launch, leave
 CONFIGS = Path("configs/runs/this-machine")
 WARMUP = 2
 SLEEP_SHARE = 0.3
-"""Of a step that a sleeping rank sleeps."""
+"""Share of a step that a sleeping rank sleeps."""
 TIMES = 8
-"""That a slow link carries a message."""
+"""Times that a slow link carries each message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+from stopwatch import seconds
 
 from predict.config.load import build, load
 from predict.memory.estimate import memory_of
@@ -45,14 +46,8 @@ def main() -> None:
         (f"{interleaved.model.name}, {interleaved.plan.schedule}", interleaved, ""),
         ("DeepSeek-V3 on 1,024 GPUs", mixture, ""),
     ):
-        taken = [_milliseconds(lambda run=run: memory_of(run)) for _ in range(REPEATS)]  # type: ignore[misc]
-        print(f"{name}: {statistics.median(taken[1:]):.2f} ms{f' (limit {limit})' if limit else ''}")
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return 1e3 * (time.process_time() - start)
+        taken = [seconds(lambda run=run: memory_of(run), time.process_time) for _ in range(REPEATS)]  # type: ignore[misc]
+        print(f"{name}: {1e3 * statistics.median(taken[1:]):.2f} ms{f' (limit {limit})' if limit else ''}")
 
 
 if __name__ == "__main__":

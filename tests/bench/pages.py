@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from stopwatch import best_of
 
 from predict import estimate, load
 from predict.explore.answers import Explorer
@@ -14,17 +14,8 @@ from predict.report.page.document import report_page
 
 RUNS = Path(__file__).parents[2] / "configs" / "runs"
 LARGE = RUNS / "deepseek-v3-1024xh100.yml"
+ROUNDS = 3
 CHANGES = ({"batch.micro": 2}, {"plan.recompute": "full"}, {"batch.seq_len": 2048}, {"plan.ep": 32})
-
-
-def best(work: Callable[[], object]) -> float:
-    """Seconds."""
-    times = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    return min(times)
 
 
 def main() -> None:
@@ -33,14 +24,14 @@ def main() -> None:
     def report() -> str:
         return report_page(report_content([LARGE], [], [prediction], [None]), title="report")
 
-    print(f"report of {LARGE.stem}, beyond the estimate: {best(report):.2f} s, {len(report()) / 1e3:.0f} kB")
+    print(f"report of {LARGE.stem}, beyond the estimate: {best_of(report, ROUNDS):.2f} s, {len(report()) / 1e3:.0f} kB")
     for config in (RUNS / "llama3-70b-64xh100.yml", LARGE):
         explorer = Explorer(config)
         explorer.warm()
         print(
-            f"explorer of {config.stem}: first page {best(lambda own=explorer: explorer_page(own.first_page())):.2f} s"
+            f"explorer of {config.stem}: first page {best_of(lambda own=explorer: explorer_page(own.first_page()), ROUNDS):.2f} s"
         )  # type: ignore[misc]
-        answers = [best(lambda own=explorer, to=change: own.answer(to)) for change in CHANGES]  # type: ignore[misc]
+        answers = [best_of(lambda own=explorer, to=change: own.answer(to), ROUNDS) for change in CHANGES]  # type: ignore[misc]
         print("  an answer " + ", ".join(f"{1e3 * each:.0f} ms" for each in answers))
 
 

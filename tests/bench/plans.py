@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+
+from stopwatch import seconds
 
 from predict import estimate
 from predict.config.load import build, load
@@ -63,7 +65,7 @@ def growing(*, pp: int = 4, vpp: int = 1, microbatches: int = 256) -> TrainingRu
 
 
 def growth(name: str, runs: dict[int, TrainingRun]) -> None:
-    """Prints the time of an estimate with its interval, first and warm, over runs that differ in one size."""
+    """Print the time of an estimate with its interval, first and warm, over runs that differ in one size."""
     told = []
     for size, run in runs.items():
         first = _seconds(lambda run=run: estimate(run).step_time)
@@ -95,10 +97,8 @@ def whole(run: TrainingRun) -> object:
     return prediction.step_time, prediction.breakdown_us, prediction.stages
 
 
-def _seconds(work: object) -> float:
-    start = time.process_time()
-    work()  # type: ignore[operator]
-    return time.process_time() - start
+def _seconds(work: Callable[[], object]) -> float:
+    return seconds(work, time.process_time)
 
 
 if __name__ == "__main__":

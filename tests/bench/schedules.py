@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Callable
 
 import numpy as np
+from stopwatch import best_of
 from torch.distributed.pipelining import schedules as torch_schedules
 
 import predict.schedules
@@ -23,15 +23,6 @@ RANKS, CHUNKS, MICROBATCHES = 16, 4, 256
 F, B, W, P2P = 0.25, 0.25, 0.25, 0.01
 SETS = 64
 Op = tuple[str, int, int]
-
-
-def best_of(run: Callable[[], object], rounds: int) -> float:
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
 
 
 def dictionary_loop() -> float:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 
 SEARCHES = Path(__file__).resolve().parents[2] / "configs" / "searches"
 LIMITS_S = {"llama3-70b-64xh100": 5, "deepseek-v3-1024xh100": 60}
@@ -22,14 +23,17 @@ def main() -> None:
         started = time.monotonic()
         first_s = float("nan")
         command = [sys.executable, "-m", "predict", "search", str(SEARCHES / f"{name}.yml"), "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with (
+            TemporaryFile("w+") as answer,
+            subprocess.Popen(command, stdout=answer, stderr=subprocess.PIPE, text=True) as running,
+        ):
             assert running.stderr is not None
-            assert running.stdout is not None
-            for line in running.stderr:
+            for line in running.stderr:  # to its end: a full pipe would stop the search
                 if line.startswith("first answer"):
                     first_s = time.monotonic() - started
-                    break
-            space = json.loads(running.stdout.read())["space"]
+            running.wait()
+            answer.seek(0)
+            space = json.load(answer)["space"]
         print(
             f"{name}: {space['legal']:,} legal plans, {space['priced']} priced in full: top 20 in {time.monotonic() - started:.1f} s "
             f"(limit {limit_s}), first answer in {first_s:.1f} s (limit {FIRST_ANSWER_S})"

@@ -8,20 +8,20 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+from stopwatch import seconds
 
 from predict import one_batch
 
 DEMO = str(Path(__file__).resolve().parents[2] / "configs" / "runs" / "demo.yml")
-ROUNDS = 7
+ROUNDS, FURTHER = 7, 50
 
 
-def seconds(command: Sequence[str]) -> float:
-    start = time.perf_counter()
+def run(command: Sequence[str]) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -34,16 +34,12 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, command in commands.items():
-            times[name].append(seconds(command))
+            times[name].append(seconds(partial(run, command)))
     base = statistics.median(times["numpy and yaml"])
     for name, taken in times.items():
         print(f"{name:26} {statistics.median(taken) * 1e3:7.0f} ms   {statistics.median(taken) / base:5.2f} ×")
     one_batch(DEMO)
-    warm = []
-    for _ in range(50):
-        start = time.perf_counter()
-        one_batch(DEMO)
-        warm.append(time.perf_counter() - start)
+    warm = [seconds(lambda: one_batch(DEMO)) for _ in range(FURTHER)]
     print(f"{'a further estimate':26} {statistics.median(warm) * 1e3:7.2f} ms")
 
 

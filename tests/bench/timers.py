@@ -1,4 +1,4 @@
-"""What the quick timer costs in precision: `python tests/bench/timers.py [MODELS]`, on this machine's CPU, in about two minutes.
+"""Precision that the quick timer gives up: `python tests/bench/timers.py [MODELS]`, on this machine's CPU, in about two minutes.
 
 Each call is timed by the full timer, the quick one, and the full one again, one right after the other. The ratio of the two full
 timings is what the machine's own noise makes of it; that of quick over full is read against it.

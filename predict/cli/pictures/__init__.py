@@ -1,1 +1,1 @@
-"""The commands that show: a page of plans, and one picture."""
+"""Commands that draw: pages of plans, single pictures, traces."""

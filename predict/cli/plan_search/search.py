@@ -74,7 +74,7 @@ def add(subcommands: Any) -> None:
     add_data(command)
     _add_space(command.add_argument_group("which plans"))
     _add_best(command.add_argument_group("which of them are the best"))
-    _add_results(command.add_argument_group("what is told and written"))
+    _add_results(command.add_argument_group("what is printed and written"))
     _add_work(command.add_argument_group("who prices them"))
     command.set_defaults(run=run)
 
@@ -98,7 +98,7 @@ def _add_space(group: argparse._ActionsContainer) -> None:
         "--max-memory",
         type=float,
         metavar="SHARE",
-        help="share of the memory that a plan may take (default: 1)",
+        help="share of the device's memory that a plan may take (default: 1)",
     )
     group.add_argument("--max-gpus", type=int, metavar="N", help="leave out clusters of more GPUs")
 
@@ -115,7 +115,7 @@ def _add_best(group: argparse._ActionsContainer) -> None:
         "--min-interval-overlap",
         type=float,
         metavar="SHARE",
-        help="of the best ones, keep those whose interval overlaps the best one's by this share: 0 keeps all ties",
+        help="keep the plans whose interval overlaps the best one's by this share; 0 keeps all ties",
     )
 
 
@@ -145,7 +145,7 @@ def _add_results(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
     )
-    group.add_argument("--why", action="store_true", help="with each reason that leaves plans out, an example")
+    group.add_argument("--why", action="store_true", help="give an example of each reason that leaves plans out")
     add_json(group)
 
 

@@ -14,7 +14,7 @@ def report(options: argparse.Namespace) -> None:
     refuse(given(options, "tokens", "price"), "does not go with an RL config; omit it")
     if others := [config for config in options.configs if not is_rl_config(config)]:
         raise UserError(
-            f"CONFIG: {', '.join(others)}: not an RL config, as others here are; give each kind a page of its own"
+            f"CONFIG: {', '.join(others)}: not an RL config, where others here are; give each kind a page of its own"
         )
     from predict import estimate, rl_step
     from predict.report.page.document import report_page

@@ -25,7 +25,7 @@ examples:
   predict rl-step configs/rl/qwen3.5-35b-a3b-grpo.yml --set actor_rollout_ref.rollout.n=8 --json
 """
 DESCRIPTION = """\
-Predict one step of reinforcement learning: generation, log-probabilities, updates and the way of new weights to the engines, under
+Predict one step of reinforcement learning: generation, log-probabilities, updates and the transfer of new weights to the engines, under
 verl's names, each with a 90 % interval, its MFU, and what bounds it.
 
 CONFIG is a run config whose section `rl` takes the place of `batch`; --set takes its keys, and verl's own argument names.
@@ -41,7 +41,7 @@ def add(subcommands: Any) -> None:
         "--draws",
         type=int,
         metavar="N",
-        help="tell how steps differ as well: percentiles over N draws of the lengths",
+        help="also how steps differ: percentiles over N draws of the lengths",
     )
     add_overrides(command)
     add_data(command)

@@ -46,7 +46,7 @@ class Rollout:
     ends_us: Floats
     """Ends of the engine's responses that the time waits for, ascending."""
     steps_ahead: float
-    """Steps whose samples were simulated as one stream, less the first."""
+    """Steps whose samples were simulated as one stream with this one's."""
     bound_by: str
     """Name of what most of the engine's mean step goes to: compute, memory, communication or host."""
     sources: Mapping[str, float]
@@ -183,17 +183,17 @@ def _slowest(engine: EngineSettings, room: CacheRoom, table: StepTable, streams:
 
 
 def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
-    """The phase of a rollout. Its FLOPs are a forward pass over prompts and responses, those sampled in vain included."""
+    """The phase of a rollout. Its FLOPs are a forward pass over prompts and responses, those that dynamic sampling drops included."""
     section, gpus = rl.section, rl.rollout_gpus
     run = laid_out_pass(rl.base, section, rl.samples.sequences.tolist(), micro=1, max_tokens=0)
-    vain = rounds_of(section).generated
+    generated = rounds_of(section).generated
     tail_us = rollout.tail_share * rollout.time.median_us
     return Phase(
         name="gen",
         time=rollout.time,
         gpus=gpus,
         bound_by="long tail" if rollout.tail_share > LONG else rollout.bound_by,
-        mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=vain, forward_only=True),
+        mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=generated, forward_only=True),
         parts=plus({RESPONSES: rollout.time.median_us - tail_us}, {TAIL: tail_us}),
         sources=rollout.sources,
     )

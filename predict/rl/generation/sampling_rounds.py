@@ -1,4 +1,4 @@
-"""Rounds of dynamic sampling: prompts are generated until enough are kept, whose responses are not all alike right or wrong (DAPO)."""
+"""Rounds of dynamic sampling (DAPO): prompts are generated until enough of them have both right and wrong responses."""
 
 from __future__ import annotations
 

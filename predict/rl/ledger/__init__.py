@@ -1,1 +1,1 @@
-"""The ledger of an RL step: its phases as headings with parts of their own, and what else makes up its books."""
+"""The ledger of an RL step: its phases as headings with parts, and its other books."""

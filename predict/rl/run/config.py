@@ -85,8 +85,8 @@ def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
 
 
 def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
-    """The content of an RL config under settings, whose values may be choices; the settings that it has no place for, since a model or
-    cluster that they change is named by its file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
+    """The content of an RL config under settings, whose values may be choices; the settings of a model or cluster that the config names by a
+    file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
     document, faults = read_yaml(path)
     sources = {"": str(path)}
     if document is None:

@@ -110,10 +110,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightSync:
-    """The way of new weights to the engines."""
+    """The transfer of new weights to the engines."""
 
     method: Literal["tensors", "buckets", "host"] = "tensors"
-    """`tensors`: one after the other, as loaded by name; `buckets`: gathered, and many in one transfer, as a checkpoint engine does;
+    """`tensors`: one tensor after the other, loaded by name; `buckets`: many gathered into one transfer, as a checkpoint engine does;
     `host`: in buckets from the host's memory, where they lie gathered."""
     wake_s: Annotated[float, Key(minimum=0, maximum=1e4)] = 0.0
     """Seconds in which the engines wake up and allocate their cache again."""
@@ -175,9 +175,9 @@ class RlSection:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     """Saving of the actor, spread over the steps between."""
     weight_sync: WeightSync = field(default_factory=WeightSync)
-    """The way of the weights to the engines."""
+    """The transfer of new weights to the engines."""
     unknown: tuple[str, ...] = ()
-    """Keys of this config whose values are a guess; they are shown as such."""
+    """Keys of this config whose values are guesses; answers mark them."""
 
     def contradictions(self) -> Iterator[Fault]:
         if self.mini_batch and self.prompts % self.mini_batch:

@@ -57,13 +57,13 @@ class Moved:
     phase: str
     state: str
     bytes_moved: float
-    """Both ways."""
+    """To the GPU and back."""
     time: Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlMemory:
-    """The moments of a step in which a GPU holds the most, and the ways of what is offloaded."""
+    """The moments of a step in which a GPU holds the most, and the transfers of what is offloaded."""
 
     generating: Moment
     updating: Moment
@@ -167,7 +167,7 @@ def _nonzero(terms: Mapping[str, float]) -> dict[str, float]:
 
 
 def _moved(rl: RlRun, actor: Prediction, critic: Prediction | None) -> list[Moved]:
-    """The ways of offloaded state, phase by phase: a pass needs the parameters, an update all."""
+    """The transfers of offloaded state, phase by phase: a pass needs the parameters, an update all of it."""
     section = rl.section
     needed: list[tuple[str, tuple[str, ...], Prediction, float]] = [(UPDATING, STATE, actor, 1.0)]
     if section.old_log_prob:

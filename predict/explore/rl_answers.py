@@ -17,8 +17,8 @@ from predict.report.page.content import page_content
 from predict.report.page.plans_view import with_front
 from predict.report.prediction_json import interval_json
 from predict.report.rl.page import LIVE, rl_answer_view
-from predict.rl.run.config import NAME, document_of, load_rl, training_document
-from predict.rl.run.section import COLOCATED
+from predict.rl.run.config import document_of, load_rl, training_document
+from predict.rl.run.section import COLOCATED, NAME
 from predict.rl.search.search import Candidate, RlAnswer
 from sampling.errors import UserError
 

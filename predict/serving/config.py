@@ -24,6 +24,7 @@ from predict.serving.engines import USUAL, engine_names, engine_settings
 from predict.serving.mixers.served import is_served
 from predict.serving.rules.load_keys import load_key_faults, prompt_key_faults, without_replaced
 from predict.serving.rules.positions import limit_faults, load_faults
+from predict.serving.rules.step_tokens import step_token_faults
 from predict.serving.scheduler.request_file import read_requests
 from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known_prompts, with_mean_length
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
@@ -92,7 +93,7 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     if model is not None and placement is not None:
         faults += placement_faults(model, placement)
     if model is not None and engine is not None:
-        faults += limit_faults(model, engine)
+        faults += [*limit_faults(model, engine), *step_token_faults(model, engine)]
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
     profile = _profile(document.get("profile"), hardware)

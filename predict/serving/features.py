@@ -27,8 +27,7 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
         return whole
 
     engine = server.engine
-    most = max(engine.max_num_batched_tokens, engine.max_num_seqs)
-    decodes, tokens = np.arange(engine.max_num_seqs + 1.0), np.arange(1.0, most + 1.0)
+    decodes, tokens = np.arange(engine.max_num_seqs + 1.0), np.arange(1.0, engine.max_num_batched_tokens + 1.0)
     chunk = step_us(prefills=1.0, prefill_tokens=2.0)[0]
     request_us = step_us(prefills=2.0, prefill_tokens=2.0)[0] - chunk
     prefill_token_us = (

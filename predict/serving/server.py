@@ -99,7 +99,7 @@ class Server:
     @property
     def max_model_len(self) -> int:
         """Most tokens of one request, prompt and answer together; 0 where neither engine nor model limits them."""
-        return self.engine.max_model_len or self.model.max_positions
+        return longest_request(self.model, self.engine)
 
     @property
     def window(self) -> int:
@@ -114,6 +114,11 @@ class Server:
     @property
     def weight_bytes(self) -> int:
         return DTYPE_BYTES[self.placement.precision]
+
+
+def longest_request(model: ModelSpec, engine: EngineSettings) -> int:
+    """Most tokens of one request, prompt and answer together; 0 where neither engine nor model limits them."""
+    return engine.max_model_len or model.max_positions
 
 
 def cluster_of(hardware: str, ranks: int, profile: str) -> Cluster:

@@ -119,6 +119,12 @@ class Stepper:
             Interval(median_us=time, low_us=first, high_us=last) for first, time, last in zip(*bounds, strict=True)
         )
 
+    def factors_at(self, batch: StepBatch) -> Interval:
+        """The bounds of a batch's step over its middle, which are those of a server's whole time where its steps are like it."""
+        sums = sums_of([batch], self.server.window)
+        low, middle, high = (float(table.times_us(sums)[0]) for table in self.tables)
+        return Interval(median_us=1.0, low_us=low / middle, high_us=high / middle)
+
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
         """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation.
 

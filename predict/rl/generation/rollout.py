@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from predict.rl.layout import laid_out_pass
 from predict.rl.phase import RESPONSES, TAIL, Phase, plus, scaled
 from predict.rl.plain.phases import plain_steps, sources_of_decode
 from predict.rl.run.config import RlRun
+from predict.rl.run.engines import rollout_engine
 from predict.rl.run.samples import Samples
 from predict.rl.run.section import ASYNC, CHUNKS
-from predict.serving.batch import Floats
-from predict.serving.engines import engine_settings
+from predict.serving.batch import Floats, StepBatch
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Ints, Traffic
@@ -66,14 +66,6 @@ class Rollout:
 def rollout_server(rl: RlRun) -> Server:
     """One engine on its GPUs."""
     given = rl.section.rollout
-    usual = engine_settings(given.engine)
-    engine = replace(
-        usual,
-        max_num_seqs=given.max_num_seqs or usual.max_num_seqs,
-        max_num_batched_tokens=given.max_num_batched_tokens or usual.max_num_batched_tokens,
-        memory_utilization=given.memory_share,
-        enforce_eager=given.enforce_eager,
-    )
     placed = Placement(
         tp=given.tp,
         expert_parallel=given.expert_parallel,
@@ -85,7 +77,7 @@ def rollout_server(rl: RlRun) -> Server:
         cluster=_of_engine(rl.base.cluster, given.tp),
         placement=placed,
         engine_name=given.engine,
-        engine=engine,
+        engine=rollout_engine(rl.section),
     )
 
 
@@ -109,7 +101,7 @@ def rollout_of(rl: RlRun) -> Rollout:
 
 def _simulated(rl: RlRun) -> Rollout:
     server, rollout = rollout_server(rl), rl.section.rollout
-    (table, factors), room = _steps(rl, server), cache_room(server)
+    (table, factors_at), room = _steps(rl, server), cache_room(server)
     shares = rounds_of(rl.section)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
@@ -123,7 +115,7 @@ def _simulated(rl: RlRun) -> Rollout:
         ends = np.sort(last.last_us)
         of_step = float(ends[-1]) / (ahead + 1) / shares.share
     return Rollout(
-        time=scaled(factors, of_step * shares.generated),
+        time=scaled(factors_at(mean_batch(server, last)), of_step * shares.generated),
         replicas=replicas,
         room=room,
         served=last,
@@ -134,13 +126,13 @@ def _simulated(rl: RlRun) -> Rollout:
     )
 
 
-def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Interval]:
-    """The times of an engine's steps, and their interval as factors."""
+def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Callable[[StepBatch], Interval]]:
+    """The times of an engine's steps, and the interval of a batch's as factors."""
     if rl.in_plain_torch:
-        return plain_steps(rl, server.engine.max_num_batched_tokens)
+        table, factors = plain_steps(rl, server.engine.max_num_batched_tokens)
+        return table, lambda batch: factors
     steps = stepper(server, rl.section.rollout.step_model)
-    low, middle, high = steps.coefficients.interval_factors
-    return steps.table, Interval(median_us=middle, low_us=low, high_us=high)
+    return steps.table, steps.factors_at
 
 
 def _sources(rl: RlRun, server: Server, served: Served) -> Mapping[str, float]:

@@ -18,19 +18,16 @@ from predict.config.document import Document
 from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import OPTION, parse_overrides
 from predict.rl.run.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
+from predict.rl.run.engines import rollout_faults
 from predict.rl.run.samples import Samples, samples_of
-from predict.rl.run.section import LAYERS, RlSection
+from predict.rl.run.section import NAME, RlSection
 from predict.rl.run.valued import valued_runs
 from predict.run.training_run import TrainingRun
-from predict.serving.config import placement_faults
-from predict.serving.engines import engine_names
-from predict.serving.server import Placement
 from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
-from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import build
 
-NAME = "rl"
 Values = dict[str, Any]
 
 
@@ -121,7 +118,7 @@ def rl_run(
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
-        found += _rollout_faults(base, section)
+        found += rollout_faults(base, section)
     valued, of_valued = valued_runs(section, base)
     found += of_valued
     samples = None
@@ -232,51 +229,3 @@ def training_document(
     batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
     content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
     return Document(name=str(path.with_suffix("")), content=content, sources=sources or {"": str(path)})
-
-
-def _rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
-    """Engines that the model or the machines do not allow."""
-    rollout, gpus = section.rollout, section.rollout.gpus or base.cluster.world_size
-    placed = Placement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
-    of_keys = {
-        "model": "model",
-        "placement.tp": f"{NAME}.rollout.tp",
-        "placement.expert_parallel": f"{NAME}.rollout.expert_parallel",
-    }
-    faults = [
-        Fault(path=of_keys[fault.path], problem=fault.problem)
-        for fault in placement_faults(base.model, placed)
-        if fault.path in of_keys
-    ]
-    plain = base.execution.whole_layers
-    if plain != (rollout.step_model == LAYERS):
-        problem = f"{rollout.step_model} with execution.framework {base.execution.framework}; " + (
-            f"plain torch generates layer by layer: set {LAYERS}" if plain else "set kernels, or framework: torch"
-        )
-        faults.append(Fault(path=f"{NAME}.rollout.step_model", problem=problem))
-    if rollout.engine not in engine_names():
-        near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
-        faults.append(Fault(path=f"{NAME}.rollout.engine", problem=f"{shown(rollout.engine)} is not known{near}"))
-    faults += _microbatch_faults(section, base.plan.cp)
-    engines = gpus // rollout.tp
-    if rollout.partial and section.samples < engines:
-        problem = f"true with {engines} engines for the {section.samples} responses of a step; give each engine at least one, or omit it"
-        faults.append(Fault(path=f"{NAME}.rollout.partial", problem=problem))
-    if gpus % rollout.tp:
-        problem = f"{rollout.tp} does not divide the {gpus} GPUs of the engines; give one that does"
-        faults.append(Fault(path=f"{NAME}.rollout.tp", problem=problem))
-    return faults
-
-
-def _microbatch_faults(section: RlSection, cp: int) -> list[Fault]:
-    """Budgets of tokens that do not hold the longest sequence: verl's `rearrange_micro_batches` asserts that max_tokens · cp does."""
-    budgets = {"max_tokens": section.max_tokens, "passes.max_tokens": section.passes.max_tokens}
-    return [
-        Fault(
-            path=f"{NAME}.{key}",
-            problem=f"{tokens} tokens · cp {cp} do not hold a sequence of prompt_max + response_max = "
-            f"{section.longest} tokens; give at least {-(-section.longest // cp)}",
-        )
-        for key, tokens in budgets.items()
-        if tokens and tokens * cp < section.longest
-    ]

@@ -17,6 +17,8 @@ ONE_STEP_OFF: Final = "one_step_off"
 ASYNC: Final = "async"
 CHUNKS: Final = "chunks"
 LAYERS: Final = "layers"
+NAME = "rl"
+"""The name of the section."""
 Count = Annotated[int, Key(minimum=0)]
 Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
 Share = Annotated[float, Key(minimum=0.01, maximum=1)]

@@ -86,7 +86,7 @@ def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, sour
     steps = [row.timed for path in dict.fromkeys(paths) for row in read_rows(path, EngineStep, each="step").values()]
     server = run.server
     most = max(max(len(one.batch.decodes), sum(one.kind)) for one in steps)
-    limit = max(server.engine.max_num_batched_tokens, server.engine.max_num_seqs)
+    limit = server.engine.max_num_batched_tokens
     if most > limit:
         raise UserError(
             f"{source}: a step has {most:,} tokens, where {run.name}'s engine takes {limit:,}; set engine.max_num_batched_tokens as it was"

@@ -127,7 +127,7 @@ def prices_of(server: Server) -> Prices:
 
 def priced_tokens(engine: EngineSettings) -> list[int]:
     """Numbers of a step's tokens at which kernels are priced."""
-    return priced_sizes(max(engine.max_num_batched_tokens, engine.max_num_seqs), engine.replayed_sizes)
+    return priced_sizes(engine.max_num_batched_tokens, engine.replayed_sizes)
 
 
 def priced_batches(engine: EngineSettings) -> list[int]:

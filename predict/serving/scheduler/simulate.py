@@ -100,7 +100,7 @@ def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form
 def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> at.Rules:
     return at.Rules(
         most_running=engine.max_num_seqs,
-        most_tokens=max(engine.max_num_batched_tokens, engine.max_num_seqs),
+        most_tokens=engine.max_num_batched_tokens,
         blocks=blocks,
         block=engine.block_size,
         in_flight=traffic.in_flight,

@@ -80,8 +80,15 @@ class Stage:
     tpot_mean_ms: Milliseconds = None
 
     def contradictions(self) -> Sequence[Fault]:
-        stated = self.prompt_mean or (self.prefix_len is not None and self.question_len is not None)
-        return [] if stated else [Fault(path="prompt_mean", problem="missing; give it, or prefix_len and question_len")]
+        faults = []
+        if not self.prompt_mean and (self.prefix_len is None or self.question_len is None):
+            faults.append(Fault(path="prompt_mean", problem="missing; give it, or prefix_len and question_len"))
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            problem = (
+                f"{self.max_num_batched_tokens:,} is less than max_num_seqs, {self.max_num_seqs:,}; no engine starts so"
+            )
+            faults.append(Fault(path="max_num_batched_tokens", problem=problem))
+        return faults
 
     @property
     def prompt(self) -> int:

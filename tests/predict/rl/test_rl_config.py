@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import log
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,36 @@ def test_a_training_config_is_told_from_an_rl_config() -> None:
 
 def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
     with pytest.raises(InfeasibleError, match=r"rl\.rollout\.tp"):
-        step_of(small, "rl.response=constant:2000000", "rl.response_max=2000000", "rl.mini_batch=16")
+        step_of(small, "rl.rollout.memory_share=0.22", "rl.response=constant:8000", "rl.response_max=8000")
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (("rl.response_max=9000",), "rl.response_max: with prompt_max 64, 9,064 is more than the 8,192 positions"),
+        (
+            ("rl.rollout.max_num_batched_tokens=64",),
+            "rl.rollout.max_num_batched_tokens: 64 is less than rl.rollout.max_num_seqs, 256",
+        ),
+    ],
+)
+def test_engines_refuse_what_a_server_refuses(small: Path, settings: tuple[str, ...], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault.replace(".", r"\.")):
+        load_rl(small, settings)
+
+
+def test_another_engine_or_architecture_widens_generation(small: Path) -> None:
+    """Half-widths in log time: an engine that the steps' coefficients do not know may be faster by its host's time, and a device of another
+    architecture either way."""
+
+    def widths(*settings: str) -> tuple[float, float]:
+        time = step_of(small, *settings).rollout.time
+        return log(time.median_us / time.low_us), log(time.high_us / time.median_us)
+
+    usual, engine, device = widths(), widths("rl.rollout.engine=sglang"), widths("cluster.hardware=B200")
+    assert engine[0] > usual[0] + 0.01
+    assert engine[1] == pytest.approx(usual[1], rel=1e-9)
+    assert min(device) > max(usual) + 0.05
 
 
 def test_the_command_prints_what_the_api_returns(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ MOVES = [
     ("rl.offload=[parameters,optimizer]", "update_actor old_log_prob", "gen"),
     ("rl.rollout.kept_share=0.5", "gen", "update_actor old_log_prob"),
     ("rl.rollout.max_num_seqs=1", "gen", "update_actor old_log_prob"),
-    ("rl.rollout.max_num_batched_tokens=64", "gen", "update_actor"),
+    ("rl.rollout.max_num_batched_tokens=256", "gen", "update_actor"),
     ("rl.reward.latency_s=1 rl.reward.overlaps=false", "reward step", "gen update_actor"),
     ("rl.rollout.enforce_eager=true", "gen", "update_actor old_log_prob update_weights"),
     ("rl.weight_sync.wake_s=5", "update_weights step", "gen"),
@@ -144,12 +144,12 @@ def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_e
     [
         ("memory", ()),
         ("host", ("rl.rollout.enforce_eager=true",)),
-        ("compute", ('rl.prompt="constant:8192"', "rl.prompt_max=8192", 'rl.response="constant:8"', "rl.n=1")),
+        ("compute", ('rl.prompt="constant:8000"', "rl.prompt_max=8000", 'rl.response="constant:8"', "rl.n=1")),
         (
             "compute",
             (
-                'rl.prompt="constant:8192"',
-                "rl.prompt_max=8192",
+                'rl.prompt="constant:8000"',
+                "rl.prompt_max=8000",
                 'rl.response="constant:8"',
                 "rl.n=1",
                 "rl.rollout.step_model=formula",

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.config import load_serving
 from predict.serving.engines import engine_settings
 from predict.serving.kernels.eager import LAYER_US
 from predict.serving.kernels.features import NAMES, kernel_features
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
 from predict.serving.scheduler.simulate import serve
 from predict.serving.stepper import stepper
-from sampling.errors import InfeasibleError
-from tests.predict.serving.servers import engine, requests, server, unit_table
+from sampling.errors import ConfigError, InfeasibleError
+from tests.predict.serving.servers import CONFIG, engine, requests, server, unit_table
 
 
 def test_an_eager_engine_waits_for_its_launches() -> None:
@@ -103,3 +104,39 @@ def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
         assert lows[1] < 0.98 * lows[0]
         assert highs[1] == pytest.approx(highs[0])
         assert (lows[2] < 0.95 * lows[0], highs[2] > 1.05 * highs[0]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (
+            ("engine.max_num_batched_tokens=64",),
+            "64 is less than engine.max_num_seqs, 128, of which each takes a token of every step; raise it, or lower engine.max_num_seqs to 64",
+        ),
+        (
+            ("engine.chunked_prefill=false",),
+            "2,048 is less than the positions of llama3-8b, 8,192, and without engine.chunked_prefill",
+        ),
+        (
+            ("engine.chunked_prefill=false", "engine.max_model_len=4096"),
+            "2,048 is less than engine.max_model_len, 4,096",
+        ),
+    ],
+)
+def test_a_step_without_room_for_its_requests_is_refused(settings: tuple[str, ...], fault: str) -> None:
+    """As vLLM refuses it: a step has a token for each request, and room for a whole prompt where prompts are not divided."""
+    with pytest.raises(ConfigError, match=f"engine.max_num_batched_tokens: {fault}"):
+        load_serving(CONFIG, settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("engine.max_num_batched_tokens=128",),
+        ("engine.chunked_prefill=false", "engine.max_model_len=2048"),
+        ("engine.name=tensorrt-llm", "engine.max_num_batched_tokens=4096"),
+    ],
+)
+def test_a_step_with_room_for_them_is_taken(settings: tuple[str, ...]) -> None:
+    """TensorRT-LLM starts with prompts undivided, and holds each against the step by itself, since it preempts none."""
+    assert load_serving(CONFIG, settings).server.engine.max_num_seqs == 128

@@ -97,7 +97,7 @@ class ClosedLoop:
         engine = replace(
             usual,
             max_num_seqs=max(usual.max_num_seqs, self.in_flight),
-            max_num_batched_tokens=max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP),
+            max_num_batched_tokens=max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight),
             prefix_caching=False,
             chunked_prefill=True,
             enforce_eager=self.cuda_graphs == "off",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.run.calibration.priors import prior_deviations
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 RULE = (
     "one after the other, the run that brings all runs nearest to one of those chosen, by how each depends on the terms (medoids); no "
     "measured time is looked at"

@@ -9,7 +9,6 @@ from datetime import date
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict import estimate
 from predict.run.calibration.file import scaled
@@ -19,9 +18,9 @@ from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import machine_error, own_deviation
 from predict.step.elasticities import elasticities
+from regressors.features.arrays import Floats
 from sampling.files.faults import counted
 
-Floats = NDArray[np.float64]
 MOST_ROUNDS = 8
 CLOSE = 0.005
 """Change of a term's logarithm below which a round is the last."""

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from predict.calibrate.fit import Fit, Floats, MeasuredRun, unexplained
+from predict.calibrate.fit import Fit, MeasuredRun, unexplained
 from predict.own_runs.belonging import unit_mistake
 from predict.run.calibration.priors import prior_deviations
+from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.number_text import duration
 

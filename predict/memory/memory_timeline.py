@@ -9,8 +9,8 @@ import numpy as np
 from predict.memory.estimate import MemoryModel
 from predict.memory.peak import trace
 from predict.run.training_run import TrainingRun
-from predict.schedules.engine.order import Floats
 from predict.schedules.engine.timeline import Timeline
+from regressors.features.arrays import Floats
 
 STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
 """The terms from bottom to top: first what exists throughout the step, last what comes and goes."""

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.memory.chunk_memory import ChunkMemory, Instant
-from predict.schedules.engine.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Floats, Rows, W
+from predict.schedules.engine.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Rows, W
 from predict.schedules.engine.timeline import alive
+from regressors.features.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

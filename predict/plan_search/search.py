@@ -15,7 +15,6 @@ from functools import partial
 from itertools import takewhile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
 from predict.plan_search.floors.structures import kinds_of
@@ -28,9 +27,9 @@ from predict.plan_search.survey import Survey, in_words
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from regressors.features.arrays import Floats
 from sampling.units import GIB
 
-Floats = NDArray[np.float64]
 FIRST_ROUND, LONGEST_ROUND = 8, 256
 """Plans of the first round, which brings the first answer, and of a late one; each round is twice as long as the one before."""
 BATCH = 8

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.floors.memory_floor import memory_floors, state_floors
 from predict.plan_search.space.legal import LeftOut, Space
+from regressors.features.arrays import Floats
 from sampling.units import GIB
 
-Floats = NDArray[np.float64]
 STATE = "memory: weights, gradients and optimizer state alone do not fit"
 FLOOR = "memory: state and the activations of the forwards before the first backward do not fit"
 

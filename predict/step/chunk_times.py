@@ -13,8 +13,8 @@ from predict.schedules.engine.order import Placement
 from predict.schedules.engine.program import KEPT
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import PricedChunk, PricedRank, distinct_chunks
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Value = Callable[[Sequence[Bucket]], Floats]
 """Times of buckets in µs, shape (buckets, sets)."""

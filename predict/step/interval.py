@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import rank_ends
@@ -22,8 +21,7 @@ from predict.step.chunk_times import buckets_of, chunk_times
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import PricedRank, distinct_chunks
 from predict.step.spread import Kind, Spread
-
-Floats = NDArray[np.float64]
+from regressors.features.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

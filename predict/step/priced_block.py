@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
@@ -18,8 +17,8 @@ from predict.step.overlap import Contention, contention_of, exposed_us
 from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication
 from regressors.bank.times import Times
 from regressors.dataset.launching import LAUNCH_NORM
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 Units = tuple[Priced, ...]
 MOST_GLUE = 0.5
 """Bound of the glue, as a share of the layer's parts; what a sampled layer takes beyond is noise, or another kernel."""

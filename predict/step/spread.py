@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from predict.prices.price_list import Priced
 from predict.step.priced_block import Bucket, PricedBlock, Units
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 Kind = tuple[str, str]
 COMMON_SHARE = 0.35
 """Share of an analytic call's half-width that is common to all calls of its kind: on public tables the bias of a kind on a GPU is about a

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.plan_search.pricing.workers import Workers
 from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, price_plans
 from predict.run.model_flops import tokens_per_step
-
-Floats = NDArray[np.float64]
+from regressors.features.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

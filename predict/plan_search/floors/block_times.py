@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.model.layer_kinds import LayerKind
 from predict.plan_search.space.distinct import Indices, distinct
@@ -21,8 +20,8 @@ from predict.step.priced_block import BlockPrices, block_prices
 from predict.workload.alike_runs import block_cache
 from predict.workload.layers.layer import LayerBlocks
 from predict.workload.rank.blocks import Repeated
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 PHASES = ("forward", "backward", "backward_input", "backward_weight", "again", "accumulation")
 FORWARD, BACKWARD, INPUT, WEIGHT, AGAIN, ACCUMULATION = range(len(PHASES))
 ON_A_RANK = ("plan.tp", "plan.sp", "plan.cp", "plan.cp_method", "plan.ep", "plan.etp", "batch.micro", "batch.seq_len")

@@ -8,7 +8,6 @@ progress, buffers and communicators come on top.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.memory.buffers import slack_of
 from predict.memory.profiles import memory_profile_of
@@ -17,8 +16,7 @@ from predict.plan_search.floors.time_floor import ROUNDING, microbatches_of
 from predict.plan_search.floors.unit_memory import kept_bytes, state_bytes
 from predict.plan_search.space.legal import Space
 from predict.schedules.building.interleaving import chunk_turns, round_size
-
-Floats = NDArray[np.float64]
+from regressors.features.arrays import Floats
 
 
 def state_floors(space: Space) -> Floats:

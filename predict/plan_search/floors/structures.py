@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.model.layer_kinds import LayerKind
 from predict.plan_search.space.distinct import Indices, distinct
 from predict.plan_search.space.legal import Space
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 KEYS = (
     "plan.pp", "plan.vpp", "plan.schedule", "plan.layout", "plan.first_stage_layers", "plan.last_stage_layers",
     "plan.count_embedding", "plan.count_loss", "plan.recompute", "plan.recompute_method", "plan.recompute_layers",

@@ -13,15 +13,14 @@ follows it is left out.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.plan_search.floors.block_times import ACCUMULATION, AGAIN, BACKWARD, FORWARD, INPUT, WEIGHT, BlockTimes
 from predict.plan_search.floors.structures import Structure, structures
 from predict.plan_search.space.distinct import Indices
 from predict.plan_search.space.legal import Space
 from predict.step.stragglers import waiting_factor
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 """Share by which sums in another order may differ."""
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.memory.chunk_memory import ChunkCounter, UnitMemory
 from predict.memory.profiles import memory_profile_of
@@ -22,8 +21,8 @@ from predict.plan_search.space.distinct import Indices, distinct
 from predict.plan_search.space.legal import Space
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.groups import groups_of
+from regressors.features.arrays import Floats
 
-Floats = NDArray[np.float64]
 STATE = ("plan.tp", "plan.cp", "plan.dp", "plan.ep", "plan.etp", "plan.zero", "plan.shard")
 """Keys that decide the state, beside all of execution."""
 ACTIVATIONS = (

@@ -9,8 +9,8 @@ import numpy as np
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
 from predict.report.memory.json import memory_json
 from predict.report.pictures.memory_plot import COLOURS, shown_ranks
-from predict.schedules.engine.order import Floats
 from predict.step.prediction import Prediction
+from regressors.features.arrays import Floats
 from sampling.units import MIB
 
 COLUMNS = 160

@@ -14,8 +14,9 @@ from predict.report.pictures.timeline.boxes import Boxes, box_per_action, merged
 from predict.report.pictures.timeline.steady_state import SteadyState, steady_state
 from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.report.schedules.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
-from predict.schedules.engine.order import Floats, Kind
+from predict.schedules.engine.order import Kind
 from predict.schedules.engine.timeline import Timeline
+from regressors.features.arrays import Floats
 from sampling.files.faults import counted
 from sampling.number_text import Show, plain
 

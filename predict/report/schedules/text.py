@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.report.schedules.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
-from predict.schedules.engine.order import KINDS, MICROBATCH, Floats, Kind
+from predict.schedules.engine.order import KINDS, MICROBATCH, Kind
 from predict.schedules.engine.timeline import Timeline
+from regressors.features.arrays import Floats
 from sampling.number_text import Show, plain
 
 if TYPE_CHECKING:

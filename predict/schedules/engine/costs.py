@@ -12,8 +12,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import ArrayLike
 
-from predict.schedules.engine.order import Floats
 from predict.schedules.engine.program import Program
+from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
 
 LONGEST = 1e100

@@ -21,7 +21,6 @@ Rows = NDArray[np.int32]
 KIND, MICROBATCH, CHUNK, PAIRED = range(4)
 WHOLE_ROW = np.dtype("V16")
 """Dtype that makes a row one item: copying every other row is then twice as fast."""
-Floats = NDArray[np.float64]
 PLACEMENTS_KEPT = 128
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.schedules.engine.folding import last_copies, last_rows
-from predict.schedules.engine.order import Floats, Folded
+from predict.schedules.engine.order import Folded
 from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import KEPT, Program
+from regressors.features.arrays import Floats
 from sampling.files.machine_code import compiled
 
 CACHED_BYTES = 2**19

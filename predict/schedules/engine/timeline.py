@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from predict.schedules.engine.folding import MadeWhenAsked, Pace, with_copies
-from predict.schedules.engine.order import CHUNK, CODE, KIND, Floats, Folded, Order, Rows
+from predict.schedules.engine.order import CHUNK, CODE, KIND, Folded, Order, Rows
+from regressors.features.arrays import Floats
 
 ROUNDING = 1e-9
 

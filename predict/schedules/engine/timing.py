@@ -20,11 +20,12 @@ import numpy as np
 from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
 from predict.schedules.engine.folding import MadeWhenAsked, Pace, forms, last_copies, last_rows, pace_of
-from predict.schedules.engine.order import Floats, Folded, Order
+from predict.schedules.engine.order import Folded, Order
 from predict.schedules.engine.positions import Indices
 from predict.schedules.engine.program import Level, Program, compile_order, levels, lists
 from predict.schedules.engine.recycling import ends_in_places
 from predict.schedules.engine.timeline import Timeline, continued_timeline
+from regressors.features.arrays import Floats
 from sampling.files.machine_code import compiled
 
 __all__ = ["ChunkTimes", "makespan", "makespans", "rank_ends", "simulate"]

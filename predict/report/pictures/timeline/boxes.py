@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from predict.report.pictures.timeline.time_axis import TimeAxis
 from predict.report.schedules.palette import paint_codes
-from predict.schedules.engine.order import MICROBATCH, Floats
+from predict.schedules.engine.order import MICROBATCH
 from predict.schedules.engine.timeline import Timeline
+from regressors.features.arrays import Floats
 
 Integers = NDArray[np.intp]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from predict.report.pictures.timeline.steady_state import SteadyState
 from predict.report.schedules.text import round_step
-from predict.schedules.engine.order import Floats
+from regressors.features.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

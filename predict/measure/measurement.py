@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from predict.measure.system_noise import quiet_steps
+from predict.measure.system_noise import noise_of, quiet_steps
 from predict.run.training_run import TrainingRun
 
 Number = TypeVar("Number", int, float)
@@ -64,9 +64,9 @@ class Measurement:
         return tuple(self.step_times_us[index] for index in quiet_steps(self.others_shares)[0])
 
     @property
-    def noisy(self) -> bool:
-        """Other processes disturbed more than half of the steps, so that none could be omitted."""
-        return quiet_steps(self.others_shares)[1]
+    def noise(self) -> str:
+        """The kind of noise that makes the median say little (`predict.measure.system_noise`); empty for a quiet measurement."""
+        return noise_of(self.others_shares, self.kept_us)
 
     @property
     def dropped_steps(self) -> int:
@@ -105,7 +105,8 @@ class Measurement:
             "tokens_per_s": self.tokens_per_s,
             "others_shares": list(self.others_shares),
             "dropped_steps": self.dropped_steps,
-            "noisy": self.noisy,
+            "noisy": bool(self.noise),
+            "noise": self.noise,
             "loss": {"first": self.losses[0], "last": self.losses[-1]},
             "parameters_per_rank": list(self.parameters_per_rank),
             "threads": self.threads,

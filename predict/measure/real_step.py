@@ -134,7 +134,7 @@ def measure_interleaved(
             if kept:
                 kept.add(place, result)
             left_s = (time.monotonic() - start) / fresh * (total - place - 1)
-            noisy = " (noisy)" if result.noisy else ""
+            noisy = " (noisy)" if result.noise else ""
             progress(
                 f"measured {place + 1} of {total}: {run.name} {duration(result.median_us)}{noisy}, {left_s:.0f} s left"
             )

@@ -1,15 +1,26 @@
-"""The share of the machine that other processes took while a step ran, and which steps to omit for it."""
+"""Noise of measured steps: the share of the machine that other processes took, which steps to omit for it, and how far the rest spread."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from sampling.hardware.cpu_load import OTHERS_LIMIT, PROC_STAT, busy_seconds
 
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
+
+OTHERS, SPREAD = "other processes", "spread"
+"""Kinds of noise: other processes disturbed most steps, or the steps differ too widely from one another."""
+SPREAD_LIMIT = 0.2
+"""Spread from which on steps are noisy. Those of an ordinary machine have one of 0.02 to 0.12; of such steps, 4 or more, fewer than 2 in
+1000 measurements reach it (Gaussian)."""
+DECILES = 2.563
+"""Standard deviations of a Gaussian between its 10th and its 90th percentile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +65,36 @@ def quiet_steps(shares: Sequence[float]) -> tuple[list[int], bool]:
     return quiet, False
 
 
-def noise_note(about: str) -> str:
-    """The note on a noisy measurement; `about` names it, for example "most steps" or "most steps of demo"."""
-    return f"NOISY: other processes disturbed {about}; none could be dropped: repeat it on a quiet machine"
+def spread_between(p10: float, p90: float) -> float:
+    """Standard deviation in log time of steps with these 10th and 90th percentiles, were they Gaussian: one slow step among ten moves it
+    little, as it moves their median."""
+    return math.log(p90 / p10) / DECILES
+
+
+def noise_of(shares: Sequence[float], kept_us: Sequence[float]) -> str:
+    """The kind of noise of a measurement, by others' shares of its steps and the times of those kept; empty for a quiet one."""
+    if quiet_steps(shares)[1]:
+        return OTHERS
+    p10, p90 = np.percentile(kept_us, (10, 90))
+    return SPREAD if spread_between(p10, p90) > SPREAD_LIMIT else ""
+
+
+def noise_note(noise: str, of: str = "") -> str:
+    """The note on noisy measurements of a kind; `of` names them where there are several."""
+    of = f" of {of}" if of else ""
+    if noise == OTHERS:
+        return f"NOISY: other processes disturbed most steps{of}; none could be dropped: repeat it on a quiet machine"
+    return (
+        f"NOISY: the steps{of} differ widely (standard deviation above {SPREAD_LIMIT:.0%}), though other processes took little: find what "
+        "makes them differ, and repeat it"
+    )
+
+
+def noise_notes(noises: Sequence[tuple[str, str]]) -> list[str]:
+    """A note for each kind of noise; `noises` are names of measurements, each with its kind, empty for a quiet one."""
+    kinds = (OTHERS, SPREAD)
+    named = {kind: ", ".join(name for name, noise in noises if noise == kind) for kind in kinds}
+    return [noise_note(kind, named[kind]) for kind in kinds if named[kind]]
 
 
 def _window(steps: Sequence[StepUsage], index: int, span_s: float) -> Sequence[StepUsage]:

@@ -120,7 +120,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         measured_high_us=measured.p90_us,
         steps=len(measured.step_times_us),
         dropped_steps=measured.dropped_steps,
-        noisy=measured.noisy,
+        noise=measured.noise,
         feasible=prediction.feasible,
         device=measured.device,
         predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,

@@ -25,14 +25,18 @@ class ValidationRow:
     measured_high_us: float
     steps: int
     dropped_steps: int
-    noisy: bool
-    """Other processes disturbed most steps, so that none could be dropped: the error says little."""
+    noise: str = ""
+    """The kind of noise of the steps, with which the error says little; empty for quiet ones."""
     device: DeviceRecord | None = None
     """The GPU that trained; None for a CPU."""
     predicted_allocated_bytes: float | None = None
     """Predicted peak of the tensors, to hold beside the device's; None for a CPU."""
     feasible: bool = True
     """Whether the expected peak of memory fits the device."""
+
+    @property
+    def noisy(self) -> bool:
+        return bool(self.noise)
 
     @property
     def error(self) -> float:
@@ -97,6 +101,7 @@ def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
                 "steps": row.steps,
                 "dropped_steps": row.dropped_steps,
                 "noisy": row.noisy,
+                "noise": row.noise,
                 "feasible": row.feasible,
                 "error": row.error,
                 "covered": row.covered,

@@ -13,7 +13,7 @@ import numpy as np
 
 from predict.measure.real_step import STEPS, WARMUP
 from predict.measure.rl.requirements import require_measurable_rl
-from predict.measure.system_noise import StepUsage, others_shares, quiet_steps
+from predict.measure.system_noise import StepUsage, noise_of, others_shares, quiet_steps
 from predict.rl.run.config import load_rl
 from sampling.files.scratch import scratch_folder
 from sampling.ranks.launch import launch
@@ -46,9 +46,10 @@ class RlMeasurement:
     versions: Mapping[str, str]
 
     @property
-    def noisy(self) -> bool:
-        """Other processes disturbed more than half of the steps, so that none could be omitted."""
-        return not self.by_cpu_time and quiet_steps(self.others_shares)[1]
+    def noise(self) -> str:
+        """The kind of noise that makes the medians say little; empty for a quiet measurement. CPU time is not disturbed by other processes."""
+        shares = [0.0] * len(self.others_shares) if self.by_cpu_time else self.others_shares
+        return noise_of(shares, [self.phase_times_us[STEP][place] for place in self.kept])
 
     @property
     def by_cpu_time(self) -> bool:
@@ -78,7 +79,8 @@ class RlMeasurement:
             },
             "clock": "thread" if self.by_cpu_time else "wall",
             "others_shares": list(self.others_shares),
-            "noisy": self.noisy,
+            "noisy": bool(self.noise),
+            "noise": self.noise,
             "reward": {"first": self.rewards[0], "last": self.rewards[-1]},
             "threads": self.threads,
             "versions": dict(self.versions),

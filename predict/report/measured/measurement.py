@@ -14,8 +14,8 @@ def measurement_text(measured: Measurement) -> str:
         _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
     ]
-    if measured.noisy:
-        lines.append(f"  {noise_note('most steps')}")
+    if measured.noise:
+        lines.append(f"  {noise_note(measured.noise)}")
     return "\n".join(lines)
 
 

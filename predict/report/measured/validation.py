@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from predict.measure.system_noise import noise_note
+from predict.measure.system_noise import noise_notes
 from predict.report.feasibility import headlines
 from predict.report.provenance_text import noted
 from predict.validate.validation_rows import ValidationRow, summarise
@@ -41,14 +41,13 @@ def validation_text(
             "yes" if row.covered else "NO",
         )
     summary = summarise(rows)
-    disturbed = ", ".join(escape(row.run) for row in rows if row.noisy)
     return Group(
         *headlines(misfits),
         *noted(notes),
         table,
         "",
         *_devices(rows),
-        *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
+        *noise_notes([(escape(row.run), row.noise) for row in rows]),
         f"{counted(summary.runs, 'run')}: mean error {summary.mean_error:.1%}, worst {summary.worst_error:.1%}, bias {signed_percent(summary.bias)}, "
         f"intervals cover {summary.coverage:.0%}{_dropped(rows)} (errors are predicted over measured, less 1)",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.measure.system_noise import noise_note
+from predict.measure.system_noise import noise_note, noise_notes
 from predict.report.tables import figures_table
 from sampling.number_text import duration, durations, signed_percent
 
@@ -32,7 +32,7 @@ def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
         table,
         f"mean reward {measured.rewards[0]:.3f} → {measured.rewards[-1]:.3f}; torch {measured.versions['torch']}",
     ]
-    return Group(*lines, *([noise_note("most steps")] if measured.noisy else ()))
+    return Group(*lines, *([noise_note(measured.noise)] if measured.noise else ()))
 
 
 def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any]) -> RenderableType:
@@ -54,14 +54,13 @@ def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any])
                 signed_percent(phase.error),
                 "yes" if phase.covered else "NO",
             )
-    disturbed = ", ".join(escape(row.run) for row in rows if row.measurement.noisy)
     return Group(
         table,
         "",
         _over_runs(summary),
         "",
         f"times are {_clock(rows[0].measurement)}",
-        *([noise_note(f"most steps of {disturbed}")] if disturbed else ()),
+        *noise_notes([(escape(row.run), row.measurement.noise) for row in rows]),
     )
 
 

@@ -81,7 +81,7 @@ def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
         "rows": [
             {
                 "run": row.run,
-                "noisy": row.measurement.noisy,
+                "noisy": bool(row.measurement.noise),
                 "threads": row.measurement.threads,
                 "steps": len(row.measurement.others_shares),
                 "phases": {name: _phase(phase) for name, phase in row.phases.items()},

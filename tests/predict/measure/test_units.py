@@ -11,7 +11,8 @@ import pytest
 from predict.measure import requirements
 from predict.measure.measurement import Measurement, pool
 from predict.measure.real_step import summarize
-from predict.measure.system_noise import StepUsage, others_shares, quiet_steps
+from predict.measure.system_noise import OTHERS, SPREAD, StepUsage, others_shares, quiet_steps
+from predict.report.measured.measurement import measurement_text
 from predict.run.plan import Plan
 from predict.run.run_json import dump_run, load_run
 from sampling.errors import UserError
@@ -118,13 +119,31 @@ def test_noisy_steps_are_left_out_unless_most_are() -> None:
 
 
 def test_the_median_is_of_the_quiet_steps() -> None:
-    result = measurement((100.0, 900.0, 300.0), (0.0, 0.4, 0.0))
-    assert (result.median_us, result.dropped_steps, result.noisy) == (200.0, 1, False)
+    result = measurement((190.0, 900.0, 210.0), (0.0, 0.4, 0.0))
+    assert (result.median_us, result.dropped_steps, result.noise) == (200.0, 1, "")
     assert result.tokens_per_s == pytest.approx(5e6)
     shown = result.to_json()
-    assert shown["step_time_us"] == {"median": 200.0, "p10": 120.0, "p90": 280.0, "all": [100.0, 900.0, 300.0]}
+    assert shown["step_time_us"] == {"median": 200.0, "p10": 192.0, "p90": 208.0, "all": [190.0, 900.0, 210.0]}
     assert shown["loss"] == {"first": 4.0, "last": 3.0}
     assert shown["dropped_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "share", "noise", "told"),
+    [
+        ((716.0, 780.0, 1020.0, 1340.0, 1650.0, 1967.0), 0.0, SPREAD, "the steps differ widely"),
+        ((716.0, 780.0, 1020.0, 1340.0, 1650.0, 1967.0), 0.5, OTHERS, "other processes disturbed most steps;"),
+        ((880.0, 900.0, 940.0, 1000.0, 1010.0, 1080.0, 1150.0, 1190.0), 0.0, "", "loss"),  # an ordinary machine
+        ((*(1000.0, 1010.0, 990.0) * 3, 3000.0), 0.0, "", "loss"),  # one slow step of ten
+    ],
+)
+def test_steps_that_differ_widely_are_noisy_beside_quiet_processes(
+    times: tuple[float, ...], share: float, noise: str, told: str
+) -> None:
+    result = measurement(times, (share,) * len(times))
+    assert result.noise == noise
+    assert (result.to_json()["noisy"], result.to_json()["noise"]) == (bool(noise), noise)
+    assert told in measurement_text(result).split("\n")[-1]
 
 
 def test_rounds_are_pooled_step_by_step() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from predict.cli import main
 from predict.measure import real_step
 from predict.measure.measurement import Measurement
+from predict.measure.system_noise import OTHERS, SPREAD
 from predict.prices.profile_error import validation_path
 from predict.report.measured.validation import validation_text
 from predict.run.training_run import TrainingRun
@@ -23,7 +24,7 @@ from sampling.files.places import DATA_VARIABLE
 DEMO = "configs/runs/demo.yml"
 
 
-def row(*, noisy: bool) -> ValidationRow:
+def row(*, noise: str = "") -> ValidationRow:
     return ValidationRow(
         run="a",
         plan="1 process",
@@ -33,7 +34,7 @@ def row(*, noisy: bool) -> ValidationRow:
         measured_high_us=310.0,
         steps=24,
         dropped_steps=0,
-        noisy=noisy,
+        noise=noise,
     )
 
 
@@ -45,22 +46,23 @@ def shown(*rows: ValidationRow) -> str:
 
 
 def test_noise_is_told_beside_the_error() -> None:
-    noisy = shown(row(noisy=True))
+    noisy = shown(row(noise=OTHERS))
     assert "−66.7% NOISY" in noisy
     assert "NOISY: other processes disturbed most steps of a; none could be dropped: repeat" in noisy
     assert "1 run: mean error" in noisy
     assert "dropped; " not in noisy and "0 noisy steps" not in noisy
-    quiet = shown(row(noisy=False))
+    assert "the steps of a differ widely (standard deviation above 20%)" in shown(row(noise=SPREAD))
+    quiet = shown(row())
     assert "NOISY" not in quiet and "0 noisy steps dropped" in quiet
 
 
 def test_noisy_runs_are_not_kept(tmp_path: Path) -> None:
     told: list[str] = []
     path = tmp_path / "kept.json"
-    keep(path, [*[row(noisy=False)] * 4, row(noisy=True)], of=6, tell=told.append)
+    keep(path, [*[row()] * 4, row(noise=SPREAD)], of=6, tell=told.append)
     assert not path.exists()
     assert "2 of 6 runs are noisy or have no steps" in told[0]
-    keep(path, [row(noisy=False)] * 5, of=6, tell=told.append)
+    keep(path, [row()] * 5, of=6, tell=told.append)
     assert len(json.loads(path.read_text())["rows"]) == 5
 
 

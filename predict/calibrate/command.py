@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from predict.calibrate.fit import fit, posterior_of
+from predict.calibrate.fit import posterior_of
 from predict.calibrate.measured import given_times, held_times, measured_runs
-from predict.calibrate.refusals import reach, require_explained, require_units
+from predict.calibrate.refusals import explained_fit, require_units
 from predict.config.load import cluster_file, load
 from predict.run.calibration.file import calibration_text, other_cluster, read_calibration
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
@@ -44,19 +44,14 @@ def calibrate(
         history = _history(place) if place else ()
         held = held_times(read_calibration(place), place) if place and place.exists() else []
         _require_one_cluster([*(run for run, _ in held), *runs])
-        measured = measured_runs([*held, *given_times(runs, given)])
+        measured = measured_runs([*held, *given_times(runs, given, tell)])
         require_units(measured)
     if held:
         added = sum(len(each.times) for each in measured) - len(held)
         tell(
             f"{place} holds {counted(len(held), 'earlier measurement')}; {added or 'none'} of those given {'is' if added < 2 else 'are'} new"
         )
-    found = fit(measured, tell)
-    if (within := reach(found)) is not None:
-        tell("one run alone moves a term far: it is held to a standard deviation of its prior")
-        found = fit(measured, tell, within)
-    require_explained(measured, found)
-    posterior = replace(posterior_of(measured, found), history=history)
+    posterior = replace(posterior_of(measured, explained_fit(measured, tell)), history=history)
     if write and place:
         _write(place, posterior)
     return place, posterior

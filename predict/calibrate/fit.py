@@ -42,6 +42,8 @@ class MeasuredRun:
     measured_us: float
     times: tuple[MeasuredTime, ...] = ()
     """The times that it is the median of, where they were given singly."""
+    noise: float = 0.0
+    """Standard deviation in log time that the steps' own noise leaves; 0 where nothing tells of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,9 +253,11 @@ def _transfer_error(run: TrainingRun) -> float:
 
 
 def deviations_of(measured: Sequence[MeasuredRun], slopes: Floats) -> Floats:
-    """Standard deviation of each run's logarithm about what the terms explain; `slopes` are the derivatives by the terms."""
+    """Standard deviation of each run's logarithm about what the terms explain; `slopes` are the derivatives by the terms. It has the
+    noise of an ordinary measurement in it, so that the steps' own noise counts where it is larger."""
     widths = [fmean(estimate(run, require_fit=False).own_half_width for run in one.runs) for one in measured]
-    return np.array([own_deviation(width, by) for width, by in zip(widths, slopes.tolist(), strict=True)])
+    own = [own_deviation(width, by) for width, by in zip(widths, slopes.tolist(), strict=True)]
+    return np.maximum(own, [one.noise for one in measured])
 
 
 def derivatives(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
 from predict.calibrate.fit import MeasuredRun
-from predict.calibrate.refusals import AT_ODDS
 from predict.own_runs.belonging import unit_mistake
-from predict.own_runs.measured_step import measured_step
+from predict.own_runs.measured_step import measured_step, noise_warning
+from predict.own_runs.repeats import are_repeats
 from predict.run.calibration.terms import MeasuredTime, Posterior
 from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
@@ -18,13 +18,13 @@ from sampling.errors import UNREADABLE, UserError
 from sampling.files.faults import counted
 from sampling.number_text import duration
 
-REPEATS = 0.06
-"""Standard deviation in log time of repeats of one run: 2 to 6 % between published ones."""
 Timed = tuple[TrainingRun, MeasuredTime]
 
 
-def given_times(runs: Sequence[TrainingRun], given: Sequence[str]) -> list[Timed]:
-    """Each run with the step that was given for it. UserError lists every one that cannot be read, or is not of its run."""
+def given_times(
+    runs: Sequence[TrainingRun], given: Sequence[str], tell: Callable[[str], None] = lambda _: None
+) -> list[Timed]:
+    """Each run with the step that was given for it; a noisy one is told of. UserError lists every one that cannot be read, or is not of its run."""
     if len(runs) != len(given):
         raise UserError(
             f"--measured: {counted(len(given), 'time')} for {counted(len(runs), 'config')}; give one for each, in their order"
@@ -37,7 +37,11 @@ def given_times(runs: Sequence[TrainingRun], given: Sequence[str]) -> list[Timed
         except UserError as error:
             faults.append(str(error))
         else:
-            found.append((run, MeasuredTime(step_us=step.step_us, source=step.source, date=step.date)))
+            if step.noisy:
+                tell(f"--measured: {noise_warning(step)}; until then it moves the terms little")
+            found.append(
+                (run, MeasuredTime(step_us=step.step_us, source=step.source, date=step.date, noise=step.noise))
+            )
     if faults:
         raise UserError("\n".join(faults))
     return found
@@ -70,7 +74,13 @@ def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
     if faults := [*_unlike_repeats(grouped)]:
         raise UserError("\n".join(faults))
     return [
-        MeasuredRun(name=run.name, runs=(run,), measured_us=median(each.step_us for each in times), times=tuple(times))
+        MeasuredRun(
+            name=run.name,
+            runs=(run,),
+            measured_us=median(each.step_us for each in times),
+            times=tuple(times),
+            noise=math.hypot(*(each.noise for each in times)) / len(times),
+        )
         for run, times in grouped
     ]
 
@@ -83,7 +93,7 @@ def _same(one: MeasuredTime, other: MeasuredTime) -> bool:
 def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -> Iterator[str]:
     for run, times in grouped:
         each_us = [time.step_us for time in times]
-        if math.log(max(each_us) / min(each_us)) > AT_ODDS * REPEATS:
+        if not are_repeats(each_us):
             told = ", ".join(f"{duration(time.step_us)} ({time.source})" for time in times)
             unit = unit_mistake(max(each_us) / min(each_us))
             mistaken = f": one is about {unit} another, check the unit" if unit else ""

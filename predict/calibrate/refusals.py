@@ -10,12 +10,13 @@ cluster may be many times slower than its hardware file says.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from predict.calibrate.fit import Fit, MeasuredRun, unexplained
+from predict.calibrate.fit import Fit, MeasuredRun, fit, unexplained
 from predict.own_runs.belonging import unit_mistake
+from predict.own_runs.repeats import AT_ODDS
 from predict.run.calibration.priors import prior_deviations
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
@@ -23,29 +24,38 @@ from sampling.number_text import duration
 
 UNLIKELY = 3.72
 """Standard deviations, of a Gaussian, beyond which the measurements are not of the configs that they are said to be: 1 in 10,000."""
-AT_ODDS = 4.0
-"""Standard deviations between a run and what the others make of it, beyond which they contradict each other."""
-
 MANY_GPUS, NEAR_GPUS = 8, 1.3
 """A step that is shorter than predicted by a factor of that many GPUs, within the second factor, is of all GPUs' rate taken for one's."""
 FAR = 2.0
 """Standard deviations of a term's prior beyond which it must rest on more than one run; half as many are asked of the others."""
 
 
-def require_units(measured: Sequence[MeasuredRun]) -> None:
-    """UserError that names every time that is off by a thousand or a million; it needs no fit."""
+def require_units(measured: Sequence[MeasuredRun], option: str = "--measured") -> None:
+    """UserError that names every time that is off by a thousand or a million; it needs no fit. `option` is the one that gave them."""
     if faults := [*_wrong_units(measured, unexplained(measured))]:
-        raise UserError("\n".join(faults))
+        raise UserError("\n".join(f"{option}: {each}" for each in faults))
 
 
-def require_explained(measured: Sequence[MeasuredRun], found: Fit) -> None:
+def explained_fit(
+    measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None, option: str = "--measured"
+) -> Fit:
+    """The terms that explain the measurements. UserError that names every run at fault, where none within their bounds and priors do."""
+    found = fit(measured, tell)
+    if (within := reach(found)) is not None:
+        tell("one run alone moves a term far: it is held to a standard deviation of its prior")
+        found = fit(measured, tell, within)
+    require_explained(measured, found, option)
+    return found
+
+
+def require_explained(measured: Sequence[MeasuredRun], found: Fit, option: str = "--measured") -> None:
     """UserError that names every run at fault, where the terms within their bounds and priors do not explain the measurements."""
     if faults := [*_contradictions(measured, found)]:
-        raise UserError("\n".join(faults))
+        raise UserError("\n".join(f"{option}: {each}" for each in faults))
     if found.surprise > _most_expected(len(measured)):
         told = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
         raise UserError(
-            f"--measured: {told}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
+            f"{option}: {told}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
             "its cluster's GPUs and network too, and that the time is of one whole step"
         )
 
@@ -64,11 +74,11 @@ def _wrong_units(measured: Sequence[MeasuredRun], before: Floats) -> Iterator[st
         gpus = one.runs[0].cluster.world_size
         if gpus >= MANY_GPUS and abs(off + math.log(gpus)) < math.log(NEAR_GPUS):
             yield (
-                f"--measured: {_told(one, off)}: about 1/{gpus} of it, as where the tokens/s of all {gpus} GPUs are taken for those of one; give "
+                f"{_told(one, off)}: about 1/{gpus} of it, as where the tokens/s of all {gpus} GPUs are taken for those of one; give "
                 "the rate per GPU, or the time of a step"
             )
         elif mistaken := unit_mistake(math.exp(off)):
-            yield f"--measured: {_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
+            yield f"{_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
 
 
 def _most_expected(runs: int) -> float:
@@ -91,7 +101,7 @@ def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str
     off = 100 * math.expm1(found.left_out[worst])
     named = " and ".join(one.name for one in measured) if len(measured) == 2 else measured[worst].name
     yield (
-        f"--measured: {named}: measured {off:+.0f} % from what the other runs make of it, more than the noise of runs; measure again, or "
+        f"{named}: measured {off:+.0f} % from what the other runs make of it, more than the noise of runs; measure again, or "
         "leave it out"
     )
 

@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from predict import estimate
+from predict.own_runs.doubts import standing_doubts
 from predict.own_runs.drift import Change, changes
 from predict.own_runs.explained import Explanation, Floats, explanations
 from predict.own_runs.records import Record, id_of, local_time, records
@@ -48,6 +49,8 @@ class History:
     """The id of each record."""
     now_us: Sequence[float]
     """Each step as this version predicts it without calibration: drift is against one and the same predictor."""
+    doubts: Sequence[str]
+    """Why each run does not count in the errors and changes; empty for one that does."""
     drifts: Sequence[Drift]
     earlier: int = 0
     """Runs before these, which changes are told against."""
@@ -74,21 +77,28 @@ class History:
             records=self.records[first:],
             ids=self.ids[first:],
             now_us=self.now_us[first:],
+            doubts=self.doubts[first:],
             drifts=[each for each in self.drifts if local_time(each.until) >= local_time(self.records[first].date)],
             earlier=first,
         )
 
     @property
-    def mean_error(self) -> float:
-        return fmean(abs(one.error) for one in self.records)
+    def counting(self) -> Sequence[Record]:
+        """The runs that are not doubtful."""
+        return [one for one, doubt in zip(self.records, self.doubts, strict=True) if not doubt]
 
     @property
-    def bias(self) -> float:
-        return fmean(one.error for one in self.records)
+    def mean_error(self) -> float | None:
+        """None where no run counts, as of the other figures."""
+        return fmean(abs(one.error) for one in self.counting) if self.counting else None
 
     @property
-    def coverage(self) -> float:
-        return fmean(one.covered for one in self.records)
+    def bias(self) -> float | None:
+        return fmean(one.error for one in self.counting) if self.counting else None
+
+    @property
+    def coverage(self) -> float | None:
+        return fmean(one.covered for one in self.counting) if self.counting else None
 
 
 def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
@@ -99,18 +109,21 @@ def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> Histo
         runs.setdefault(one.described, one.loaded(place))
     tell(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
     predicted_us = {described: _step_us(run) for described, run in runs.items()}
-    of_configuration = [one.described for _, one in found]
-    now_us = [predicted_us[described] for described in of_configuration]
-    logs = [math.log(one.measured.step_us / us) for (_, one), us in zip(found, now_us, strict=True)]
+    every = [one for _, one in found]
+    doubts = standing_doubts(every)
+    counting = [one for one, doubt in zip(every, doubts, strict=True) if not doubt]
+    of_configuration = [one.described for one in counting]
+    logs = [math.log(one.measured.step_us / predicted_us[one.described]) for one in counting]
     return History(
         cluster=cluster,
-        records=[one for _, one in found],
+        records=every,
         ids=[id_of(place) for place, _ in found],
-        now_us=now_us,
+        now_us=[predicted_us[one.described] for one in every],
+        doubts=doubts,
         drifts=[
             Drift(
-                since=found[change.place][1].date,
-                until=found[change.stop - 1][1].date,
+                since=counting[change.place].date,
+                until=counting[change.stop - 1].date,
                 factor=math.exp(change.shift),
                 before=change.place - change.start,
                 after=change.stop - change.place,

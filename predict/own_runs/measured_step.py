@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from predict.measure.measurement import settings_of
+from predict.measure.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
 from predict.own_runs.belonging import SLACK, misfits, unsettled
 from predict.own_runs.read_log import read_log
 from predict.own_runs.settled import settled_step
@@ -24,7 +27,8 @@ HOW = (
 )
 TIME = re.compile(r"\s*[-+]?\.?\d[^/]*$")
 """What is meant as a time: text that begins with a digit or its sign, and is no path."""
-NOISY = "; noisy: measure it again on a quiet machine"
+MOST_DISTURBED = 0.95
+"""Largest share of the machine that others are taken to have had: a step that ended had some of it itself."""
 ALONE = "one line tells a time, and warm-up may be in it"
 
 
@@ -41,6 +45,13 @@ class LoggedStep:
     """When it was measured, in ISO 8601; empty where that is not known."""
     peak_bytes: float | None = None
     """Peak of allocated memory per GPU."""
+    noise: float = 0.0
+    """Standard deviation in log time that the noise of its steps leaves: their spread, and what other processes may have slowed them by.
+    Not the standard error of a median, since slow spells last for many steps: repeats of a run differ by about as much as its steps do."""
+
+    @property
+    def noisy(self) -> bool:
+        return self.noise > SPREAD_LIMIT
 
 
 def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> LoggedStep:
@@ -52,6 +63,13 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
         return _of_text(text) if TIME.match(text) and not path.is_file() else _of_log(path, run)
     except UserError as error:
         raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
+
+
+def noise_warning(step: LoggedStep) -> str:
+    """The sentence on a noisy step; empty for a quiet one."""
+    if not step.noisy:
+        return ""
+    return f"{step.source}: noisy: its steps tell the time to {step.noise:.0%} (standard deviation); measure it again on a quiet machine"
 
 
 def _of_text(text: str) -> LoggedStep:
@@ -78,10 +96,20 @@ def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
         step_us=median_us,
         p10_us=p10_us or median_us,
         p90_us=p90_us or median_us,
-        source=f"{path} (predict measure{NOISY if content.get('noisy') is True else ''})",
+        source=f"{path} (predict measure)",
         date=_written(path),
         peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
+        noise=math.hypot(
+            spread_between(p10_us or median_us, p90_us or median_us), _slowed(content.get("others_shares"))
+        ),
     )
+
+
+def _slowed(shares: object) -> float:
+    """What other processes may have slowed steps by, in log time, where they disturbed most of them: a step on the rest of the machine."""
+    given = shares if isinstance(shares, list) else []
+    known = [min(each, MOST_DISTURBED) for each in given if isinstance(each, int | float) and 0 <= each <= 1]
+    return -math.log1p(-median(known)) if known and quiet_steps(known)[1] else 0.0
 
 
 def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingRun) -> Iterator[str]:
@@ -117,6 +145,7 @@ def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
         source=f"{path} ({log.framework}, {settled.lines} of {settled.of_lines} lines{starts}{alone})",
         date=log.date or _written(path),
         peak_bytes=log.peak_bytes,
+        noise=spread_between(settled.p10_us, settled.p90_us),
     )
 
 

@@ -69,6 +69,8 @@ class Record:
     predicted: RecordedPrediction
     described: Any
     """The run without any calibration, as JSON."""
+    doubt: str = ""
+    """Why the step may be of another run, or disturbed; empty for one that counts."""
 
     @property
     def error(self) -> float:
@@ -89,7 +91,9 @@ class Record:
             ) from None
 
 
-def record_of(run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str) -> Record:
+def record_of(
+    run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str, *, doubt: str = ""
+) -> Record:
     """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
     told = predicted.step_time
     return Record(
@@ -104,6 +108,7 @@ def record_of(run: TrainingRun, cluster: str, step: LoggedStep, predicted: Predi
             peak_bytes=float(predicted.memory.worst.allocated),
         ),
         described=dump_run(replace(run, calibration=None)),
+        doubt=doubt,
     )
 
 

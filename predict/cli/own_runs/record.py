@@ -22,6 +22,11 @@ DESCRIPTION = """\
 Keep a measured run, and what is predicted of it, in runs/CLUSTER of your data: a small file for each. `predict history` tells the error
 over time, and drift.
 """
+DOUBTED = (
+    ". It is kept, but `predict history` does not count it until another run of this config takes about as long; if it is wrong, take it away "
+    "with `predict record --remove ID`"
+)
+BORNE_OUT = ". `predict history` counts it all the same: another run of this config took about as long"
 
 
 def add(subcommands: Any) -> None:
@@ -76,10 +81,11 @@ def _record(options: argparse.Namespace) -> None:
     from dataclasses import asdict, replace
 
     from predict import estimate
+    from predict.calibrate.doubt import doubt_of
     from predict.config.load import cluster_file
-    from predict.own_runs.belonging import unit_mistake
+    from predict.own_runs.doubts import standing_doubts
     from predict.own_runs.measured_step import measured_step
-    from predict.own_runs.records import keep, like, record_of
+    from predict.own_runs.records import keep, like, record_of, records
     from sampling.number_text import duration
 
     uncalibrated = loaded(options, ["cluster.calibration=null"])
@@ -87,13 +93,9 @@ def _record(options: argparse.Namespace) -> None:
     file = cluster_file(Path(options.config), options.overrides)
     cluster = options.cluster or (file.stem if file else uncalibrated.cluster.profile)
     prediction = estimate(loaded(options), require_fit=False)
-    if mistaken := unit_mistake(step.step_us / prediction.median_us):
-        raise UserError(
-            f"--log: {step.source}: {duration(step.step_us)} a step is about {mistaken} the {duration(prediction.median_us)} that are predicted; "
-            "check the unit, and that it is of this run"
-        )
+    doubt = doubt_of(step, uncalibrated, prediction.run.calibration, "--log")
     now = datetime.now().isoformat(timespec="seconds")
-    record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now)
+    record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now, doubt=doubt)
     if record.date > now:
         raise UserError(
             f"--log: {options.log}: its date, {record.date}, is in the future; give the day of the run with --date"
@@ -106,6 +108,10 @@ def _record(options: argparse.Namespace) -> None:
             f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
             f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
         )
+    if doubt:
+        found = dict(records(cluster))
+        stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
+        log(f"--log: {doubt}{DOUBTED if stands else BORNE_OUT}")
     if new and (others := like(record, place)):
         log(
             f"{cluster} has this run with the same step already ({', '.join(others)}); this one is kept beside it: if it is the same, take one "

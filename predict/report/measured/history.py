@@ -39,8 +39,11 @@ def _history_json(history: History) -> dict[str, Any]:
                 "predicted_now_us": now_us,
                 "error": one.error,
                 "covered": one.covered,
+                "doubt": doubt,
             }
-            for id_, one, now_us in zip(history.ids, history.records, history.now_us, strict=True)
+            for id_, one, now_us, doubt in zip(
+                history.ids, history.records, history.now_us, history.doubts, strict=True
+            )
         ],
         "earlier_runs": history.earlier,
         "mean_error": history.mean_error,
@@ -58,7 +61,8 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
 
     columns = ("measured", "predicted then", "90 % interval", "error", "inside")
     table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)
-    for id_, one in [*zip(history.ids, history.records, strict=True)][-most:]:
+    shown_runs = [*zip(history.ids, history.records, history.doubts, strict=True)][-most:]
+    for id_, one, doubt in shown_runs:
         table.add_row(
             id_,
             one.date[:10],
@@ -67,15 +71,34 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
             duration(one.predicted.median_us),
             durations(one.predicted.low_us, one.predicted.high_us),
             signed_percent(one.error),
-            "yes" if one.covered else "NO",
+            "doubtful" if doubt else "yes" if one.covered else "NO",
         )
     older = len(history.records) - most
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
-    told = (
-        f"{counted(len(history.records), 'run')}{shown}: mean error {percent(history.mean_error)}, bias {signed_percent(history.bias)}, "
-        f"intervals cover {history.coverage:.0%} (errors are predicted over measured, less 1)"
-    )
-    return Group(table, told, *_drifts(history.drifts, history.records[0].date))
+    told = f"{counted(len(history.records), 'run')}{shown}: {_errors(history)}"
+    return Group(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
+
+
+def _errors(history: History) -> str:
+    """The errors of the runs that count, in words."""
+    error, bias, coverage = history.mean_error, history.bias, history.coverage
+    if error is None or bias is None or coverage is None:
+        return "none counts"
+    told = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {coverage:.0%}"
+    return f"{told} (errors are predicted over measured, less 1)"
+
+
+def _doubtful(history: History) -> Iterator[str]:
+    """Each doubtful run with its reason, and what becomes of it."""
+    from rich.markup import escape
+
+    told = [(id_, doubt) for id_, doubt in zip(history.ids, history.doubts, strict=True) if doubt]
+    if told:
+        yield (
+            "doubtful runs count neither in these errors nor in changes until another run of the same config takes about as long; "
+            "`predict record --remove ID` takes one away:"
+        )
+    yield from (f"  {id_}: {escape(doubt)}" for id_, doubt in told)
 
 
 def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:

@@ -61,6 +61,8 @@ class MeasuredTime:
     source: Text
     date: str = ""
     """In ISO 8601; empty where it is not known."""
+    noise: Annotated[float, Key(minimum=0, maximum=10)] = 0.0
+    """Standard deviation in log time that the noise of the steps leaves; 0 where nothing tells of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

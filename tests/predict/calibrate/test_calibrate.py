@@ -43,6 +43,27 @@ def measured(factors: Sequence[float]) -> list[MeasuredRun]:
     ]
 
 
+def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = run()
+    wide = {"median": 1.15 * step_us(one), "p10": 0.9 * step_us(one), "p90": 2.2 * step_us(one)}
+
+    def moved(p10_to_p90: float, share: float) -> tuple[float, str]:
+        times = {**wide, "p90": wide["p10"] * p10_to_p90}
+        place = tmp_path / "step.json"
+        place.write_text(json.dumps({"step_time_us": times, "others_shares": [share] * 4}))
+        arguments = ["calibrate", CONFIG, "--measured", str(place), "--output", str(tmp_path / "a.yml"), "--json"]
+        assert main([*arguments, "--dry-run"]) == 0
+        told = capsys.readouterr()
+        return json.loads(told.out)["runs"][0]["after_us"] - step_us(one), told.err
+
+    (quiet, said), (spread, spread_said), (beside, beside_said) = moved(1.05, 0.0), moved(2.5, 0.0), moved(1.05, 0.5)
+    assert quiet > 3 * spread > 0
+    assert spread > beside > 0
+    assert "noisy:" not in said
+    assert "noisy: its steps tell the time to 36% (standard deviation)" in spread_said
+    assert "noisy: its steps tell the time to 69%" in beside_said
+
+
 @pytest.mark.parametrize("term", TERMS)
 def test_each_term_moves_a_step_that_it_has_a_part_in(term: str) -> None:
     one = run()

@@ -82,12 +82,40 @@ def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
         (["record", CONFIG, "--remove", "12"], "CONFIG: does not go with --remove", 2),
         (["record", "--date", "9999-01-01"], "CONFIG: missing", 2),
         (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
-        (["record", CONFIG, "--log", "14.9ms"], "14.9 ms a step is about a thousandth of the 14.2 s", 2),
+        (
+            ["record", CONFIG, "--log", "14.9ms"],
+            "--log: llama3-70b-64xh100: measured 14.9 ms, predicted 14.2 s: about a thousandth of the time",
+            2,
+        ),
     ],
 )
 def test_what_is_refused(arguments: list[str], fault: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == code
     assert fault in capsys.readouterr().err
+
+
+def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def record(step: str, day: int) -> str:
+        capsys.readouterr()
+        assert main(["record", CONFIG, "--log", step, "--cluster", "pod-a", "--date", f"2026-03-{day:02d}"]) == 0
+        return capsys.readouterr().err
+
+    assert "further off than the terms" not in record("14.9s", 1)
+    assert "further off than the terms" in (warning := record("90s", 2))
+    assert "does not count it until another run of this config takes about as long" in warning
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert [bool(each["doubt"]) for each in cluster["runs"]] == [False, True]
+    assert (cluster["mean_error"], cluster["bias"]) == (abs(cluster["runs"][0]["error"]), cluster["runs"][0]["error"])
+    (alone,) = told(capsys, "history", "pod-a", "--last", "1")["clusters"]
+    assert alone["mean_error"] is None
+    assert main(["history", "pod-a"]) == 0
+    assert "doubtful runs count neither in these errors" in capsys.readouterr().out
+    assert "counts it all the same" in record("95s", 3)
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert not any(each["doubt"] for each in cluster["runs"])
+    assert cluster["mean_error"] > 0.5
 
 
 def test_two_writers_do_not_meet(data: Path) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from predict.api.other_tools import import_config, launch_arguments
     from predict.api.path import estimate, estimate_as_scheduled, load
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
+    from predict.api.servers import serving_answer
     from predict.report.pictures.figures import plot
     from predict.step.prediction import Prediction
 
@@ -60,6 +61,7 @@ __all__ = [
     "rl_step_draws",
     "search",
     "sensitivity",
+    "serving_answer",
     "speed_of_light",
     "step_speed_of_light",
     "sweep",
@@ -80,6 +82,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.api.other_tools": ("import_config", "launch_arguments"),
     "predict.api.path": ("estimate", "estimate_as_scheduled", "load"),
     "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
+    "predict.api.servers": ("serving_answer",),
     "predict.report.pictures.figures": ("plot",),
     "predict.step.prediction": ("Prediction",),
 }

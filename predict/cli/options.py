@@ -68,7 +68,8 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; may be repeated",
+        help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; a path counts from "
+        "CONFIG's folder, and that of an order file from the working directory; may be repeated",
     )
 
 
@@ -106,6 +107,23 @@ def add_serving_questions(command: argparse._ActionsContainer) -> None:
     add_slo(command)
     command.add_argument(
         "--price", metavar="PRICE", help="tell the cost of a million tokens; as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+    )
+
+
+def add_step_model(command: argparse._ActionsContainer, *, more: str = "") -> None:
+    """The model of a server's steps and its coefficients; `more` names models beside those that every command has."""
+    command.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help=f"model of the step: kernels (the default, or that of --coefficients), formula{', published' if more else ' or published'}{more}",
+    )
+    add_coefficients(command)
+
+
+def add_coefficients(command: argparse._ActionsContainer, *, whose: str = "") -> None:
+    command.add_argument(
+        "--coefficients", type=Path, metavar="FILE", help=f"{whose}coefficients that `predict serving-fit` wrote"
     )
 
 

@@ -26,24 +26,36 @@ KEPT_SERVERS = 32
 
 
 def step_time(
-    batch: StepBatch, config: Path | str, overrides: Sequence[str] = (), *, model: str = "kernels"
+    batch: StepBatch,
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    model: str = "",
+    coefficients: Path | str | None = None,
 ) -> Interval:
     """The time of one step of the server that a config describes."""
-    (time,) = step_times([batch], config, overrides, model=model)
+    (time,) = step_times([batch], config, overrides, model=model, coefficients=coefficients)
     return time
 
 
 def step_times(
-    batches: Sequence[StepBatch], config: Path | str, overrides: Sequence[str] = (), *, model: str = "kernels"
+    batches: Sequence[StepBatch],
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    model: str = "",
+    coefficients: Path | str | None = None,
 ) -> tuple[Interval, ...]:
-    """The times of many steps. ConfigError lists the faults of the config, or names a request beyond the model's positions; UserError is for
+    """The times of many steps, by `model` (kernels where it is empty) or a file of `coefficients` that `predict serving-fit` wrote. ConfigError lists the faults of the config, or names a request beyond the model's positions; UserError is for
     a batch that the engine does not take, and InfeasibleError for one that its cache cannot hold."""
-    return _stepper(str(config), tuple(overrides), model).step_times(batches)
+    return _stepper(str(config), tuple(overrides), model, str(coefficients or "")).step_times(batches)
 
 
 @lru_cache(maxsize=KEPT_SERVERS)
-def _stepper(config: str, overrides: tuple[str, ...], model: str) -> Stepper:
+def _stepper(config: str, overrides: tuple[str, ...], model: str, coefficients: str) -> Stepper:
+    from predict.serving.coefficients import chosen_coefficients
     from predict.serving.config import load_serving
-    from predict.serving.stepper import stepper
+    from predict.serving.stepper import Stepper
 
-    return stepper(load_serving(config, overrides).server, model)
+    chosen = chosen_coefficients(model, Path(coefficients) if coefficients else None)
+    return Stepper(load_serving(config, overrides).server, chosen)

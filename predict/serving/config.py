@@ -106,7 +106,13 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
         load=load,
     )
     if load.file:
-        traffic = read_requests(path.parent / load.file)
+        file = path.parent / load.file
+        if not file.exists():
+            problem = (
+                f"{shown(load.file)} (that is {file}): there is no such file; give its path from the config's folder"
+            )
+            raise config_error([Fault(path="load.file", problem=problem)], sources)
+        traffic = read_requests(file)
         faults += prompt_key_faults(load, traffic)
         run = _with_requests(run, with_known_prompts(traffic, load))
     if faults := [*faults, *load_faults(server, run.load, run.traffic)]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
+    add_coefficients,
     add_command,
     add_data,
     add_json,
@@ -81,8 +82,12 @@ def add(subcommands: Any) -> None:
 
 def _add_space(group: argparse._ActionsContainer) -> None:
     group.add_argument(
-        "--model", metavar="NAME", help="without a CONFIG: a shipped model, or the path of a config.json"
+        "--model",
+        metavar="NAME",
+        help="without a CONFIG: a shipped model, or the path of a config.json; of servers: the model of their steps, kernels (the "
+        "default), formula or published",
     )
+    add_coefficients(group, whose="of servers: ")
     group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, as 64xh100")
     group.add_argument(
         "--batch", type=int, metavar="N", help="with --model: sequences per step (default: about 4 million tokens)"
@@ -177,7 +182,7 @@ def run(options: argparse.Namespace) -> None:
 
     with Checks() as checks:
         checks.run(_check_results, options)
-        checks.run(require_no_questions, options, "slo")
+        checks.run(require_no_questions, options, "slo", "coefficients")
         with checks.one():
             wishes = _wishes(options)
         with checks.one():

@@ -14,7 +14,7 @@ def search(options: argparse.Namespace) -> None:
     with Checks() as checks:
         with checks.one():
             refuse(
-                given(options, *OF_TRAINING_PLANS, "objective", "price", "slo"),
+                given(options, *OF_TRAINING_PLANS, "objective", "price", "slo", "coefficients"),
                 "does not go with an RL config, whose search takes --set, --top and --json; omit it",
             )
         checks.run(require_positive, options, "top")

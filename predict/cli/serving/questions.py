@@ -1,26 +1,24 @@
-"""The questions of --slo and --price, in every command that takes them."""
+"""The questions of --slo and --price and the step's coefficients, in every command that takes them."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from sampling.errors import Checks
-
 if TYPE_CHECKING:
+    from predict.serving.coefficients import Coefficients
     from predict.serving.planning.answer import Questions
 
 
 def read_questions(options: argparse.Namespace) -> Questions:
     """The objectives and the price; UserError for all of them that are none."""
-    from predict.ledger.training_cost import parse_price
-    from predict.serving.planning.answer import Questions
-    from predict.serving.planning.objectives import parse_objectives
+    from predict.serving.planning.asked import questions_of
 
-    price = None
-    with Checks() as checks:
-        with checks.one():
-            objectives = parse_objectives(options.slo)
-        with checks.one():
-            price = parse_price(options.price) if options.price else None
-    return Questions(objectives=objectives, price=price)
+    return questions_of(options.slo, options.price)
+
+
+def read_step_model(options: argparse.Namespace) -> Coefficients:
+    """The coefficients of --coefficients, or those that come with --model; UserError for an unknown model, and where the two disagree."""
+    from predict.serving.coefficients import chosen_coefficients
+
+    return chosen_coefficients(options.model or "", options.coefficients)

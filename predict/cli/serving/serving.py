@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,19 @@ from predict.cli.options import (
     add_json,
     add_overrides,
     add_serving_questions,
+    add_step_model,
     cannot_write,
     log,
     print_json,
     require_output,
 )
+from predict.cli.serving.questions import read_questions, read_step_model
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from predict.serving.coefficients import Coefficients
-    from predict.serving.planning.answer import Questions
     from predict.serving.planning.loaded_server import Outcome, Rate
 
 EXAMPLES = """\
@@ -56,12 +55,7 @@ def add(subcommands: Any) -> None:
         subcommands, "serving", "predict the latencies of a server under a load", EXAMPLES, description=DESCRIPTION
     )
     command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
-    command.add_argument(
-        "--model", default="", metavar="NAME", help="model of the step: kernels (the default), formula or published"
-    )
-    command.add_argument(
-        "--coefficients", type=Path, metavar="FILE", help="coefficients that `predict serving-fit` wrote"
-    )
+    add_step_model(command)
     command.add_argument(
         "--find-capacity", action="store_true", help="the rate beyond which the queue grows, with its interval"
     )
@@ -75,19 +69,24 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    asked = _asked(options)
+    rates = _checked_rates(options)
+    from predict import serving_answer
     from predict.report.console import show
     from predict.report.serving.outcome import answer_json, answer_text
-    from predict.serving.config import load_serving
-    from predict.serving.planning.answer import answer
-    from predict.serving.planning.loaded_server import LoadedServer
-    from predict.serving.stepper import Stepper
     from sampling.progress import progress_display
 
-    run = load_serving(options.config, options.overrides)
-    server = LoadedServer(run, Stepper(run.server, _coefficients(options)))
     with progress_display("simulations") as show_progress:
-        found = answer(server, asked, lambda done, of: show_progress(done, of, ""))
+        found = serving_answer(
+            options.config,
+            options.overrides,
+            find_capacity=options.find_capacity,
+            rates=rates,
+            slo=options.slo,
+            price=options.price,
+            model=options.model,
+            coefficients=options.coefficients,
+            progress=lambda done, of: show_progress(done, of, ""),
+        )
     if options.output:
         _write_plot(options, found.outcomes, found.capacity)
     if options.json:
@@ -96,21 +95,17 @@ def run(options: argparse.Namespace) -> None:
         show(answer_text(found))
 
 
-def _asked(options: argparse.Namespace) -> Questions:
-    """The questions of the options; UserError with every fault of them before anything is simulated."""
-    from predict.cli.serving.questions import read_questions
-
-    asked, sought = None, options.find_capacity
+def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
+    """The rates of --sweep; UserError with every fault of the options before anything is simulated."""
     rates: tuple[float, ...] = ()
     with Checks() as checks:
         with checks.one():
             rates = rates_of(options.sweep) if options.sweep else ()
         if options.output:
             checks.run(_require_plot, options.output, rates)
-        with checks.one():
-            asked = read_questions(options)
-    assert asked is not None
-    return replace(asked, rates=rates, capacity=sought, slow_first_tokens=sought)
+        checks.run(read_questions, options)
+        checks.run(read_step_model, options)
+    return rates
 
 
 def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
@@ -132,12 +127,6 @@ def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capaci
     except OSError as error:
         raise cannot_write("--output", options.output, error) from None
     log(f"wrote {options.output}")
-
-
-def _coefficients(options: argparse.Namespace) -> Coefficients:
-    from predict.serving.coefficients import chosen_coefficients
-
-    return chosen_coefficients(options.model, options.coefficients)
 
 
 def rates_of(text: str) -> tuple[float, ...]:

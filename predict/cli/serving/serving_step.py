@@ -6,11 +6,13 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, print_json
-from sampling.errors import UserError
+from predict.cli.options import add_command, add_data, add_json, add_overrides, add_step_model, print_json
+from predict.cli.serving.questions import read_step_model
+from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
     from predict.serving.batch import StepBatch
+    from predict.serving.coefficients import Coefficients
     from predict.serving.server import EngineSettings
 
 EXAMPLES = """\
@@ -45,12 +47,7 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "--prefill", action="append", default=[], metavar="[COUNTx]TOKENS[@CONTEXT]", help="chunks of prompts"
     )
-    command.add_argument(
-        "--model",
-        default="kernels",
-        metavar="NAME",
-        help="kernels (the default), formula, published, or all side by side",
-    )
+    add_step_model(command, more=", or all side by side")
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -61,17 +58,30 @@ def run(options: argparse.Namespace) -> None:
     from predict.report.console import show
     from predict.report.serving.step import step_json, step_text
     from predict.serving.config import load_serving
-    from predict.serving.step_model import MODELS
-    from predict.serving.stepper import stepper
+    from predict.serving.stepper import Stepper
 
-    run = load_serving(options.config, options.overrides)
+    with Checks() as checks:
+        with checks.one():
+            coefficients = _coefficients(options)
+        with checks.one():
+            run = load_serving(options.config, options.overrides)
     batch = batch_of(options.decodes, options.prefill, run.server.engine)
-    names = tuple(MODELS) if options.model == ALL else (options.model,)
-    steppers = [stepper(run.server, name) for name in names]
+    steppers = [Stepper(run.server, each) for each in coefficients]
     if options.json:
         print_json(step_json(run, batch, steppers))
     else:
         show(step_text(run, batch, steppers))
+
+
+def _coefficients(options: argparse.Namespace) -> list[Coefficients]:
+    """Those of the model, or of all: then a file's take the place of its model's."""
+    if options.model != ALL:
+        return [read_step_model(options)]
+    from predict.serving.coefficients import read_coefficients, shipped_coefficients
+    from predict.serving.step_model import MODELS
+
+    own = read_coefficients(options.coefficients) if options.coefficients else None
+    return [own if own and own.model == name else shipped_coefficients(name) for name in MODELS]
 
 
 def batch_of(decodes: list[str], prefill: list[str], engine: EngineSettings) -> StepBatch:

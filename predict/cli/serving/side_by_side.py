@@ -5,25 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from predict.cli.options import given, log, naming, print_json, require_positive
-from predict.cli.serving.questions import read_questions
+from predict.cli.options import given, log, naming, print_json, refuse, require_positive
+from predict.cli.plan_search.training_only import OF_TRAINING_PLANS
+from predict.cli.serving.questions import read_questions, read_step_model
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from predict.serving.coefficients import Coefficients
     from predict.serving.planning.answer import Questions
     from predict.what_if.servers import ServerSweep
 
-OF_TRAINING_PLANS = (
-    *("model", "gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "pareto", "write"),
-    *("report", "measure", "why", "save", "jobs", "address", "max_memory", "backend"),
-)
-"""Options that a search of training plans alone has."""
 
-
-def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions]:
-    """The objective and the questions of a sweep; UserError for all faults of these and of --vary."""
+def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions, Coefficients]:
+    """The objective, the questions and the step's coefficients of a sweep; UserError for all faults of these and of --vary."""
     from predict.what_if.servers import key_of_server
     from predict.what_if.vary import parse_vary
 
@@ -33,12 +29,14 @@ def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions]:
             order = read_order(options.objective, options.price)
         with checks.one():
             asked = read_questions(options)
-    return order, asked
+        with checks.one():
+            coefficients = read_step_model(options)
+    return order, asked, coefficients
 
 
-def sweep(options: argparse.Namespace, order: str | None, asked: Questions) -> None:
+def sweep(options: argparse.Namespace, order: str | None, asked: Questions, coefficients: Coefficients) -> None:
     """Predict every combination of --vary; print, or write, the rows in their order or the best first."""
-    _print(options, _swept(options, options.vary, options.overrides, asked, "sweep"), order)
+    _print(options, _swept(options, options.vary, options.overrides, asked, coefficients, "sweep"), order)
 
 
 def search(options: argparse.Namespace) -> None:
@@ -48,27 +46,28 @@ def search(options: argparse.Namespace) -> None:
 
     with Checks() as checks:
         with checks.one():
-            if extra := given(options, *OF_TRAINING_PLANS):
-                raise UserError(
-                    f"{', '.join(extra)}: does not go with a serving config, whose search takes --set, --slo, --price, --objective, --top "
-                    "and --json; omit it"
-                )
+            refuse(
+                given(options, *(name for name in OF_TRAINING_PLANS if name != "model")),
+                "does not go with a serving config, whose search takes --set, --slo, --price, --objective, --model, --coefficients, --top "
+                "and --json; omit it",
+            )
         checks.run(require_positive, options, "top")
         with checks.one():
             order = read_order(options.objective or (COST if options.price else GPU_TIME), options.price)
         with checks.one():
             asked = read_questions(options)
         with checks.one():
+            coefficients = read_step_model(options)
+        with checks.one():
             vary, settings = opened(options.config, options.overrides)
             parse_vary(vary, key_of_server, option="")
-    _print(options, _swept(options, vary, settings, asked, "search", option=""), order, top=options.top)
+    _print(options, _swept(options, vary, settings, asked, coefficients, "search", option=""), order, top=options.top)
 
 
 def compare(options: argparse.Namespace) -> None:
     """Predict each config and print a column for each."""
     from predict.report.console import show
     from predict.report.serving.placements import servers_compare_json, servers_compare_text
-    from predict.serving.coefficients import chosen_coefficients
     from predict.serving.config import load_serving
     from predict.what_if.servers import answer_of
     from sampling.progress import progress_display
@@ -77,6 +76,8 @@ def compare(options: argparse.Namespace) -> None:
     with Checks() as checks:
         with checks.one():
             asked = read_questions(options)
+        with checks.one():
+            coefficients = read_step_model(options)
         for config in options.configs:
             with checks.one():
                 runs.append(load_serving(config, options.overrides))
@@ -84,7 +85,7 @@ def compare(options: argparse.Namespace) -> None:
     with progress_display("compare") as progress:
         for run in runs:
             with naming(run.name):
-                answers.append(answer_of(run, asked, chosen_coefficients("", None)))
+                answers.append(answer_of(run, asked, coefficients))
             progress(len(answers), len(runs), run.name)
     if options.json:
         print_json(servers_compare_json(answers))
@@ -112,15 +113,15 @@ def _swept(
     vary: Sequence[str],
     settings: Sequence[str],
     asked: Questions,
+    coefficients: Coefficients,
     label: str,
     **named: str,
 ) -> ServerSweep:
     from predict.cli.combinations import on_stderr
-    from predict.serving.coefficients import chosen_coefficients
     from predict.what_if.servers import sweep_servers
 
     with on_stderr(label) as progress:
-        return sweep_servers(options.config, vary, settings, asked, chosen_coefficients("", None), progress, **named)
+        return sweep_servers(options.config, vary, settings, asked, coefficients, progress, **named)
 
 
 def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:

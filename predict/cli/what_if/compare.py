@@ -11,6 +11,7 @@ from predict.cli.options import (
     add_json,
     add_overrides,
     add_serving_questions,
+    add_step_model,
     print_json,
     require_no_questions,
 )
@@ -34,7 +35,9 @@ def add(subcommands: Any) -> None:
         subcommands, "compare", "show the difference of runs, term by term", EXAMPLES, description=DESCRIPTION
     )
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="two or more run configs (YAML)")
-    add_serving_questions(command.add_argument_group("of serving configs"))
+    of_serving = command.add_argument_group("of serving configs")
+    add_serving_questions(of_serving)
+    add_step_model(of_serving)
     add_overrides(command)
     add_data(command)
     add_json(command)
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
 
         side_by_side.compare(options)
         return
-    require_no_questions(options, "slo", "price")
+    require_no_questions(options, "slo", "price", "model", "coefficients")
     if all(map(is_rl_config, options.configs)):
         from predict import rl_step
         from predict.report.rl.compare import rl_compare_json, rl_compare_text

@@ -12,6 +12,7 @@ from predict.cli.options import (
     add_config,
     add_json,
     add_serving_questions,
+    add_step_model,
     log,
     print_json,
     require_no_questions,
@@ -58,6 +59,7 @@ def add(subcommands: Any) -> None:
     command.add_argument("--output", type=Path, metavar="FILE", help="write the long table: .csv or .parquet")
     of_serving = command.add_argument_group("of a serving config")
     add_serving_questions(of_serving)
+    add_step_model(of_serving)
     of_serving.add_argument(
         "--objective",
         metavar="NAME",
@@ -79,9 +81,9 @@ def run(options: argparse.Namespace) -> None:
             from predict.cli.serving import side_by_side
 
             with checks.one():
-                order, asked = side_by_side.read_sweep(options)
+                order, asked, coefficients = side_by_side.read_sweep(options)
     if of_serving:
-        side_by_side.sweep(options, order, asked)
+        side_by_side.sweep(options, order, asked, coefficients)
         return
     if of_rl:
         from predict.cli.rl import rl_sweep
@@ -116,7 +118,7 @@ def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) 
                 example = "placement.tp=1,2,4" if of_serving else "batch.micro=1,2,4"
                 raise UserError(f"--vary: missing; give a key and its values, for example --vary {example}")
         if not of_serving:
-            checks.run(require_no_questions, options, "slo", "price", "objective")
+            checks.run(require_no_questions, options, "slo", "price", "objective", "model", "coefficients")
         if of_training:
             checks.run(parse_vary, options.vary)
         checks.run(require_output, "--output", options.output, SUFFIXES)

@@ -17,7 +17,7 @@ from predict.report.serving.planning import (
     rate_json,
     rate_text,
 )
-from predict.report.serving.rests_on import notes_on_rows, sources_line
+from predict.report.serving.rests_on import coefficients_line, notes_on_rows, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
 from predict.serving.step_model import KERNELS
@@ -72,7 +72,7 @@ def answer_text(answer: Answer) -> RenderableType:
         lines += ["", *objectives_lines(server, answer.kept), *_there(answer.kept_cost)]
     if run.load.concurrency and (capacity or answer.kept):
         lines += ["", "rates are those of the same requests arriving at random, as an open loop"]
-    lines += ["", escape(f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}")]
+    lines += ["", escape(coefficients_line(stepper))]
     if not stepper.coefficients.knows_client:
         lines.append(
             "the client's time is unknown to these coefficients and not counted: E2E and TTFT are those within the engine"

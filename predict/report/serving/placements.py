@@ -10,7 +10,7 @@ from rich.markup import escape
 from predict.report.money import amount_text
 from predict.report.serving.outcome import answer_json, load_line
 from predict.report.serving.planning import binding_text, objectives_text
-from predict.report.serving.rests_on import notes_on_answers
+from predict.report.serving.rests_on import coefficients_line, notes_on_answers
 from predict.report.tables import figures_table
 from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
@@ -55,6 +55,7 @@ def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableT
         notes.append(f"keeps: the highest rate with {objectives_text(kept.objectives)}; limit: what fails above it")
     notes.append(f"per GPU: requests per second at {_where(first)}")
     notes += ["per M out: money per million output tokens there, prompts included"] if cost else []
+    notes.append(coefficients_line(first.server.stepper))
     return Group(*notes_on_answers(answers), rows_text(found, title, titles, names, _figures), "", *map(escape, notes))
 
 
@@ -91,9 +92,16 @@ def servers_json(found: ServerSweep, rows: Sequence[Mapping[str, Any]]) -> dict[
     return {
         "version": VERSION,
         "config": found.name,
+        "step": _step_json(found),
         "varied": {each.path: list(each.values) for each in found.varied},
         "rows": [dict(row) for row in rows],
     }
+
+
+def _step_json(found: ServerSweep) -> dict[str, str]:
+    """The model of the steps, and where its coefficients come from."""
+    used = next(row.prediction for row in found.rows if row.prediction).server.stepper.coefficients
+    return {"model": used.model, "source": used.source}
 
 
 def server_columns(found: ServerSweep) -> list[str]:
@@ -174,7 +182,8 @@ def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
         for run, one in zip(runs, answers, strict=True)
         if one.outcomes[0].grows
     ]
-    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *grows)
+    of_steps = escape(coefficients_line(first.server.stepper))
+    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *grows, of_steps)
 
 
 def _rows(first: Answer) -> list[tuple[str, Any, Any]]:

@@ -27,6 +27,11 @@ def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
     return noted(list(dict.fromkeys(notes)))
 
 
+def coefficients_line(stepper: Stepper) -> str:
+    """The model of the step, and where its coefficients come from."""
+    return f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}"
+
+
 def sources_line(stepper: Stepper, batch: StepBatch) -> str:
     """The sources of the times of a batch's kernels."""
     shares = ", ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import predict
 from predict.cli import main
 from predict.cli.serving.serving import rates_of
+from predict.report.serving.outcome import answer_json
 from predict.report.serving.step import believed
-from predict.serving.coefficients import shipped_coefficients
+from predict.serving import StepBatch, step_time
+from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import Stepper
@@ -34,7 +37,7 @@ def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert content["models"][1]["titles"]["beta1"] == "prefill compute (β1)"
 
 
-def test_several_models_say_which_to_believe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_models_say_which_to_believe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The one with the narrowest interval on the server; what is only assumed does not count."""
     server = load_serving(CONFIG).server
     shipped = [Stepper(server, shipped_coefficients(name)) for name in MODELS]
@@ -43,6 +46,8 @@ def test_several_models_say_which_to_believe(capsys: pytest.CaptureFixture[str])
         Stepper(server, replace(one.coefficients, half_width=width))
         for one, width in ((formula, 0.01), (published, 0.001))
     )
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(coefficients_json(replace(formula.coefficients, source="my own"))))
     elsewhere = Stepper(server, replace(kernels.coefficients, architectures=("ampere",)))
     assert believed(shipped) is kernels
     assert believed([kernels, sure, assumed]) is sure
@@ -52,6 +57,12 @@ def test_several_models_say_which_to_believe(capsys: pytest.CaptureFixture[str])
     assert "memory traffic (β3)" in told
     assert "believe kernels: its interval is the narrowest of the fitted models, up to 7.8% above the step" in told
     assert "published 35.0%, assumed" in told
+    step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(own)]
+    for names in ([], ["--model", "all"]):
+        assert main([*step, *names]) == 0
+        assert "coefficients: my own" in capsys.readouterr().out
+    batch = StepBatch(decodes=(500,) * 8)
+    assert step_time(batch, CONFIG, coefficients=own) == step_time(batch, CONFIG, model="formula")
 
 
 def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +86,19 @@ def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str
 def test_a_step_tells_its_batch(prefill: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serving-step", str(CONFIG), "--decodes", "64x800", "--prefill", prefill]) == 0
     assert f"batch  64 decodes over 51,200 cached tokens, {told}\n" in capsys.readouterr().out
+
+
+def test_python_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict.serving_answer(
+        CONFIG, SHORT, find_capacity=True, rates=[2.0], slo=["ttft_p90=1s"], price="2/gpu-h", model="formula"
+    )
+    asked = ["--find-capacity", "--sweep", "rate=2", "--slo", "ttft_p90=1s", "--price", "2/gpu-h", "--model", "formula"]
+    settings = [part for each in SHORT for part in ("--set", each)]
+    assert main(["serving", str(CONFIG), *asked, *settings, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(answer_json(found)))
+    with pytest.raises(UserError) as error:
+        predict.serving_answer(CONFIG, ["load.rat=1"], rates=[0.0], slo=["x"], model="kernel")
+    assert all(part in str(error.value) for part in ("load.rat", "rates: 0", "'x'", "did you mean 'kernels'"))
 
 
 def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

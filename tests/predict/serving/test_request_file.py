@@ -201,3 +201,17 @@ def test_a_burst_of_a_short_file_is_not_a_queue_that_grows(tmp_path: Path) -> No
     table.write_text("arrival_s,prompt,output\n" + "".join(rows))
     calm, swamped = served(f"load.file={table}", "engine.max_num_seqs=8").at_rates([4.0, 400.0])
     assert (calm.grows, swamped.grows) == (False, True)
+
+
+def test_a_files_path_counts_from_the_configs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the config and in a setting alike, wherever the command runs; a missing file says so."""
+    config = tmp_path / "mine.yml"
+    config.write_text(CONFIG.read_text())
+    (tmp_path / "mine.csv").write_text("arrival_s,prompt,output\n0,100,10\n1,100,10\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    by_setting = load_serving(config, ["load.file=mine.csv"])
+    config.write_text(config.read_text().partition("load:")[0] + "load: {file: mine.csv}\n")
+    assert load_serving(config).load == by_setting.load
+    with pytest.raises(ConfigError, match=r"--set: load\.file: 'other\.csv' .*from the config's folder"):
+        load_serving(config, ["load.file=other.csv"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from predict.cli import main
 from predict.ledger.training_cost import parse_price
-from predict.serving.coefficients import shipped_coefficients
+from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.planning.answer import Questions
 from predict.serving.planning.loaded_server import LoadedServer
@@ -127,6 +128,14 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     assert "error: none of 2 combinations can run; the first, placement.tp=1" in capsys.readouterr().err
     assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
     assert "the same settings" in capsys.readouterr().out
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(coefficients_json(replace(FORMULA, source="my own"))))
+    for asked in (swept, searched, ["compare", str(CONFIG), str(CONFIG), *options(SMALL)]):
+        for given in (["--coefficients", str(own)], ["--coefficients", str(own), "--model", "formula"]):
+            assert main([*asked, *given]) == 0
+            assert "step by formula; coefficients: my own" in capsys.readouterr().out
+        assert main([*asked, "--coefficients", str(own), "--model", "kernels"]) == 2
+        assert "own.json is of the model formula, not kernels" in capsys.readouterr().err
     assert main(["compare", str(CONFIG), str(CONFIG), "--slo", "tpot_mean=1us"]) == 4
     assert "error: llama3-8b-h100: --slo: no rate keeps it" in capsys.readouterr().err
 
@@ -149,6 +158,10 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
         (
             ["sweep", str(CONFIGS / "runs/demo.yml"), "--vary", "plan.tp=1", "--slo", "ttft_p90=1s"],
             ["--slo: goes with"],
+        ),
+        (
+            ["compare", *[str(CONFIGS / "runs/demo.yml")] * 2, "--model", "formula", "--price", "2/gpu-h"],
+            ["--price, --model: goes with serving configs"],
         ),
         (["compare", str(CONFIGS / "runs/demo.yml"), str(CONFIG)], ["load: makes this a serving config"]),
     ],

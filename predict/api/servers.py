@@ -1,0 +1,48 @@
+"""Questions on servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sampling.errors import Checks
+
+if TYPE_CHECKING:
+    from predict.serving.planning.answer import Answer
+
+
+def serving_answer(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    find_capacity: bool = False,
+    rates: Sequence[float] = (),
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Answer:
+    """A server under the load of a serving config, or under each of `rates`, as `predict serving` tells it.
+
+    `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as `ttft_p90=1s`), `.costs` (with
+    `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file that `predict serving-fit` wrote; `progress` is told how
+    many simulations are done, of how many at most. ConfigError and UserError list every fault of the input; InfeasibleError where the weights
+    do not fit, or no rate keeps the objectives.
+    """
+    from predict.serving.coefficients import chosen_coefficients
+    from predict.serving.config import load_serving
+    from predict.serving.planning.answer import answer
+    from predict.serving.planning.asked import questions_of
+    from predict.serving.planning.loaded_server import LoadedServer
+    from predict.serving.stepper import Stepper
+
+    with Checks() as checks:
+        with checks.one():
+            asked = questions_of(slo, price, rates=rates, find_capacity=find_capacity)
+        with checks.one():
+            weights = chosen_coefficients(model, None if coefficients is None else Path(coefficients))
+        with checks.one():
+            run = load_serving(config, overrides)
+    return answer(LoadedServer(run, Stepper(run.server, weights)), asked, progress)

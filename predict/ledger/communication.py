@@ -9,7 +9,7 @@ from predict.ledger.work import StepItem
 from predict.prices.collective_priors import algorithms_us
 from predict.run.training_run import TrainingRun
 from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import TP
+from predict.step.itemised.items import CP, EP, TP
 from predict.workload.rank.sharded_weights import FSDP
 from predict.workload.sends import PIPELINE
 from sampling.call import Call
@@ -19,7 +19,7 @@ from sampling.operators.streaming import Stream
 
 COPY = "copy"
 """Name of a pass over a message's bytes in device memory, which goes with sharded weights or with wider gradients."""
-CARRIED: Mapping[str, str] = {TP: "activations", "cp": "keys and values", "ep": "tokens", P2P: "activations"}
+CARRIED: Mapping[str, str] = {TP: "activations", CP: "keys and values", EP: "tokens", P2P: "activations"}
 """Heading → the content of its messages, where all have the same."""
 EXPERT = "expert "
 """Beginning of the name of a group of ranks that hold the same experts."""

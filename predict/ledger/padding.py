@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from predict.ledger.work import StepItem
 from predict.run.training_run import TrainingRun
 from predict.step.itemised.breakdown import P2P
-from predict.step.itemised.items import TP
+from predict.step.itemised.items import CP, EP, TP
 from predict.step.prediction import Prediction
 from predict.workload.layers.layer import ACCUMULATION
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 
-BY_TOKENS = (TP, "cp", "ep", P2P)
+BY_TOKENS = (TP, CP, EP, P2P)
 """Headings of communication whose bytes grow with the tokens."""
 BY_SQUARES = (Attention, BatchedGemm, CausalSoftmax, MaskFill, Softmax)
 """Operators whose work grows with the squares of the lengths."""

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from predict.explain.causes.finding import LEAST_SHARE, SLOWER, Finding
 from predict.explain.measured import MeasuredMessages, MeasuredStep
 from predict.explain.predicted import PredictedStep
-from predict.step.itemised.breakdown import BUBBLE, DP, P2P
-from predict.step.itemised.items import TP
+from predict.explain.trace.messages import COMMUNICATION
+from predict.step.itemised.breakdown import BUBBLE, P2P
 from sampling.number_text import duration, percent, significant
 
-COMMUNICATION: Mapping[str, str] = {
-    TP: "tensor-parallel collectives",
-    DP: "data-parallel collectives",
-    P2P: "sends between pipeline ranks",
-    "ep": "expert all-to-all",
-    "cp": "context-parallel messages",
-}
 MESSAGES = "messages"
 """Cause of messages of one traced rank, which may wait for other ranks or be slow."""
 GB_PER_S = 1e-3

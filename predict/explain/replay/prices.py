@@ -10,7 +10,7 @@ from predict.explain.replay.pace import TraceFactors
 from predict.explain.trace.naming import direction
 from predict.prices.price_list import Priced, Prices
 from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import HOST, TP
+from predict.step.itemised.items import CP, EP, HOST, TP
 from predict.step.priced_block import total_us
 from predict.workload.rank.blocks import Message
 from regressors.bank.times import Source
@@ -140,5 +140,5 @@ def _heading_of_messages(one: Counted) -> str:
     """The ledger's heading of a call's collectives: by the group that runs them, or by the call that holds them."""
     if isinstance(one, Message):
         sends = P2P if isinstance(one.call, SendRecv) else DP
-        return one.group if one.group in (TP, "cp", "ep") else sends
+        return one.group if one.group in (TP, CP, EP) else sends
     return DP if isinstance(one.call, GradientCell) else one.call.HEADING or TP

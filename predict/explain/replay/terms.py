@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from predict.explain.predicted import ROUNDING, name_of
 from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, TraceFactors
 from predict.explain.replay.prices import ReplayedPrices
+from predict.explain.trace.messages import COMMUNICATION
 from predict.explain.trace.naming import direction
 from predict.ledger.work import StepItem, step_items
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
+from predict.step.itemised.breakdown import BUBBLE, OVERHEAD, STRAGGLERS
 from predict.step.itemised.items import HOST, TP
 from predict.step.prediction import Prediction
 
@@ -29,7 +30,6 @@ RESTS = 1 / NINETY
 """That of the rest of the trace, as a share of what is carried over to another run, which may have none of it, or twice as much."""
 UNSEEN_MESSAGES = 0.5
 """That of messages of which the trace shows none. Assumed: half to twice the time, at 90 %."""
-MESSAGES = (DP, TP, P2P, "ep", "cp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +99,7 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
 
 def _doubts(name: str, origin: str, *, same_run: bool, pace_doubt: float) -> Iterator[tuple[str, float]]:
     """(kind of error, standard deviation in log time) of a term's time of an origin, beside repeats."""
-    if origin == MODELLED and name in MESSAGES:
+    if origin == MODELLED and name in COMMUNICATION:
         yield "messages", UNSEEN_MESSAGES
     elif origin == MODELLED:
         yield "operators", OPERATORS

@@ -8,17 +8,26 @@ from dataclasses import dataclass
 
 from predict.run.plan import Plan
 from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import TP
+from predict.step.itemised.items import CP, EP, TP
 from sampling.importers.torch_trace import COLLECTIVE_KERNELS
 from sampling.importers.torch_trace.events import Kernel, Span, Trace
 
+COMMUNICATION: Mapping[str, str] = {
+    TP: "tensor-parallel collectives",
+    DP: "data-parallel collectives",
+    P2P: "sends between pipeline ranks",
+    EP: "expert all-to-all",
+    CP: "context-parallel messages",
+}
+"""Heading of messages → the words for them."""
 BARRIER = "barrier"
 LIBRARIES = ("gloo:", "nccl:", "ucc:", "mpi:")
 """Beginnings of the spans that process groups record, from the start of a collective to its end."""
 SEND_RECV = "sendrecv"
 """Kind of NCCL's kernel of sends and receives together, which its all-to-all is too."""
 SENDS = (SEND_RECV, "send", "recv")
-KINDS = (BARRIER, "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", *SENDS)
+GATHERS = ("allgather", "reducescatter")
+KINDS = (BARRIER, *GATHERS, "allreduce", "alltoall", "broadcast", *SENDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,14 +95,24 @@ def heading_of_message(kind: str, plan: Plan, ranks: Sequence[int] = ()) -> str:
     if kind == BARRIER:
         return BARRIER
     if kind == SEND_RECV and plan.pp == 1 and plan.ep > 1:
-        return "ep"
+        return EP
     if kind in SENDS:
-        return P2P if plan.pp > 1 or plan.cp == 1 else "cp"
+        return P2P if plan.pp > 1 or plan.cp == 1 else CP
     if kind == "alltoall":
-        return "ep" if plan.ep > 1 else "cp"
+        return EP if plan.ep > 1 else CP
     if plan.tp > 1 and (plan.dp * plan.cp == 1 or _neighbours(ranks, plan.tp)):
         return TP
-    return DP
+    return CP if kind in GATHERS and _gathers_keys(plan, ranks) else DP
+
+
+def _gathers_keys(plan: Plan, ranks: Sequence[int]) -> bool:
+    """Whether a group gathers keys and values for attention rather than weights or gradients. Where context-parallel ranks are the only
+    replicas, both have the same group: then only a state that is not sharded tells, which is reduced and never gathered."""
+    if plan.cp == 1 or plan.cp_method != "all_gather":
+        return False
+    if ranks and plan.dp > 1:
+        return len(ranks) == plan.cp and max(ranks) - min(ranks) == (plan.cp - 1) * plan.tp
+    return plan.zero == 0
 
 
 def _neighbours(ranks: Sequence[int], tp: int) -> bool:

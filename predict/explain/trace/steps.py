@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from sampling.importers.torch_trace.events import Kernel, Op, Span, Trace
 
@@ -65,16 +66,18 @@ def _updates(spans: Sequence[Span]) -> list[Span]:
 
 
 def device_windows(steps: Steps, kernels: Sequence[Kernel]) -> tuple[Window, ...]:
-    """The windows in which a device ran what the host launched in each step; kernels whose launch is unknown count by their start."""
+    """The windows in which a device ran what the host launched in each step; kernels whose launch is unknown count by their start. A
+    window ends where the next begins; the last one as long after its kernels as the others do in the mean, since no next one is traced."""
     ordered = sorted(kernels, key=lambda each: each.start_us)
     firsts: list[float] = []
-    last = 0.0
+    lasts: list[float] = []
     for window in steps.windows:
         inside = [each for each in ordered if window.start_us <= _launched(each) < window.end_us]
         if inside:
             firsts.append(inside[0].start_us)
-            last = max(each.start_us + each.duration_us for each in inside)
-    ends = [*firsts[1:], last]
+            lasts.append(max(each.start_us + each.duration_us for each in inside))
+    gaps = [start - end for end, start in zip(lasts, firsts[1:], strict=False)]
+    ends = [*firsts[1:], *(end + (max(0.0, fmean(gaps)) if gaps else 0.0) for end in lasts[-1:])]
     return tuple(Window(start, end) for start, end in zip(firsts, ends, strict=True) if end > start)
 
 

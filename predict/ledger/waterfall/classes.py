@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
-from predict.step.itemised.items import GLUE, HOST, OTHER, TP
+from predict.step.itemised.items import CP, EP, GLUE, HOST, OTHER, TP
 from predict.workload.layers.layer import RECOMPUTE
 from predict.workload.rank.sharded_weights import FSDP
 from sampling.arithmetic.operator import Operator
@@ -24,8 +24,8 @@ COMMUNICATION = frozenset({TENSOR, EXPERT, CONTEXT, SENDS, DATA})
 IDLE = frozenset({BUBBLES, RUNTIME})
 _NAMED = {
     TP: TENSOR,
-    "ep": EXPERT,
-    "cp": CONTEXT,
+    EP: EXPERT,
+    CP: CONTEXT,
     P2P: SENDS,
     BUBBLE: BUBBLES,
     DP: DATA,

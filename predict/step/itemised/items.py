@@ -18,7 +18,7 @@ from regressors.bank.times import Source
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 
-TP, OTHER = "tp", "other"
+TP, CP, EP, OTHER = "tp", "cp", "ep", "other"
 GLUE = "glue"
 """Time of sampled whole layers beyond their operators."""
 HOST = "host"

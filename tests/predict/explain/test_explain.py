@@ -14,14 +14,12 @@ from predict.cli import main
 from predict.explain.ledger import Explanation, explain
 from predict.explain.predicted import predicted_step
 from predict.explain.reading import read_measured
-from predict.explain.trace.messages import heading_of_message, kind_of
 from predict.measure.real_step import measure
 from predict.prices.cost_model import Asked
 from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
 from predict.report.measured.explanation import explanation_report
-from predict.run.plan import Plan
-from predict.step.itemised.breakdown import BUBBLE, P2P
+from predict.step.itemised.breakdown import BUBBLE
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
@@ -209,12 +207,6 @@ def test_the_predicted_ledger_is_that_of_the_traced_pipeline_ranks() -> None:
     whole = predicted_step(of)
     of_each = [predicted_step(of, [rank]).headings.get("gemm", 0.0) for rank in range(4)]
     assert whole.headings["gemm"] == pytest.approx(sum(of_each) / 4)
-
-
-def test_an_exchange_without_a_name_is_the_experts_where_nothing_else_sends() -> None:
-    assert kind_of("ncclDevKernel_SendRecv") == "sendrecv"
-    for plan, heading in ((Plan(dp=8, ep=8), "ep"), (Plan(dp=4, pp=2, ep=4), P2P), (Plan(cp=2, dp=4), "cp")):
-        assert heading_of_message("sendrecv", plan) == heading
 
 
 def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path: Path) -> None:

@@ -139,9 +139,8 @@ class TraceFactors:
 
 
 def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> TraceFactors:
-    """The factors by a trace, whose times are those without the profiler where the trace says what it cost. `alone` is the step of
-    operators priced by themselves, `sharded` whether its layers are spread over ranks."""
-    unslowed = (measured.untraced_us or measured.step_us) / measured.step_us
+    """The factors by a step without its profiler. `alone` is the step of operators priced by themselves, `sharded` whether its layers are
+    spread over ranks."""
     raw_us, doubts = _halves_of(alone)
     seen_us = _seen(measured, raw_us)
     both = [half for half in raw_us if raw_us[half] > 0 and seen_us.get(half, 0.0) > 0]
@@ -150,10 +149,10 @@ def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> Tra
 
     def evidence(expected_us: float, time_us: float, half: Half) -> Evidence:
         noise = math.hypot(REPEATS, MISNAMED * measured.step_us / max(expected_us, time_us))
-        return Evidence(math.log(unslowed * time_us / expected_us), noise, math.hypot(ALONE, doubts[half]))
+        return Evidence(math.log(time_us / expected_us), noise, math.hypot(ALONE, doubts[half]))
 
     whole_us, whole_seen_us = (sum(of[half] for half in both) for of in (raw_us, seen_us))
-    of_all = Evidence(math.log(unslowed * whole_seen_us / whole_us), REPEATS, ALL).towards(0.0)
+    of_all = Evidence(math.log(whole_seen_us / whole_us), REPEATS, ALL).towards(0.0)
     halves = {half: evidence(raw_us[half], seen_us[half], half).towards(of_all) for half in both}
     shown = measured_calls(measured)
     calls = {}
@@ -166,14 +165,14 @@ def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> Tra
                 else halves[half]
             )
             calls[key] = math.exp(own)
-    messages = dict(_of_messages(alone, measured, unslowed))
+    messages = dict(_of_messages(alone, measured))
     return TraceFactors(
         calls=calls,
         halves={half: math.exp(log) for half, log in halves.items()},
         others=math.exp(of_all),
         messages=messages,
         exposed_reduction=_exposed_share(measured),
-        host_us=_host_us(alone, measured, unslowed),
+        host_us=_host_us(alone, measured),
         complete=frozenset([*messages, *([] if sharded else [HOST])]),
     )
 
@@ -198,11 +197,11 @@ def _seen(measured: MeasuredStep, predicted: Mapping[Half, float]) -> dict[Half,
     return seen
 
 
-def _host_us(alone: PredictedStep, measured: MeasuredStep, unslowed: float) -> float:
+def _host_us(alone: PredictedStep, measured: MeasuredStep) -> float:
     """Time beside one run of an operator, of the optimizer's apart, which stand in spans of their own."""
     runs = sum(count for (call, _), (count, _) in alone.calls.items() if heading_of(call) != OPTIMIZER)
     seen_us, expected_us = (sum(of.get(name, 0.0) for name in BESIDE) for of in (measured.headings, alone.headings))
-    return max(0.0, unslowed * seen_us - expected_us) / runs if runs else 0.0
+    return max(0.0, seen_us - expected_us) / runs if runs else 0.0
 
 
 def _exposed_share(measured: MeasuredStep) -> float:
@@ -210,7 +209,7 @@ def _exposed_share(measured: MeasuredStep) -> float:
     return min(1.0, messages.exposed_us / messages.transfer_us) if messages and messages.transfer_us else 1.0
 
 
-def _of_messages(alone: PredictedStep, measured: MeasuredStep, unslowed: float) -> Iterator[tuple[str, float]]:
+def _of_messages(alone: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float]]:
     """Factors of messages: of those within layers by what they add, which includes waiting; of others by their transfer, which more than
     one rank tells from waiting."""
     for name, expected_us in alone.messages_us.items():
@@ -220,6 +219,6 @@ def _of_messages(alone: PredictedStep, measured: MeasuredStep, unslowed: float) 
         transfer_us = messages.transfer_us if len(measured.ranks) > 1 else 0.0
         if time_us := messages.exposed_us if name == TP else transfer_us:
             misnamed = MISNAMED * measured.step_us / max(expected_us, time_us)
-            log = math.log(unslowed * time_us / expected_us)
+            log = math.log(time_us / expected_us)
             spread = SENDS if name == P2P else COLLECTIVES
             yield name, math.exp(Evidence(log, math.hypot(SENDS, misnamed), spread).towards(0.0))

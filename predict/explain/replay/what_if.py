@@ -19,6 +19,7 @@ from predict.explain.predicted import predicted_step
 from predict.explain.replay.pace import SHARED, TraceFactors, paces
 from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.replay.terms import ReplayedTerm, half_width, terms_of
+from predict.explain.unprofiled import without_profiler
 from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
 from predict.run.training_run import TrainingRun
@@ -43,7 +44,7 @@ class Replay:
 
     traced: MeasuredStep
     traced_us: float
-    """The traced step; without the profiler's cost where the trace says it."""
+    """The traced step without its profiler, as `predict explain` has it."""
     modelled: Prediction
     replayed: Prediction
     """The asked step at the trace's prices, without `carried_us`."""
@@ -99,7 +100,7 @@ def what_if(
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)
-    target_us = measured.untraced_us or measured.step_us
+    target_us = without_profiler(measured).step_us
     rest_us = target_us - _at(traced_run, factors).median_us
     asked = replace(
         _for_other_layers(factors, traced_run, asked_run, pace=target_us / before.median_us),
@@ -158,4 +159,4 @@ def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
         logged_us=measured.logged_us,
     )
     alone = predicted_step(_at(run, TraceFactors()), ranks)
-    return paces(alone, measured, sharded=run.plan.tp > 1)
+    return paces(alone, without_profiler(measured), sharded=run.plan.tp > 1)

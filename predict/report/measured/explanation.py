@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from predict.explain.causes.beside import PROFILER
 from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
+from predict.report.measured.unprofiled import without_profiler_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
@@ -51,19 +52,7 @@ def _headline(explanation: Explanation) -> str:
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
-    untraced_us, traced_us = explanation.traced.untraced_us, explanation.traced.step_us
-    told_by = "--log" if explanation.traced.logged_us else "its run, timed before the trace"
-    if explanation.profiler_us:
-        lines.append(
-            f"  the step without its profiler by {told_by}; the traced step takes {duration(traced_us)}, and what the profiler adds, "
-            f"{duration(explanation.profiler_us)}, is left out"
-        )
-    elif untraced_us is not None and untraced_us > traced_us:
-        lines.append(
-            f"  the step without its profiler takes {duration(untraced_us)} by {told_by}, longer than the traced one: the ledger is of the "
-            "traced step"
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *without_profiler_text(explanation.traced)])
 
 
 def _verdict(explanation: Explanation) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from predict import estimate, load
 from predict.cli import main
+from predict.explain.ledger import explained
 from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.predicted import PredictedStep, predicted_step
 from predict.explain.reading import read_measured
@@ -67,6 +68,26 @@ def test_another_plan_goes_at_the_pace_of_the_trace(slow_step: MeasuredStep, cha
     pace = replay.traced.step_us / estimate(run).median_us
     assert pace > 1.4
     assert replay.median_us / replay.modelled.median_us == pytest.approx(pace, rel=0.15)
+
+
+@pytest.mark.parametrize("longer", [0.8, 1.2])
+def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
+    slow_trace: Path, longer: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log shorter than the trace tells the profiler's cost; of a longer one both keep the traced step, and say so."""
+    run = load(CONFIG)
+    logged = replace(read_measured(slow_trace, run), logged_us=longer * read_measured(slow_trace, run).step_us)
+    ledger, replay = explained(estimate(run), logged), what_if(run, run, logged)
+    assert replay.traced_us == pytest.approx(ledger.measured.step_us)
+    assert replay.traced_us == pytest.approx(min(1.0, longer) * logged.step_us)
+    products = {"explained": ledger.measured.headings["gemm"]} | {
+        term.name: term.time_us for term in replay.terms if term.name == "gemm"
+    }
+    assert products["gemm"] == pytest.approx(products["explained"], rel=0.01)
+    for command in ("explain", "what-if"):
+        assert main([command, CONFIG, "--trace", str(slow_trace), "--log", f"{logged.logged_us}us"]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert ("is left out" if longer < 1 else "longer than the traced one: the ledger is of the traced step") in told
 
 
 def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredStep) -> None:

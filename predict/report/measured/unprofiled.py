@@ -1,0 +1,24 @@
+"""The line on a step without its profiler, of a ledger and of a replay alike."""
+
+from __future__ import annotations
+
+from predict.explain.measured import MeasuredStep
+from predict.explain.unprofiled import without_profiler
+from sampling.number_text import duration
+
+
+def without_profiler_text(traced: MeasuredStep) -> list[str]:
+    """What the profiler's cost is, and how it is known; nothing where nothing tells it, or the profiler costs nothing."""
+    untraced_us, traced_us = traced.untraced_us, traced.step_us
+    told_by = "--log" if traced.logged_us else "its run, timed before the trace"
+    if profiler_us := traced_us - without_profiler(traced).step_us:
+        return [
+            f"  the step without its profiler by {told_by}; the traced step takes {duration(traced_us)}, and what the profiler adds, "
+            f"{duration(profiler_us)}, is left out"
+        ]
+    if untraced_us is not None and untraced_us > traced_us:
+        return [
+            f"  the step without its profiler takes {duration(untraced_us)} by {told_by}, longer than the traced one: the ledger is of the "
+            "traced step"
+        ]
+    return []

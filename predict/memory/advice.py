@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from predict.memory.changed_run import Settings, changed
 from predict.memory.estimate import MemoryEstimate, memory_of
@@ -16,6 +15,7 @@ from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import InfeasibleError, UserError
+from sampling.files.faults import as_written
 
 FACTORS = (2, 4, 8, 16)
 SCHEDULE = "schedule"
@@ -96,16 +96,12 @@ def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> A
         return None
     return Advice(
         kind=candidate.kind,
-        settings=tuple(f"{key}={_written(value)}" for key, value in candidate.settings.items()),
+        settings=tuple(f"{key}={as_written(value)}" for key, value in candidate.settings.items()),
         verdict=memory.verdict,
         point_bytes=memory.point_bytes,
         step_us=after_us,
         step_us_before=step_us_before,
     )
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:

@@ -12,7 +12,7 @@ from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.groups import Groups
-from predict.workload.rank.share import WIDER, RankShare
+from predict.workload.rank.share import RankShare, weight_bytes
 from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.hardware.cluster import DTYPE_BYTES
 
@@ -47,11 +47,6 @@ class BytesPerParameter:
     gradients: int
     optimizer: int
     copies: int = 0
-
-
-def weight_bytes(run: TrainingRun) -> int:
-    """Bytes per weight in the dtype in which layers hold it."""
-    return DTYPE_BYTES[WIDER.get(run.precision, run.precision)]
 
 
 def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: bool = True) -> BytesPerParameter:

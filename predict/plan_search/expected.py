@@ -10,12 +10,13 @@ import numpy as np
 
 from predict.plan_search.floors.block_times import block_times, sets_of_blocks
 from predict.plan_search.floors.structures import kinds_of
-from predict.plan_search.pricing.outcome import Estimate, outcomes
+from predict.plan_search.pricing.outcome import outcomes
 from predict.plan_search.pricing.workers import FEWEST_BATCHES
 from predict.plan_search.search import BATCH, BLOCKS
 from predict.plan_search.space.distinct import Indices
 from predict.plan_search.space.legal import Space
 from predict.plan_search.survey import Survey
+from predict.step.scheduling import Estimate
 
 TIMED = 6
 """Estimates, and sets of blocks, of a space that are timed."""

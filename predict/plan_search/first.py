@@ -10,8 +10,9 @@ import numpy as np
 
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.floors.memory_floor import memory_floors
-from predict.plan_search.pricing.outcome import Estimate, outcomes
+from predict.plan_search.pricing.outcome import outcomes
 from predict.plan_search.space.legal import Space
+from predict.step.scheduling import Estimate
 
 TRIES = 12
 """Plans that are estimated at most."""

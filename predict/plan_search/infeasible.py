@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
+from predict.plan_search.pricing.outcome import Outcome, outcomes
 from predict.plan_search.search import NOT_RUN, Found
 from predict.plan_search.space.automatic import LEFT_OUT
 from predict.plan_search.space.axes import read_questions
 from predict.plan_search.space.legal import legal_plans
 from predict.plan_search.survey import Survey, in_words, survey
+from predict.step.scheduling import Estimate
 from sampling.errors import InfeasibleError, UserError
 from sampling.units import GIB
 

@@ -20,13 +20,14 @@ from predict.plan_search.floors.block_times import BlockTimes, block_times, sets
 from predict.plan_search.floors.structures import kinds_of
 from predict.plan_search.floors.time_floor import time_floors
 from predict.plan_search.objective import Objective
-from predict.plan_search.pricing.outcome import Estimate, Outcome, outcomes
+from predict.plan_search.pricing.outcome import Outcome, outcomes
 from predict.plan_search.pricing.workers import Workers
 from predict.plan_search.space.legal import LeftOut, run_of
 from predict.plan_search.survey import Survey, in_words
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.step.scheduling import Estimate
 from regressors.features.arrays import Floats
 from sampling.units import GIB
 

@@ -13,6 +13,7 @@ from predict.memory.estimate import capacity_bytes
 from predict.plan_search.floors.memory_floor import memory_floors, state_floors
 from predict.plan_search.space.legal import LeftOut, Space
 from regressors.features.arrays import Floats
+from sampling.files.faults import as_written
 from sampling.units import GIB
 
 STATE = "memory: weights, gradients and optimizer state alone do not fit"
@@ -84,8 +85,4 @@ SHORT: Mapping[str, str] = {
 
 def in_words(settings: Mapping[str, Any]) -> str:
     """The searched keys of a plan: `tp 4, pp 8, recompute full`."""
-    return ", ".join(f"{path.partition('.')[2]} {_written(value)}" for path, value in settings.items())
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return ", ".join(f"{path.partition('.')[2]} {as_written(value)}" for path, value in settings.items())

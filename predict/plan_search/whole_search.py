@@ -15,7 +15,6 @@ from predict.plan_search.expected import expected_seconds
 from predict.plan_search.first import FirstAnswer, first_answer
 from predict.plan_search.infeasible import what_blocks
 from predict.plan_search.objective import OBJECTIVES
-from predict.plan_search.pricing.outcome import Estimate
 from predict.plan_search.pricing.workers import Workers
 from predict.plan_search.saved import save, saved
 from predict.plan_search.search import Found, search
@@ -23,6 +22,7 @@ from predict.plan_search.space.axes import Question, read_questions
 from predict.plan_search.space.legal import legal_plans
 from predict.plan_search.survey import Survey, survey
 from predict.plan_search.wishes import Wishes
+from predict.step.scheduling import Estimate
 from sampling.errors import UserError
 
 

@@ -9,7 +9,7 @@ from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, exactly, independen
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS, RlTerm
 from predict.step.interval import Interval
-from predict.workload.rank.share import WIDER
+from predict.workload.rank.share import held_dtype
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
 
@@ -29,8 +29,8 @@ def update_weights(rl: RlRun) -> Phase:
 def sent_dtype(rl: RlRun) -> str:
     """The dtype of the weights in transfer: as the trainer holds them, since engines quantise what they receive (NeMo-RL,
     models/generation/fp8.py, `load_weights`); from the host's memory, as the engines hold them, a checkpoint of their own."""
-    rollout, precision = rl.section.rollout, rl.base.precision
-    return rollout.precision if rl.section.weight_sync.method == "host" else WIDER.get(precision, precision)
+    rollout = rl.section.rollout
+    return rollout.precision if rl.section.weight_sync.method == "host" else held_dtype(rl.base)
 
 
 def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:

@@ -17,8 +17,8 @@ from predict.step.prediction import Prediction
 from predict.step.priced_rank import PricedRank
 from sampling.errors import InfeasibleError
 
-Predict = Callable[[TrainingRun], Prediction]
-"""The path from a run with a named schedule to its prediction."""
+Estimate = Callable[[TrainingRun], Prediction]
+"""The path from a run to its prediction, as `predict.estimate` is."""
 
 
 def schedule(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Timeline:
@@ -57,7 +57,7 @@ def with_schedule(run: TrainingRun, name: str) -> TrainingRun:
 
 
 def compare_schedules(
-    run: TrainingRun, names: Iterable[str], predict: Predict
+    run: TrainingRun, names: Iterable[str], predict: Estimate
 ) -> tuple[list[Outcome], dict[str, Prediction]]:
     """The run under each of the schedules, the shortest step first, and their predictions by name.
 
@@ -95,7 +95,7 @@ def _within_device(outcome: Outcome, prediction: Prediction | None) -> Outcome:
     return outcome.within_device(prediction.memory.point_bytes, prediction.memory.capacity_bytes)
 
 
-def best_schedule(run: TrainingRun, predict: Predict, *, require_fit: bool) -> Prediction:
+def best_schedule(run: TrainingRun, predict: Estimate, *, require_fit: bool) -> Prediction:
     """The prediction of the schedule with the shortest step among those that fit the device.
 
     Where none does: InfeasibleError with the smallest peak and the device's capacity; without `require_fit`, the prediction of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -13,9 +13,8 @@ from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.step.interval import Interval, one_interval
 from predict.step.prediction import Prediction
+from predict.step.scheduling import Estimate
 from predict.unstated.values import USUAL, nodes_of_experts, stated, values_of
-
-Predict = Callable[[TrainingRun], Prediction]
 
 
 def likely_runs(base: TrainingRun, unknown: Sequence[str]) -> tuple[TrainingRun, ...]:
@@ -83,7 +82,7 @@ class LikelySteps:
         return (max(means) - min(means)) / 2
 
 
-def likely_steps(base: TrainingRun, unknown: Sequence[str], predict: Predict, *, unstated: float = 0.0) -> LikelySteps:
+def likely_steps(base: TrainingRun, unknown: Sequence[str], predict: Estimate, *, unstated: float = 0.0) -> LikelySteps:
     """The predictions of `likely_runs`."""
     runs = likely_runs(base, unknown)
     return LikelySteps(

@@ -9,7 +9,7 @@ from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.rank.blocks import Calls
 from predict.workload.rank.groups import Groups, RankGroup, groups_of
-from predict.workload.rank.share import WIDER
+from predict.workload.rank.share import held_dtype, weight_bytes
 from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights, summed
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
@@ -69,7 +69,7 @@ def parameter_all_gather(run: TrainingRun, weights: Weights) -> Calls:
     """Sharded weights, updated, back to every replica."""
     if run.plan.zero in (0, 3):
         return ()
-    size, groups = _item_bytes(run), groups_of(run)
+    size, groups = weight_bytes(run), groups_of(run)
     return (*groups.shard.all_gather(size * weights.dense), *groups.expert_shard.all_gather(size * weights.experts))
 
 
@@ -82,13 +82,13 @@ def optimizer(run: TrainingRun, weights: Weights) -> Calls:
         passes += FP32  # the squares are read from the gradients
     if execution.loss_scaling:
         passes += 2 * FP32
-    if execution.master_weights and _item_bytes(run) < FP32:
-        passes += FP32 + _item_bytes(run)  # their copy to train with
+    if execution.master_weights and weight_bytes(run) < FP32:
+        passes += FP32 + weight_bytes(run)  # their copy to train with
     if run.microbatches > 1:
         passes += (
             DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else own) / own
         )  # set to 0
-    dtype = "fp32" if execution.master_weights else WIDER.get(run.precision, run.precision)
+    dtype = "fp32" if execution.master_weights else held_dtype(run)
     update = AdamW(dtype=dtype, parameters=own, tensors=1, tp=1)
     calls: Calls = (
         Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),
@@ -97,10 +97,6 @@ def optimizer(run: TrainingRun, weights: Weights) -> Calls:
     if execution.optimizer == "muon":
         calls += _orthogonalisation(run, own)
     return calls
-
-
-def _item_bytes(run: TrainingRun) -> int:
-    return DTYPE_BYTES[WIDER.get(run.precision, run.precision)]
 
 
 def _shard(run: TrainingRun, weights: Weights, groups: Groups) -> int:
@@ -117,5 +113,5 @@ def _share(elements: int, group: RankGroup) -> int:
 def _orthogonalisation(run: TrainingRun, own: int) -> Calls:
     """Newton-Schulz steps on as many matrices [hidden, hidden] as the shard has elements."""
     width = run.model.hidden
-    product = Gemm(dtype=WIDER.get(run.precision, run.precision), m=width, n=width, k=width)
+    product = Gemm(dtype=held_dtype(run), m=width, n=width, k=width)
     return (Counted(call=product, phase="forward", count=3 * NEWTON_SCHULZ_STEPS * own / width**2),)

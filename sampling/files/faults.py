@@ -49,6 +49,11 @@ def _source(path: str, sources: Mapping[str, str]) -> str:
     return sources[path]
 
 
+def as_written(value: Any) -> str:
+    """A plain value as a config writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class _Short(reprlib.Repr):
     """Values as a user wrote them, cut to a line."""
 

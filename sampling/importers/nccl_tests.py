@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sampling.call import Call
@@ -137,17 +137,14 @@ def _table(section: Section, file: Path, number: str, request: ImportRequest) ->
         provenance={"file": file.name, "device_name": section.device, "version": section.version},
     )
     if name not in COLLECTIVES:
-        return _with(table, f"{len(section.lines)} rows left out: no collective of ours is {name}")
+        return table.holding(remark=f"{len(section.lines)} rows left out: no collective of ours is {name}")
     rows = [
         _row(fields, section, COLLECTIVES[name], ranks, ranks_per_node, f"{file}:{line}")
         for line, fields in section.lines
     ]
     good = tuple(row for row in rows if row is not None)
-    return _with(table, f"{len(rows) - len(good)} rows left out: of 0 bytes" if len(good) < len(rows) else "", good)
-
-
-def _with(table: Table, remark: str, rows: tuple[Row, ...] = ()) -> Table:
-    return replace(table, rows=rows, remarks=(remark,) if remark else ())
+    empty = len(rows) - len(good)
+    return table.holding(good, remark=f"{empty} rows left out: of 0 bytes" if empty else "")
 
 
 def _row(

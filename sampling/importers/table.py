@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Table:
     """CPU threads of the rank that was timed; 0 on a GPU."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+
+    def holding(self, rows: tuple[Row, ...] = (), *, remark: str = "") -> Table:
+        """The table with these rows alone, and a remark unless it is empty."""
+        return replace(self, rows=rows, remarks=(remark,) if remark else ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

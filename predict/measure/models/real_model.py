@@ -163,7 +163,7 @@ def rope_tables(seq_len: int, head_dim: int, dtype: torch.dtype) -> RopeTables:
 
 
 def rotate(x: Tensor, rope: RopeTables) -> Tensor:
-    """Rotary embedding of x [batch, heads, seq, head_dim]."""
+    """Rotary embedding of x [..., head_dim], whose other dimensions those of the tables broadcast to."""
     cosine, sine = rope
     left, right = x.chunk(2, dim=-1)
     return x * cosine + torch.cat((-right, left), dim=-1) * sine

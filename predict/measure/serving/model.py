@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from predict.measure.models.real_model import INIT_STD, NORM_EPS, rope_tables
+from predict.measure.models.real_model import INIT_STD, NORM_EPS, rope_tables, rotate
 from predict.measure.serving.requests import Turn
 from predict.measure.training_step import SEED
 from predict.model.spec import ModelSpec
@@ -140,7 +140,7 @@ class ServedModel:
             part.view(len(x), -1, spec.head_dim)
             for part in torch.split(F.linear(x, layer.qkv), [spec.q_width, spec.kv_width, spec.kv_width], dim=-1)
         )
-        query, key = (_rotated(part, rope) for part in (query, key))
+        query, key = (rotate(part, rope) for part in (query, key))
         layer.keys.flatten(0, 1)[plan.slots] = key
         layer.values.flatten(0, 1)[plan.slots] = value
         mixed = torch.empty_like(query)
@@ -152,10 +152,3 @@ class ServedModel:
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (self.spec.hidden,), weight, NORM_EPS)
-
-
-def _rotated(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary embedding of x [tokens, heads, head_dim]."""
-    cosine, sine = rope
-    left, right = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat((-right, left), dim=-1) * sine

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from predict.plan_search.space.legal import run_of
 from predict.run.training_run import TrainingRun
-from predict.step.prediction import Prediction
+from predict.step.scheduling import Estimate
 from sampling.errors import InfeasibleError
 
 
@@ -25,8 +25,6 @@ class Outcome:
     """Why the plan cannot run, where only its schedule can tell."""
 
 
-Estimate = Callable[[TrainingRun], Prediction]
-"""The path from a run to its prediction: `predict.estimate`."""
 Batch = Sequence[tuple[int, Mapping[str, Any]]]
 """Numbers of plans, and the settings of each."""
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from predict.plan_search.wishes import Backend
 from sampling.errors import UserError
 
 Result = TypeVar("Result")
-Backend = Literal["processes", "dask", "ray"]
 FEWEST_BATCHES = 8
 """Batches for which processes are worth their start, of about two seconds."""
 TRIES = 3

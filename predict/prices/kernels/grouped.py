@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.per_expert import WIDTH as PER_EXPERT_WIDTH
-from predict.prices.kernels.per_expert import per_expert_us
+from predict.prices.kernels.per_expert import grouped_memory_us, per_expert_us
 from predict.prices.kernels.products import (
     BACKWARD_SHARE,
-    MEMORY_SHARE,
     best_flops_per_us,
     overlapped_us,
     stack_width,
@@ -55,7 +54,7 @@ def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]
 
 def _rowwise_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu, slowdown: float = 1.0) -> float:
     compute_us = slowdown * _compute_us(call, columns, inner, busy, gpu)
-    return START_US + overlapped_us(compute_us, _memory_us(call, busy, gpu))
+    return START_US + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
 
 
 def _compute_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu) -> float:
@@ -68,9 +67,4 @@ def _weight_gradient_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
     speed = SHARE * best_flops_per_us(call.dtype, gpu)
     rows = -(-call.rows // busy)
     compute_us = BACKWARD_SHARE * waves_us(call.n, call.k, rows, busy, speed, gpu)
-    return START_US + overlapped_us(compute_us, _memory_us(call, busy, gpu))
-
-
-def _memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
-    moved = call.item_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
-    return moved / (MEMORY_SHARE * gpu.bytes_per_us())
+    return START_US + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))

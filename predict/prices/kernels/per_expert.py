@@ -39,14 +39,14 @@ def _rowwise_us(call: GroupedGemm, columns: int, inner: int, gpu: Gpu, slowdown:
     rows = -(-call.rows // busy) if even else call.rows / busy
     speed = SHARE * best_flops_per_us(call.dtype, gpu)
     compute_us = slowdown * waves_us(rows, columns, inner, busy, speed, gpu, uneven=not even)
-    return _starts_us(call, busy) + overlapped_us(compute_us, _memory_us(call, busy, gpu))
+    return _starts_us(call, busy) + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
 
 
 def _weight_gradient_us(call: GroupedGemm, gpu: Gpu) -> float:
     busy = min(call.groups, call.rows)
     speed = WEIGHT_SHARE * best_flops_per_us(call.dtype, gpu)
     compute_us = BACKWARD_SHARE * waves_us(call.n, call.k, -(-call.rows // busy), busy, speed, gpu)
-    return _starts_us(call, busy) + overlapped_us(compute_us, _memory_us(call, busy, gpu))
+    return _starts_us(call, busy) + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
 
 
 def _starts_us(call: GroupedGemm, busy: int) -> float:
@@ -60,6 +60,7 @@ def _quantised_us(call: GroupedGemm, width: int, gpu: Gpu) -> float:
     return QUANTISED_BYTES * call.rows * width / (MEMORY_SHARE * gpu.bytes_per_us())
 
 
-def _memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
+def grouped_memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
+    """The time in which a grouped product's rows, and the weights of its busy experts, are moved."""
     moved = call.item_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
     return moved / (MEMORY_SHARE * gpu.bytes_per_us())

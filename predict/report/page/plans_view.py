@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from predict.plan_search.answer.ranking import Answer
+from predict.plan_search.survey import in_words
 from predict.report.page.run_view import communication_share
 from predict.report.prediction_json import interval_json
 from predict.report.search.json import settings_json
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import SweptRun
+from sampling.files.faults import as_written
 
 
 def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list[dict[str, Any]]:
@@ -18,7 +20,7 @@ def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list
     rows = [{**plan_row("this plan", own), "own": True}]
     refused = []
     for each in neighbours:
-        label = ", ".join(f"{path.partition('.')[2]} {_told(value)}" for path, value in each.values.items())
+        label = in_words(each.values)
         if each.prediction is None:
             refused.append({"label": label, "reason": each.reason})
         else:
@@ -36,15 +38,10 @@ def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
     rows = []
     for place, plan in enumerate(answer.plans, 1):
         settings = settings_json(plan.settings)
-        label = ", ".join(f"{key} {_told(value)}" for key, value in settings.items() if key != "schedule")
+        label = ", ".join(f"{key} {as_written(value)}" for key, value in settings.items() if key != "schedule")
         tied = place > 1 and plan.ratio.tied
         rows.append({**plan_row(f"{place}", plan.prediction), "settings": label, "tied": tied, "own": place == 1})
     return with_front(rows)
-
-
-def _told(value: Any) -> str:
-    """A value as a config writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:

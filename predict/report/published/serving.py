@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.report.serving.own_loads import TITLES
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import percent, signed_percent
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WORST = 10
-TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT", "e2e_p90": "E2E p90"}
 
 
 def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:

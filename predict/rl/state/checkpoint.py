@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from predict.memory.state import weight_bytes
 from predict.rl.phase import STORAGE, Phase, exactly
 from predict.rl.run.config import RlRun
+from predict.workload.rank.share import weight_bytes
 from sampling.units import SECOND_US
 
 OPTIMIZER_BYTES = 12

@@ -15,6 +15,7 @@ from predict.step.priced_block import Bucket, PricedBlock
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us, with_windows
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls
+from sampling.arithmetic.composite import add_terms
 from sampling.call import Counted
 
 P2P, DP, BUBBLE, OPTIMIZER = "p2p", "dp_exposed", "pp_bubble", "optimizer"
@@ -102,8 +103,4 @@ def _itemise_block(priced: PricedBlock, prices: Prices) -> dict[str, float]:
 
 def add_up(ledgers: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Heading-wise sum."""
-    total: dict[str, float] = {}
-    for ledger in ledgers:
-        for name, time_us in ledger.items():
-            total[name] = total.get(name, 0.0) + time_us
-    return total
+    return add_terms(*ledgers)

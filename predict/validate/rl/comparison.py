@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import log
 from statistics import fmean
@@ -18,10 +18,10 @@ from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
 from predict.validate.rl.open_lengths import agreeing
 from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
+from sampling.progress import Progress
 from sampling.units import SECOND_US
 
 VERSION = 1
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.expert_load import distribution_on_rank
-from predict.workload.rank.share import WIDER
+from predict.workload.rank.share import held_dtype
 from predict.workload.rank.weights import padded_vocabulary
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
@@ -116,7 +116,7 @@ def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
 
 def _dtype_of_embedding_and_head(run: TrainingRun) -> str:
     """Embedding and head stay in 16 or 32 bits where only the layers' products are in the run's precision."""
-    return run.precision if run.execution.whole_layers else WIDER.get(run.precision, run.precision)
+    return run.precision if run.execution.whole_layers else held_dtype(run)
 
 
 def _vocabulary(run: TrainingRun) -> int:

@@ -21,6 +21,16 @@ WIDER = {"fp8": "bf16", "tf32": "fp32"}
 """Dtype of everything but the matrix products, where only those are in the run's precision."""
 
 
+def held_dtype(run: TrainingRun) -> str:
+    """The dtype in which layers hold their weights."""
+    return WIDER.get(run.precision, run.precision)
+
+
+def weight_bytes(run: TrainingRun) -> int:
+    """Bytes per weight in that dtype."""
+    return DTYPE_BYTES[held_dtype(run)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
     """A rank's share: `tokens` of a microbatch pass through its products, `rows` through its norms and residuals."""
@@ -46,7 +56,7 @@ class RankShare:
     @cached_property
     def dtype(self) -> str:
         """Dtype of activations."""
-        return WIDER.get(self.run.precision, self.run.precision)
+        return held_dtype(self.run)
 
     @cached_property
     def item_bytes(self) -> int:

@@ -8,7 +8,6 @@ table, as its summaries by device, are passed over and named in a remark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,20 +111,16 @@ def _operator_table(content: pd.DataFrame, device: str, name: str, direction: st
         provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
     )
     if call_of is None:
-        return _with(table, remark=f"{len(content)} rows left out: no operator of ours is its {name}")
+        return table.holding(remark=f"{len(content)} rows left out: no operator of ours is its {name}")
     require_columns(content, needed, str(file))
     require_numbers(content, needed, str(file))
     shapes = _shapes(content)
     calls = [call_of(shape) for shape in shapes]
     if phase not in type(calls[0]).PHASES:
-        return _with(table, remark=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
+        return table.holding(remark=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
     times_us = numbers_or_nan(content["time_us"]).tolist()
     rows = tuple(Row(call=call, phase=phase, time_us=time) for call, time in zip(calls, times_us, strict=True))
-    return _with(table, rows=rows)
-
-
-def _with(table: Table, *, rows: tuple[Row, ...] = (), remark: str = "") -> Table:
-    return replace(table, rows=rows, remarks=(remark,) if remark else ())
+    return table.holding(rows)
 
 
 def _shapes(content: pd.DataFrame) -> list[Shape]:
@@ -156,14 +151,14 @@ def _collective_tables(content: pd.DataFrame, device: str, name: str, file: Path
             provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
         )
         if kind is None:
-            yield _with(table, remark=f"{len(group)} rows left out: no collective of ours is its {name}")
+            yield table.holding(remark=f"{len(group)} rows left out: no collective of ours is its {name}")
             continue
         sizes, times_us = group["elements"].astype(int).tolist(), numbers_or_nan(group["time_us"]).tolist()
         rows = tuple(
             Row(call=COLLECTIVES[kind](elements, nodes, per_node), phase="forward", time_us=time_us)
             for elements, time_us in zip(sizes, times_us, strict=True)
         )
-        yield _with(table, rows=rows)
+        yield table.holding(rows)
 
 
 def _tidied(path: Path) -> list[Table]:

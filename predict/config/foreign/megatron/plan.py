@@ -8,6 +8,7 @@ from typing import Any
 from predict.config.aliases import ALIASES, CP_METHODS
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
+from predict.config.rules.stages import SPLITTING
 from predict.run.plan import Plan
 from predict.run.stage_layout import split_layers, stages_in
 from predict.run.training_run import TrainingRun
@@ -17,7 +18,6 @@ NAMES: Mapping[tuple[str, str], str] = {(alias.section, alias.key): name for nam
 SHARDED: Mapping[int, str] = {2: "optim_grads", 3: "optim_grads_params"}
 """ZeRO stage → `--data-parallel-sharding-strategy` of Megatron-FSDP."""
 PLAIN = ("tp", "pp", "cp", "ep")
-LAYOUT_KEYS = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
 
 
 def write_plan(run: TrainingRun, statement: Statement) -> None:
@@ -47,13 +47,13 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
         say("plan.schedule")
     else:
         statement.cannot("plan.schedule", plan.schedule, f"Megatron-LM runs {usual} with this pp and vpp")
-    say("plan.vpp", *(f"plan.{key}" for key in LAYOUT_KEYS))
+    say("plan.vpp", *(f"plan.{key}" for key in SPLITTING))
     if plan.layout or plan.count_embedding > 1 or plan.count_loss > 1 or not _divides(run):
         say(**{NAMES["plan", "layout"]: _layout(run)})
         return
     if plan.vpp > 1:
         say(**{NAMES["plan", "vpp"]: plan.vpp})
-    ends = {key: getattr(plan, key) for key in LAYOUT_KEYS[1:]}
+    ends = {key: getattr(plan, key) for key in SPLITTING[1:]}
     say(**{NAMES["plan", key]: bool(n) if "count" in key else n for key, n in ends.items() if n})
 
 
@@ -133,7 +133,7 @@ def _read_pipeline(given: Arguments, pp: int, layers: int) -> dict[str, Any]:
     if layout:
         read["layout"], vpp = layout, max(1, stages_in(layout) // pp)
     else:
-        for key in LAYOUT_KEYS[1:]:
+        for key in SPLITTING[1:]:
             name = NAMES["plan", key]
             read[key] = int(given.switch(name)) if "count" in key else given.count(name) or 0
     return read | {"vpp": vpp, "schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"}

@@ -106,7 +106,7 @@ def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
 
 
 def _slowed(shares: object) -> float:
-    """What other processes may have slowed steps by, in log time, where they disturbed most of them: a step on the rest of the machine."""
+    """Slowdown, in log time, that other processes may have caused where they disturbed most steps: that of a step on the rest of the machine."""
     given = shares if isinstance(shares, list) else []
     known = [min(each, MOST_DISTURBED) for each in given if isinstance(each, int | float) and 0 <= each <= 1]
     return -math.log1p(-median(known)) if known and quiet_steps(known)[1] else 0.0

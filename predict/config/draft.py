@@ -51,6 +51,8 @@ FOR_SERVING = (
     "makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to compare "
     "with serving configs alone"
 )
+SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
+"""Required key that a search does without → advice where it is missing."""
 SUFFIXES = (".yml", ".yaml", ".json")
 FILES = {"model": read_json, "cluster": read_yaml}
 """Sections that may be the path of a file, with its reader."""
@@ -98,7 +100,8 @@ class Draft:
         given |= {setting.key: setting.value for setting in self._settings_of(section)}
         values, faults = check(given, SECTIONS[section], section=section, also_known=names_for(section))
         for fault in faults:
-            advice = search_takes(given.get(fault.path.removeprefix(f"{section}.")))
+            key = fault.path.removeprefix(f"{section}.")
+            advice = search_takes(given[key]) if key in given else SEARCHED.get(fault.path, "")
             self.faults.append(replace(fault, problem=f"{fault.problem}{advice}"))
         return values
 

@@ -132,9 +132,9 @@ def parse_tokens(text: str) -> float:
 def parse_price(text: str) -> Price:
     """The price of `2.5/gpu-h`, `$2.5/gpu-h` or `20 EUR/node-h`; UserError for anything else."""
     found = PRICE.fullmatch(text)
-    if found is None:
+    if found is None or not float(found[2]):
         raise UserError(
-            f"--price: {shown(text)} is not a price with its unit; write for example 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+            f"--price: {shown(text)} is not a price above 0 with its unit; write for example 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
         )
     return Price(
         amount=float(found[2]), currency=found[1] or (found[3] or "").upper(), per_node=found[4].lower() == "node"

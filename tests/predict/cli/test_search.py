@@ -141,7 +141,7 @@ def run(*arguments: str) -> None:
     ("arguments", "message"),
     [
         (["--price", "2.5/gpu-h"], "--price: it needs the tokens that are paid for"),
-        (["--tokens", "1T", "--price", "2.5"], "is not a price with its unit"),
+        (["--tokens", "1T", "--price", "2.5"], "is not a price above 0 with its unit"),
         (["--max-memory", "90"], "--max-memory: 90 is not a share of the device's memory"),
         (["--min-interval-overlap", "2"], "--min-interval-overlap: 2 is not a share"),
         (["--cluster", "nowhere.yml"], "--cluster: cluster: 'nowhere.yml'.* there is no such file"),

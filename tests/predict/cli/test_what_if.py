@@ -85,7 +85,7 @@ ERRORS = {
     "sweep RUN --vary batch.micro=1 --output x.xls": "end the name in .csv or .parquet",
     "compare RUN": "alone has nothing beside it",
     "days RUN --tokens 2X": "--tokens: '2X' is not a number of tokens",
-    "days RUN --tokens 2T --price 2.5": "is not a price with its unit",
+    "days RUN --tokens 2T --price 2.5": "is not a price above 0 with its unit",
     "days RUN --tokens 2T --goodput 2": "--goodput: 2 is not a share",
     "export RUN --to nemmo": "did you mean 'nemo'",
     "import-config RUN": "is a run config already",

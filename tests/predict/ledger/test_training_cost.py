@@ -72,9 +72,9 @@ def test_price(text: str, price: Price) -> None:
     assert parse_price(text) == price
 
 
-@pytest.mark.parametrize("text", ["2.5", "2.5/h", "$/gpu-h", "cheap", "-1/gpu-h"])
+@pytest.mark.parametrize("text", ["2.5", "2.5/h", "$/gpu-h", "cheap", "-1/gpu-h", "0/gpu-h"])
 def test_a_price_needs_its_unit(text: str) -> None:
-    with pytest.raises(UserError, match=r"^--price: .* is not a price with its unit"):
+    with pytest.raises(UserError, match=r"^--price: .* is not a price above 0 with its unit"):
         parse_price(text)
 
 

@@ -111,7 +111,7 @@ class Draft:
         given = self.document.get("execution")
         own = dict(given) if isinstance(given, dict) else {}
         chosen = own | {setting.key: setting.value for setting in self._settings_of("execution")}
-        framework = chosen.get("framework", ON_GPUS if facts and facts.kind != "cpu" else WHOLE_LAYERS)
+        framework = chosen.get("framework", WHOLE_LAYERS if facts and facts.kind == "cpu" else ON_GPUS)
         if isinstance(given, dict) or given is None:
             architecture = facts.architecture if facts else ""
             settings = framework_settings(framework, architecture) if framework in framework_names() else {}

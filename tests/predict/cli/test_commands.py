@@ -114,7 +114,10 @@ def test_overrides_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["import-config", "nowhere.toml", "nowhere.sh"], ["nowhere.toml: there is no", "\nnowhere.sh: there is no"]),
         (["search", DEMO, "--set", "batch.micro=1,2,4"], ["batch.micro: '1,2,4'", "are written [1, 2, 4]"]),
-        (["one-batch", "configs/searches/llama3-70b-64xh100.yml"], ["batch.micro: missing", "`predict search` chooses it"]),
+        (
+            ["one-batch", "configs/searches/llama3-70b-64xh100.yml"],
+            ["batch.micro: missing", "`predict search` chooses it"],
+        ),
         (["one-batch", DEMO, "--set", "batch.micro=1..4"], ["several values, which `predict search` takes"]),
         (["days", DEMO, "--tokens", "-2T"], ["--tokens: -2T is below 0"]),
         (["calibrate", DEMO, "--measured", "-3s"], ["--measured: -3s is below 0"]),

@@ -208,6 +208,7 @@ cluster: {hardware: gpu9000, nodes: 1, gpus_per_node: 0, profile: p}
 plan: {tp: 2, pp: 2, zero: 3, schedule: zigzag}
 batch: {global: 7, micro: 2, seq_len: 16}
 precision: fp33
+execution: {framework: torch}
 extra: 1
 """
     reported = {line.split(": ")[1] for line in refusal(tmp_path, text)}

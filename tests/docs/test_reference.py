@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import runpy
+import sys
 
 import pytest
 
 from tests.docs.pages import ROOT
 
+sys.path.append(str(ROOT / "docs"))  # as for a script that lies there
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
 
 

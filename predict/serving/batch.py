@@ -57,6 +57,12 @@ class StepBatch:
         """Tokens of each request whose keys and values the cache holds after the step."""
         return [context + 1 for context in self.decodes] + [chunk.context + chunk.tokens for chunk in self.chunks]
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of the longest request after the step."""
+        chunks = max((chunk.context + chunk.tokens for chunk in self.chunks), default=0)
+        return max(chunks, max(self.decodes, default=-1) + 1)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BatchSums:

@@ -48,7 +48,7 @@ def require_positions(server: Server, batches: Sequence[StepBatch]) -> None:
     if not limit:
         return
     for batch in batches:
-        longest = max(batch.held_tokens)
+        longest = batch.longest_tokens
         if longest > limit:
             raise ConfigError(f"step batch: a request has {longest:,} tokens, {_beyond(server)}; give shorter ones")
 

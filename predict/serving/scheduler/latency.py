@@ -16,6 +16,8 @@ from sampling.units import SECOND_US
 PERCENTILES = (50, 90, 99)
 WATCHED = 2 / 3
 """Share of the arrivals, the last ones, by which the growth of a queue is judged."""
+LEAST_ROUNDS = 2
+"""Rounds of requests that an overloaded engine must have ended for its completions to be counted by rounds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +91,16 @@ def latency_of(served: Served, client: Client) -> Latency:
 
 def _completions_per_s(served: Served) -> float:
     """Completions per second between the first and the last that count; of requests that all arrive at once, and of a single one, all of
-    them, from their arrival on."""
-    ends = _counted_ends(served)
+    them, from their arrival on.
+
+    An overloaded engine starts with a full round of requests, which end together, as do those that take their places: then it is between the
+    mean end of the first round and that of the last, so that a bunch at either edge counts no more than the time it took.
+    """
+    ends, round_of = _counted_ends(served), max(1, round(served.mean_requests))
     arrival = served.traffic.arrival_us
+    if _is_overloaded(served) and len(ends) >= LEAST_ROUNDS * round_of:
+        span_us = float(ends[-round_of:].mean() - ends[:round_of].mean())
+        return (len(ends) - round_of) / span_us * SECOND_US
     if arrival[0] == arrival[-1] or ends[0] == ends[-1]:
         return len(arrival) / float(served.last_us.max() - arrival[0]) * SECOND_US
     return (len(ends) - 1) / float(ends[-1] - ends[0]) * SECOND_US
@@ -102,14 +111,16 @@ def _counted_ends(served: Served) -> Floats:
     rate below saturation is that of arrivals. Where the queue outlasts the arrivals, those before the last request starts: without prompts
     to compute, the engine then drains faster than it can go on."""
     ends: Floats = np.sort(served.last_us)[_judged_of(served)]
-    if served.traffic.in_flight or not _outlasts_arrivals(served):
+    if not _is_overloaded(served):
         return ends
     before = ends[ends <= served.start_us.max()]
     return before if len(before) and before[-1] > before[0] else ends
 
 
-def _outlasts_arrivals(served: Served) -> bool:
-    """Whether the request that starts last waited longer than it is served."""
+def _is_overloaded(served: Served) -> bool:
+    """Whether in an open loop the request that starts last waited longer than it is served: the queue outlasts the arrivals."""
+    if served.traffic.in_flight:
+        return False
     last = int(served.start_us.argmax())
     start = served.start_us[last]
     return bool(start - served.traffic.arrival_us[last] > served.last_us[last] - start)

@@ -34,8 +34,10 @@ def add_config_or_model(command: argparse.ArgumentParser) -> None:
     made = command.add_argument_group(
         "without a CONFIG, a model on some GPUs", textwrap.fill(f"The plan is chosen by a rule: {RULE}.", 100)
     )
-    made.add_argument("--model", metavar="NAME", help="a shipped model, as llama3-70b, or the path of a config.json")
-    made.add_argument("--gpus", metavar="NxHARDWARE", help="how many of which device, as 64xh100")
+    made.add_argument(
+        "--model", metavar="NAME", help="a shipped model, such as llama3-70b, or the path of a config.json"
+    )
+    made.add_argument("--gpus", metavar="NxHARDWARE", help="how many of which device, such as 64xh100")
     made.add_argument("--batch", type=int, metavar="N", help="sequences per step (default: about 4 million tokens)")
     made.add_argument("--save-config", type=Path, metavar="FILE", help="write the config with the chosen plan there")
 

@@ -48,7 +48,7 @@ def add(subcommands: Any) -> None:
         "--trace",
         type=Path,
         metavar="DIR",
-        help="also record a few steps with torch's profiler, one trace a rank, for `predict explain`",
+        help="also record a few steps with torch's profiler, one trace per rank, for `predict explain`",
     )
     add_json(command)
     command.set_defaults(run=run)

@@ -98,7 +98,7 @@ def add_slo(command: argparse._ActionsContainer, *, whose: str = "") -> None:
         action="append",
         default=[],
         metavar="OBJECTIVE",
-        help=f"{whose}the highest rate of requests at which this holds, as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
+        help=f"{whose}the highest rate of requests at which this holds, such as ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s; may be repeated",
     )
 
 
@@ -106,7 +106,9 @@ def add_serving_questions(command: argparse._ActionsContainer) -> None:
     """Questions on serving configs."""
     add_slo(command)
     command.add_argument(
-        "--price", metavar="PRICE", help="tell the cost of a million tokens; as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+        "--price",
+        metavar="PRICE",
+        help="also the cost of a million tokens, at a price such as 2.5/gpu-h, $2.5/gpu-h or 20/node-h",
     )
 
 

@@ -1,4 +1,4 @@
-"""The measured ledger: the traces of one or more ranks as µs a step by heading, which add up to the measured step."""
+"""The measured ledger: the traces of one or more ranks as µs per step by heading, which add up to the measured step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MeasuredRank:
     calls: Mapping[CallKey, tuple[float, float]]
     """Call and direction → (runs, µs) a step."""
     operators: Mapping[str, float]
-    """µs a step by operator and by kernel of the trace, for naming the kernel that an operator ran."""
+    """µs per step by operator and by kernel of the trace, for naming the kernel that an operator ran."""
     messages: Mapping[str, MeasuredMessages]
     longest_idle_us: float
     step_times_us: tuple[float, ...] = ()

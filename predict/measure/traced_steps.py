@@ -1,4 +1,4 @@
-"""Steps of a real run recorded by torch's profiler, one trace a rank, for `predict explain`."""
+"""Steps of a real run recorded by torch's profiler, one trace per rank, for `predict explain`."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("steps", type=int, help="steps to run, warm-up included")
     parser.add_argument("implementation", choices=("torch", "transformers"))
     parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
-    parser.add_argument("--trace", type=Path, help="folder for a trace of a few more steps, one file a rank")
+    parser.add_argument("--trace", type=Path, help="folder for a trace of a few more steps, one file per rank")
     arguments = parser.parse_args()
     dist.init_process_group("gloo", timeout=timedelta(seconds=arguments.timeout_s))
     training = build(load_run(arguments.run.read_text()), arguments.implementation)

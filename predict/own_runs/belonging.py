@@ -69,7 +69,7 @@ def _of_rates(log: SettledStep, run: TrainingRun) -> Iterator[str]:
         told = rate * gpus * log.step_us / 1e6
         if not 1 / SLACK < told / own < SLACK:
             yield (
-                f"its rate and its step time make {told:,.4g} {what} a step, the config {own:,}{_unit(told / own)}; give the config of that "
+                f"its rate and its step time make {told:,.4g} {what} per step, the config {own:,}{_unit(told / own)}; give the config of that "
                 "run, with its batch, sequence length and GPUs"
             )
 
@@ -82,7 +82,7 @@ def _of_flops(log: SettledStep, run: TrainingRun) -> Iterator[str]:
     if not low / SLACK < told < high * SLACK:
         near = low if told < low else high
         yield (
-            f"its TFLOP/s and its step time make {told:.3g} FLOPs a step, the config's model {low:.3g} to {high:.3g} by the usual "
+            f"its TFLOP/s and its step time make {told:.3g} FLOPs per step, the config's model {low:.3g} to {high:.3g} by the usual "
             f"conventions{_unit(told / near)}; give the config of that run, with its model and GPUs"
         )
 

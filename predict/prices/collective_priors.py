@@ -151,7 +151,7 @@ def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
     if in_node > 1:
         collected = away * (in_node - 1) / in_node
         inside_us = _filling_us(share * (in_node - 1 + OWN_SHARD) + collected, inside, cluster)
-        # one more hop and round of messages in the node, so that a card sends one message a node
+        # one more hop and round of messages in the node, so that a card sends one message per node
         collect_us = HOP_IN_NODE * inside.latency_us + messages_us
         times["hierarchical"] = start_us + collect_us + message_us * (nodes - 2) + max(inside_us, away_us)
     return times

@@ -75,7 +75,7 @@ class Prediction:
 
     def __repr__(self) -> str:
         """One line: a run holds every key of its model, which would bury the answer."""
-        return f"<Prediction {self.run.name}: {self.median_us / 1e3:,.1f} ms a step, .step_time, .memory, .breakdown_us, .sources>"
+        return f"<Prediction {self.run.name}: {self.median_us / 1e3:,.1f} ms per step, .step_time, .memory, .breakdown_us, .sources>"
 
     @cached_property
     def step_time(self) -> Interval:

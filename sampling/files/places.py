@@ -17,7 +17,9 @@ SHIPPED = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
 CONFIGS = SHIPPED / "configs"
 SHIPPED_DATA = SHIPPED / "data"
 DATA_VARIABLE = "STEPTIME_DATA"
-OWN_DATA_IN_WORDS = f"{DATA_VARIABLE}, else data/ of the clone, else the user's data folder, as ~/.local/share/steptime"
+OWN_DATA_IN_WORDS = (
+    f"{DATA_VARIABLE}, else data/ of the clone, else the user's data folder, such as ~/.local/share/steptime"
+)
 
 
 def own_data() -> Path:

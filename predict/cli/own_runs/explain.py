@@ -40,7 +40,7 @@ def add(subcommands: Any) -> None:
         description=DESCRIPTION,
     )
     add_config(command)
-    add_traced_step(command, "a trace of torch's profiler (.json or .json.gz), or a folder with one a rank")
+    add_traced_step(command, "a trace of torch's profiler (.json or .json.gz), or a folder with one per rank")
     add_calibration(command)
     add_json(command)
     command.set_defaults(run=run)

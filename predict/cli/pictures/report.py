@@ -31,7 +31,7 @@ Of RL configs it shows the phases, what trainer and engines do over the step, an
 
 Of others it shows the step with its interval, where it goes, the memory of each rank and over the step, the pipeline with the operators
 behind each block, throughput by sequence and microbatch, plans beside each other, sensitivities, ledgers, and each assumption with its source. It opens
-from disk, offline, and asks nothing of any other place.
+from disk, offline, and loads nothing from elsewhere.
 """
 
 
@@ -43,8 +43,8 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write: .html")
-    command.add_argument("--tokens", metavar="N", help="what a whole training costs, as 2T")
-    command.add_argument("--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, as 2.5/gpu-h")
+    command.add_argument("--tokens", metavar="N", help="also what a whole training of so many tokens costs, such as 2T")
+    command.add_argument("--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, such as 2.5/gpu-h")
     command.set_defaults(run=run)
 
 

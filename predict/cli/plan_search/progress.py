@@ -37,7 +37,7 @@ class _OnStderr(Listener):
         log(f"{plans:,} plans, {legal:,} legal")
 
     def first(self, first: FirstAnswer) -> None:
-        log(f"first answer: {duration(first.step_us)} a step with {in_words(first.settings)}")
+        log(f"first answer: {duration(first.step_us)} per step with {in_words(first.settings)}")
 
     def candidates(self, fit: int, seconds: float) -> None:
         log(f"{fit:,} may fit in memory" + (f"; about {math.ceil(seconds)} s left" if fit else ""))

@@ -88,7 +88,7 @@ def _add_space(group: argparse._ActionsContainer) -> None:
         "default), formula or published",
     )
     add_coefficients(group, whose="of servers: ")
-    group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, as 64xh100")
+    group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, such as 64xh100")
     group.add_argument(
         "--batch", type=int, metavar="N", help="with --model: sequences per step (default: about 4 million tokens)"
     )
@@ -113,7 +113,7 @@ def _add_best(group: argparse._ActionsContainer) -> None:
         "--objective",
         metavar="NAME",
         help=f"what is least in the best plan (mfu: most), per token: {', '.join(OBJECTIVE_NAMES)} (default: time); of servers: cost (the "
-        "default), rate, e2e, ttft or tpot",
+        "default with --price), gpu-time (the default without), rate, e2e, ttft or tpot",
     )
     group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
     group.add_argument(
@@ -125,11 +125,15 @@ def _add_best(group: argparse._ActionsContainer) -> None:
 
 
 def _add_results(group: argparse._ActionsContainer) -> None:
-    group.add_argument("--tokens", metavar="N", help="what a whole training costs, as 2T; GPU-hours, days, energy")
+    group.add_argument(
+        "--tokens",
+        metavar="N",
+        help="what a whole training of so many tokens costs, such as 2T: GPU-hours, days, energy",
+    )
     group.add_argument(
         "--price",
         metavar="PRICE",
-        help="with --tokens, or of servers: what a GPU or node costs, as 2.5/gpu-h or 20/node-h",
+        help="with --tokens, or of servers: what a GPU or node costs, such as 2.5/gpu-h or 20/node-h",
     )
     add_slo(group, whose="of servers: ")
     group.add_argument(

@@ -37,7 +37,7 @@ def add(subcommands: Any) -> None:
     add_config(command)
     form = command.add_mutually_exclusive_group()
     add_json(form)
-    form.add_argument("--csv", action="store_true", help="a long table on stdout: one number a row")
+    form.add_argument("--csv", action="store_true", help="a long table on stdout: one number per row")
     add_calibration(command)
     command.set_defaults(run=run)
 

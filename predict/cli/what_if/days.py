@@ -18,8 +18,10 @@ examples:
 def add(subcommands: Any) -> None:
     command = add_command(subcommands, "days", "days, GPU-hours, money and energy of a whole training", EXAMPLES)
     add_config(command)
-    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, as 300B or 2T")
-    command.add_argument("--price", metavar="PRICE", help="as 2.5/gpu-h, $2.5/gpu-h or 20/node-h")
+    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, such as 300B or 2T")
+    command.add_argument(
+        "--price", metavar="PRICE", help="what a GPU or node costs, such as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+    )
     command.add_argument(
         "--goodput",
         type=float,

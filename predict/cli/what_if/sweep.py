@@ -33,7 +33,7 @@ DESCRIPTION = """\
 Predict a config under every combination of some keys' values.
 
 A value list is A,B,C; A..B doubles from A up to B, A..B..STEP counts; k stands for 1024. dp takes the ranks that are left where
-the plan's other degrees or the nodes vary and it does not. --output writes the long table, one row a combination: CSV, or Parquet
+the plan's other degrees or the nodes vary and it does not. --output writes the long table, one row per combination: CSV, or Parquet
 where the name ends in .parquet. A combination that cannot run keeps its reason.
 
 A row of a serving config has its latencies, the rate that it carries, and what --slo and --price ask.

@@ -102,7 +102,7 @@ def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple
 
 
 def _runs_and_times(rank: MeasuredRank) -> Mapping[Any, tuple[float, float]]:
-    """Runs and µs a step by call. A trace without shapes shows none: then by heading and direction, which are the same work on all ranks
+    """Runs and µs per step by call. A trace without shapes shows none: then by heading and direction, which are the same work on all ranks
     unless they are of a pipeline."""
     if rank.calls or P2P in rank.messages:
         return rank.calls

@@ -48,7 +48,7 @@ def _sends_of_one_rank(
     if messages.total_us > SLOWER * (sending_us + waiting_us):
         yield Finding(
             cause=MESSAGES,
-            text=f"The {COMMUNICATION[P2P]} are in flight for {duration(messages.total_us)} a step, waiting for other ranks included; predicted "
+            text=f"The {COMMUNICATION[P2P]} are in flight for {duration(messages.total_us)} per step, waiting for other ranks included; predicted "
             f"are {duration(sending_us)}, and {duration(waiting_us)} of waiting: traces of the other ranks tell a slow link from a late rank.",
             cost_us=max(0.0, measured.headings.get(P2P, 0.0) - sending_us),  # what waits stands under the bubble
             headings=frozenset([P2P]),
@@ -58,7 +58,7 @@ def _sends_of_one_rank(
 def _of_ranks(messages: MeasuredMessages, expected_us: float) -> str:
     """The transfer, without waiting for a late rank, since more than one rank was traced."""
     return (
-        f"run at {percent(expected_us / messages.transfer_us)} of the assumed speed: {duration(messages.transfer_us)} a step "
+        f"run at {percent(expected_us / messages.transfer_us)} of the assumed speed: {duration(messages.transfer_us)} per step "
         f"without waiting, {duration(expected_us)} predicted"
     )
 
@@ -66,7 +66,7 @@ def _of_ranks(messages: MeasuredMessages, expected_us: float) -> str:
 def _of_one_rank(messages: MeasuredMessages, expected_us: float) -> str:
     """The time in flight, which is the most that the transfer can take: one rank does not tell it from waiting for another."""
     return (
-        f"are in flight for {duration(messages.total_us)} a step, waiting for other ranks included, {duration(expected_us)} "
+        f"are in flight for {duration(messages.total_us)} per step, waiting for other ranks included, {duration(expected_us)} "
         f"predicted: at least {percent(expected_us / messages.total_us)} of the assumed speed"
     )
 
@@ -77,7 +77,9 @@ def _bandwidth(predicted: PredictedStep, heading: str, seen_us: float, *, at_lea
     if not wire_bytes:
         return ""
     seen, assumed = (GB_PER_S * wire_bytes / time_us for time_us in (seen_us, expected_us))
-    return f" ({'at least ' if at_least else ''}{significant(seen, 2)} GB/s a rank, {significant(assumed, 2)} assumed)"
+    return (
+        f" ({'at least ' if at_least else ''}{significant(seen, 2)} GB/s per rank, {significant(assumed, 2)} assumed)"
+    )
 
 
 def bubble(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:

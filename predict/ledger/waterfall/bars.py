@@ -31,7 +31,7 @@ Change = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """A class of work: its µs a step, the mean over pipeline ranks, within its 90 % bounds, and its headings of the ledger."""
+    """A class of work: its µs per step, the mean over pipeline ranks, within its 90 % bounds, and its headings of the ledger."""
 
     name: str
     time_us: float

@@ -32,7 +32,7 @@ def rotary_bytes(sizes: Sizes) -> float:
 
 
 def looked_up_rotary_bytes(sizes: Sizes) -> float:
-    """Cosines and sines of each token's position, for queries and for keys, 4·T·d·e bytes a layer."""
+    """Cosines and sines of each token's position, for queries and for keys, 4·T·d·e bytes per layer."""
     if not sizes.model.rope or not sizes.profile.gathers_rotary:
         return 0.0
     return 4.0 * sizes.item * sizes.tokens * _rotary_width(sizes)

@@ -1,4 +1,4 @@
-"""The ledger as a long table: one number a row, for spreadsheets and data frames."""
+"""The ledger as a long table: one number per row, for spreadsheets and data frames."""
 
 from __future__ import annotations
 

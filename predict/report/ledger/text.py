@@ -39,7 +39,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         "",
         f"  step time   [bold]{duration(step.median_us)}[/]   (90 %: {durations(step.low_us, step.high_us)})",
         f"  parameters  {_billions(ledger.parameters['total'])}, of which a token meets {_billions(ledger.parameters['active'])}",
-        f"  tokens      {ledger.compute.tokens:,} a step, {prediction.tokens_per_second:,.0f} per second",
+        f"  tokens      {ledger.compute.tokens:,} per step, {prediction.tokens_per_second:,.0f} per second",
         "",
         _account(ledger),
         "",
@@ -77,7 +77,7 @@ def _account(ledger: Ledger) -> Table:
 
 
 def _mfu(ledger: Ledger) -> Table:
-    table = figures_table("  MFU by convention", ("",), ("MFU", "FLOPs a step", "FLOPs per token", "peak per GPU"))
+    table = figures_table("  MFU by convention", ("",), ("MFU", "FLOPs per step", "FLOPs per token", "peak per GPU"))
     for name, one in ledger.mfu.items():
         table.add_row(
             name,
@@ -148,7 +148,7 @@ def _schedule(book: ScheduleBook) -> list[RenderableType]:
         table.add_row(str(rank.rank), *map(duration, times))
     rows = counted(book.global_batch, "sequence" if book.padding is None else "row")
     microbatches = f"{counted(book.microbatches, 'microbatch')} of {book.micro_batch} × {book.row_tokens:,} tokens"
-    title = f"[bold]  schedule {book.schedule}[/]: {rows} a step, {microbatches} on each replica"
+    title = f"[bold]  schedule {book.schedule}[/]: {rows} per step, {microbatches} on each replica"
     return [title, *_padding(book), table]
 
 

@@ -9,7 +9,7 @@ from sampling.number_text import duration, size
 
 def measurement_text(measured: Measurement) -> str:
     lines = [
-        f"{measured.run}: {duration(measured.median_us)} a step (median; p10 {duration(measured.p10_us)}, "
+        f"{measured.run}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
         f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
         _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",

@@ -8,7 +8,7 @@ from sampling.number_text import duration
 
 
 def without_profiler_text(traced: MeasuredStep) -> list[str]:
-    """What the profiler's cost is, and how it is known; nothing where nothing tells it, or the profiler costs nothing."""
+    """The profiler's cost, and how it is known; nothing where it is not known, or is none."""
     untraced_us, traced_us = traced.untraced_us, traced.step_us
     told_by = "--log" if traced.logged_us else "its run, timed before the trace"
     if profiler_us := traced_us - without_profiler(traced).step_us:

@@ -42,7 +42,7 @@ def heat_map_view(found: Sweep, run: TrainingRun) -> dict[str, Any]:
         "own": [run.batch.seq_len, run.batch.micro],
         "column": "sequence length",
         "row": "microbatch",
-        "note": f"tokens per second and GPU, {run.batch.global_:,} sequences a step",
+        "note": f"tokens per second and GPU, {run.batch.global_:,} sequences per step",
         "cells": [_cell(row) for row in found.rows],
     }
 

@@ -37,7 +37,7 @@ def rl_ledger_text(ledger: RlLedger) -> RenderableType:
         f"[bold]{escape(step.rl.name)}[/]  {step.rl.section.algorithm}, {step.rl.section.placement}",
         "",
         f"  step time   [bold]{duration(time.median_us)}[/]   (90 %: {durations(time.low_us, time.high_us)})",
-        f"  tokens      {step.rl.samples.tokens:,} a step, {step.tokens_per_second_per_gpu:,.0f} per second and GPU",
+        f"  tokens      {step.rl.samples.tokens:,} per step, {step.tokens_per_second_per_gpu:,.0f} per second and GPU",
         "",
         *_accounts(ledger),
         _mfu(ledger),

@@ -58,7 +58,7 @@ def _question(answer: Answer) -> str:
     first = runs[0]
     told = [f"{first.name}: {first.model.name}"]
     for unit, values in (
-        ("sequences a step", {run.batch.global_ for run in runs}),
+        ("sequences per step", {run.batch.global_ for run in runs}),
         ("tokens each", {run.batch.seq_len for run in runs}),
     ):
         if len(values) == 1:

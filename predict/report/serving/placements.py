@@ -34,7 +34,7 @@ slo_high_rps slo_binding cost_per_million_output reason
 
 
 def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableType:
-    """A row a combination, and why others cannot run."""
+    """A row per combination, and why others cannot run."""
     from rich.console import Group
 
     answers = [row.prediction for row in found.rows if row.prediction]

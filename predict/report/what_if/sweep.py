@@ -42,7 +42,7 @@ def rows_text(
     names_of_figures: Sequence[str],
     figures: Callable[[Predicted], Sequence[str]],
 ) -> RenderableType:
-    """A row a combination with its figures, then why others cannot run, each reason once; `titles` are those of the varied keys."""
+    """A row per combination with its figures, then why others cannot run, each reason once; `titles` are those of the varied keys."""
     from rich.console import Group
     from rich.markup import escape
 

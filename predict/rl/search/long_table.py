@@ -1,4 +1,4 @@
-"""The long table of RL steps: one row a combination, in SI units, with the columns that tables of training estimates share and a
+"""The long table of RL steps: one row per combination, in SI units, with the columns that tables of training estimates share and a
 column for each phase.
 
 Times in compute, memory, comm and idle add up to the phases, each on its own GPUs: to the step where all take turns, and to more where

@@ -23,7 +23,7 @@ PRIORS: Mapping[str, float] = {
 for reasons that no term names (on published sources, the full widths lead three runs astray more often). Products of a long run
 over a short one 1.12 ± 0.05; eager over fused passes 1.35 ± 0.3; bus bandwidth of nodes with GPUs of one name, a quarter; launching a
 layer 1.0 to 1.3 ms in one software stack; waiting 0.3 to 1 % a doubling of the ranks (STRAGGLERS); `exposed` is assumed. Networks are
-not halved: they range from one card of 1.2 GB/s a node to one of 50 GB/s a GPU."""
+not halved: they range from one card of 1.2 GB/s per node to one of 50 GB/s per GPU."""
 NETWORK = "between_nodes"
 NETWORKS: Mapping[float, float] = {0.36: 0.8, PRIORS[NETWORK]: 0.2}
 """Standard deviation of a network as its hardware file states it, which is that of collectives between nodes that nobody sampled, and

@@ -22,7 +22,7 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     `load` is balanced, natural (experts whose loads spread independently of each other, so that a rank with many evens them out),
     power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
     expert is chosen (`5,3,1,…`) in the order in which ranks hold them. A token chooses an expert once, so no expert has more
-    than one row a token.
+    than one row per token.
     """
     if load == BALANCED:
         return 1.0

@@ -148,7 +148,7 @@ def test_the_trainers_bar_and_its_summary(tmp_path: Path) -> None:
     step = measured_step(str(path), run())
     assert step.step_us == pytest.approx(15e6, rel=0.01)
     path.write_text(summary.replace("'8.0'", "'16.0'"))
-    with pytest.raises(UserError, match="make 256 sequences a step, the config 128"):
+    with pytest.raises(UserError, match="make 256 sequences per step, the config 128"):
         measured_step(str(path), run())
     path.write_text(summary)
     assert measured_step(str(path), run()).step_us == pytest.approx(16e6)
@@ -220,11 +220,11 @@ REFUSED = {
     ),
     "another model's FLOPs": (
         lambda step, s: megatron(step, s).replace(f"{7500 / s:.1f}", f"{900 / s:.1f}"),
-        "FLOPs a step, the config's model",
+        "FLOPs per step, the config's model",
     ),
     "tokens of another model": (
         lambda step, s: torchtitan(step, s / 8.7).replace(f"{7500 * 8.7 / s:.2f}", f"{7500 / s:.2f}"),
-        "FLOPs a step, the config's model",
+        "FLOPs per step, the config's model",
     ),
     "another batch": (
         of(megatron, "batch size:   128", "batch size:   512"),
@@ -232,7 +232,7 @@ REFUSED = {
     ),
     "a rate of another batch": (
         lambda step, s: pipeline(step, s).replace(f"{128 / s:.3f}", f"{512 / s:.3f}"),
-        "make 512 sequences a step, the config 128",
+        "make 512 sequences per step, the config 128",
     ),
     "no log": (
         lambda step, s: f"step {step} took {s} s",
@@ -272,7 +272,7 @@ UNSETTLED: dict[str, tuple[Sequence[str], str]] = {
     "nothing but NaN": ([of_nan(step, 15.0) for step in range(1, 21)], "in each of its last 10 steps the optimizer"),
     "another world size": (
         [megatron(step, 28.0).replace(f"{7500 / 28:.1f}", f"{15000 / 28:.1f}") for step in range(1, 21)],
-        "FLOPs a step, the config's model",
+        "FLOPs per step, the config's model",
     ),
 }
 

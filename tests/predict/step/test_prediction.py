@@ -296,4 +296,4 @@ def test_noise_in_a_reduction_takes_nothing_from_the_other_gradients() -> None:
 def test_a_printed_prediction_is_one_line() -> None:
     shown = str(predicted(run()))
     assert len(shown) < 160
-    assert "ms a step" in shown
+    assert "ms per step" in shown

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import hypot, log
 from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice
 from predict.config.overrides import as_settings, parse_overrides
+from predict.plan_search.answer.ties import Contender, Ratio, ratio
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving, overridden
 from predict.serving.planning.answer import Answer, Questions, answer
@@ -46,6 +48,15 @@ def carried(found: Answer) -> Rate:
     rate = found.kept.rate if found.kept else found.capacity
     assert rate is not None
     return rate
+
+
+def carried_ratio(first: Answer, other: Answer) -> Ratio:
+    """The rate that the other carries over that of the first. Their errors count as independent: between measured servers of one model on one
+    GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so that none of them cancels."""
+    rates = [carried(each) for each in (first, other)]
+    apart = hypot(*(log(rate.high_per_s / rate.low_per_s) / 2 for rate in rates if rate.low_per_s))
+    values = [Contender(value=rate.median_per_s, repeats=apart) for rate in rates]
+    return ratio(*values)
 
 
 def per_gpu(found: Answer) -> float:

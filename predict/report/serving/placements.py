@@ -16,7 +16,15 @@ from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
 from predict.serving.planning.loaded_server import Rate
 from predict.what_if.compare import differing, setting_text
-from predict.what_if.servers import ServerSweep, carried, carried_cost, money, per_gpu, settings_of_server
+from predict.what_if.servers import (
+    ServerSweep,
+    carried,
+    carried_cost,
+    carried_ratio,
+    money,
+    per_gpu,
+    settings_of_server,
+)
 from sampling.number_text import duration, durations, plain, signed_percent, significant
 from sampling.units import SECOND_US
 
@@ -182,8 +190,17 @@ def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
         for run, one in zip(runs, answers, strict=True)
         if one.outcomes[0].grows
     ]
+    ratios = [escape(_ratio_line(first, other)) for other in answers[1:]]
     of_steps = escape(coefficients_line(first.server.stepper))
-    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *grows, of_steps)
+    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *ratios, *grows, of_steps)
+
+
+def _ratio_line(first: Answer, other: Answer) -> str:
+    """The ratio of what two servers carry, and whether it tells them apart."""
+    found = carried_ratio(first, other)
+    names = [each.server.run.name for each in (first, other)]
+    told = f"{names[1]} carries {significant(found.median)} times what {names[0]} does (90 %: {significant(found.low)} to {significant(found.high)})"
+    return f"{told}, so they may carry the same" if found.low <= 1 <= found.high else told
 
 
 def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
@@ -222,5 +239,11 @@ def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
 
 
 def servers_compare_json(answers: Sequence[Answer]) -> dict[str, Any]:
-    """The content of `predict serving --find-capacity --json` for each, in their order."""
-    return {"version": VERSION, "servers": [answer_json(one) for one in answers]}
+    """The content of `predict serving --find-capacity --json` for each, in their order, and what each but the first carries over the first."""
+    first, *others = answers
+    ratios = [carried_ratio(first, other) for other in others]
+    return {
+        "version": VERSION,
+        "servers": [answer_json(one) for one in answers],
+        "carried_ratios": [{"median": one.median, "low": one.low, "high": one.high} for one in ratios],
+    }

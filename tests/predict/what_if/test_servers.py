@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from math import log, sqrt
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,12 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     assert "error: none of 2 combinations can run; the first, placement.tp=1" in capsys.readouterr().err
     assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
     assert "the same settings" in capsys.readouterr().out
+    assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL), "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    (between,) = compared["carried_ratios"]
+    own_bounds = [compared["servers"][0]["capacity_rps"][bound] for bound in ("low", "median", "high")]
+    assert between["median"] == 1
+    assert log(between["high"]) == pytest.approx(log(own_bounds[2] / own_bounds[0]) / sqrt(2), rel=1e-9)
     own = tmp_path / "own.json"
     own.write_text(json.dumps(coefficients_json(replace(FORMULA, source="my own"))))
     for asked in (swept, searched, ["compare", str(CONFIG), str(CONFIG), *options(SMALL)]):

@@ -256,7 +256,7 @@ def rests_on(posterior: Posterior) -> dict[str, Any]:
 
 
 def _half_width(interval: Interval) -> float:
-    """In log time."""
+    """Half-width of an interval in log time."""
     return math.log(interval.high_us / interval.low_us) / 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from predict.cli.options import (
     add_overrides,
     add_slo,
     given,
-    log,
     print_json,
     refuse,
     require_no_questions,
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".json")
 PAGES = (".html",)
-ROUNDS = 3
-"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
 EXAMPLES = """\
 examples:
   predict search configs/searches/llama3-70b-64xh100.yml
@@ -195,7 +191,9 @@ def run(options: argparse.Namespace) -> None:
         answer = whole_search(config, options.overrides, wishes, estimate, listener)
     complete = answer.found.complete
     if options.measure and complete:
-        answer = _measured(answer, options.measure)
+        from predict.cli.plan_search.measured import measured
+
+        answer = measured(answer, options.measure)
     _print(options, answer)
     if not complete:
         raise KeyboardInterrupt
@@ -248,33 +246,6 @@ def _config(options: argparse.Namespace) -> Path | Document:
     made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
     log_part_of_node(made)
     return made
-
-
-def _measured(answer: Answer, count: int) -> Answer:
-    """The answer with the measured steps of its first plans."""
-    from predict.measure.real_step import measure_interleaved
-    from predict.measure.requirements import require_measurable
-
-    runs, refusals = {}, []
-    for place, plan in enumerate(answer.plans, 1):
-        run = replace(plan.prediction.run, name=f"plan {place}")
-        try:
-            require_measurable(run, "torch")
-        except UserError as error:
-            refusals.append(str(error))
-            continue
-        runs[place] = run
-        if len(runs) == count:
-            break
-    for refusal in refusals:
-        log(f"left out: {refusal}")
-    if not runs:  # what the search found is worth more than a refusal
-        return answer
-    results = measure_interleaved(
-        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=log
-    )
-    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
-    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))
 
 
 def _print(options: argparse.Namespace, answer: Answer) -> None:

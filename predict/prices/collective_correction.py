@@ -10,10 +10,9 @@ from statistics import median
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.kinds import KINDS, Collective, SendRecv
 from sampling.hardware.cluster import Cluster
 
-KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 RANKS = (2, 4, 8, 16, 32)
 """Sizes of the groups that samplers time."""
 SMALLEST, LARGEST = 2**16, 2**27

@@ -14,11 +14,10 @@ from typing import ClassVar
 from sampling.arithmetic.operator import physics_features
 from sampling.call import Call, Counted, Phase
 from sampling.catalogue import make_call, register
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.kinds import KINDS, Collective
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 
-KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 REPEATS = 8
 """GEMMs or collectives in a timed interval, long enough for the start and stop of the clock to be negligible."""
 

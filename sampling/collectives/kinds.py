@@ -123,3 +123,7 @@ class SendRecv(Collective):
 
     def steps(self) -> float:
         return 1.0
+
+
+KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
+"""All kinds."""

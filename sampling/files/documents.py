@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.files import regular
-from sampling.files.faults import Fault, did_you_mean, key_name, nearest, shown
+from sampling.files.faults import Fault, did_you_mean, first_line, key_name, nearest, shown
 from sampling.files.plain_yaml import NotYamlError, parse_plain
 from sampling.files.regular import NotReadError
 
@@ -63,7 +63,7 @@ def read_json(path: Path) -> Read:
         where = f"line {error.lineno}, column {error.colno}"
         return None, [_whole(f"not valid JSON at {where}: {error.msg}; mend the syntax there")]
     except (ValueError, RecursionError) as error:
-        return None, [_whole(f"not valid JSON: {_first_line(error)}; mend the syntax")]
+        return None, [_whole(f"not valid JSON: {first_line(error)}; mend the syntax")]
     return _as_mapping(value, faults)
 
 
@@ -93,7 +93,3 @@ def _as_mapping(value: Any, faults: list[Fault]) -> Read:
 
 def _whole(problem: str) -> Fault:
     return Fault(path="", problem=problem)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -49,6 +49,11 @@ def _source(path: str, sources: Mapping[str, str]) -> str:
     return sources[path]
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or the name of its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def as_written(value: Any) -> str:
     """A plain value as a config writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

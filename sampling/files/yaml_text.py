@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sampling.files.faults import Fault, join, key_name
+from sampling.files.faults import Fault, first_line, join, key_name
 from sampling.files.plain_yaml import NotYamlError
 
 try:
@@ -34,7 +34,7 @@ def parse_whole_yaml(text: str) -> tuple[Any, list[Fault]]:
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
         raise NotYamlError(f" at {where}: {error.problem or error.context}; mend the syntax there") from None
     except yaml.YAMLError as error:
-        raise NotYamlError(f": {_first_line(error)}; mend the syntax") from None
+        raise NotYamlError(f": {first_line(error)}; mend the syntax") from None
 
 
 def _parsed(text: str) -> tuple[Any, list[Fault]]:
@@ -46,7 +46,7 @@ def _parsed(text: str) -> tuple[Any, list[Fault]]:
             return None, []
         return loader.construct_document(node), list(_duplicates(node, "", set()))
     except NOT_A_VALUE as error:
-        raise yaml.YAMLError(f"a value is not what it looks like or is tagged as ({_first_line(error)})") from None
+        raise yaml.YAMLError(f"a value is not what it looks like or is tagged as ({first_line(error)})") from None
     finally:
         loader.dispose()
 
@@ -98,7 +98,3 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Fault]:
             yield Fault(path=here, problem=problem)
         first_lines.setdefault(key.value, line)
         yield from _duplicates(value, here, seen)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

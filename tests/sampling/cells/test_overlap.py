@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sampling.cells.overlap import KINDS, Overlap
-from sampling.collectives.kinds import AllGather
+from sampling.cells.overlap import Overlap
+from sampling.collectives.kinds import KINDS, AllGather
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 from sampling.torch_work.cells.overlap import Background

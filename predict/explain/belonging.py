@@ -9,7 +9,9 @@ from predict.explain.medians import weighted_median
 from predict.explain.predicted import PredictedStep
 from predict.explain.trace.naming import FORWARD
 from predict.own_runs.belonging import unit_mistake
+from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
+from predict.schedules import registry
 from predict.step.itemised.breakdown import P2P
 from sampling.call import Call
 from sampling.errors import UserError
@@ -60,11 +62,13 @@ def require_same_step(
     calls: CallTimes,
     headings: Mapping[str, float],
     sent: Collection[str],
+    splits: Mapping[int, bool],
     logged_us: float | None,
 ) -> None:
-    """UserError where a traced step, with its calls, its µs by heading and the headings of its messages, is not the predicted one, or the
-    logged step not the traced one."""
+    """UserError where a traced step, with its calls, its µs by heading, the headings of its messages and the pipeline ranks that split their
+    backward or do not, is not the predicted one, or the logged step not the traced one."""
     _require_same_plan(run, sent)
+    _require_same_backward(run, splits)
     step_us = sum(headings.values())
     if predicted.headings.get(Gemm.NAME) and not headings.get(Gemm.NAME):
         raise UserError(
@@ -94,6 +98,24 @@ def _require_same_plan(run: TrainingRun, sent: Collection[str]) -> None:
         fault = f"it holds messages, but none of the sends between pipeline ranks that plan.pp = {pp} has"
     if fault:
         raise UserError(f"--trace: not of {run.name}: {fault}; give the config of the traced run, with its plan")
+
+
+def _require_same_backward(run: TrainingRun, splits: Mapping[int, bool]) -> None:
+    """UserError where a trace shows a split backward that the schedule does not have, or lacks it where the schedule has one. The first rank
+    has nothing to send back, so that it need not split."""
+    plan = run.plan
+    if plan.pp == 1 or plan.schedule == BEST:
+        return
+    expected, after_first = registry.get(plan.schedule).splits_backward, [splits[rank] for rank in splits if rank]
+    if not expected and any(splits.values()):
+        fault = "it computes the gradients of weights apart from those of inputs, as zero-bubble schedules do"
+    elif expected and after_first and not any(after_first):
+        fault = "it computes the gradients of weights together with those of inputs"
+    else:
+        return
+    raise UserError(
+        f"--trace: not of {run.name}: {fault}, and plan.schedule = {plan.schedule} does not; give the schedule of the traced run"
+    )
 
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:

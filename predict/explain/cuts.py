@@ -43,7 +43,9 @@ def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
     kernels = sorted(trace.kernels, key=lambda each: each.start_us)
     windows = device_windows(steps, kernels) if kernels else steps.windows
     if not windows:
-        raise SamplesError(f"{file}: holds no operators or kernels of a step; record one with torch.profiler.profile")
+        raise SamplesError(
+            f"--trace: {file}: holds no operators or kernels of a step; record one with torch.profiler.profile"
+        )
     slices, sent = [], []
     for window in windows:
         here = within(messages, window.start_us, window.end_us)

@@ -127,6 +127,7 @@ def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
         calls=calls_us,
         headings=measured.headings,
         sent=measured.sent,
+        splits=measured.splits(prediction.run),
         logged_us=measured.logged_us,
     )
     plain = without_profiler(measured)

@@ -57,6 +57,8 @@ class MeasuredRank:
     step_times_us: tuple[float, ...] = ()
     halves: Mapping[Half, float] = field(default_factory=dict)
     """µs a step of operators by heading and direction."""
+    splits_backward: bool | None = None
+    """Whether gradients of weights are computed apart from those of inputs; None where the trace does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +123,11 @@ class MeasuredStep:
     def sent(self) -> frozenset[str]:
         """Headings of the messages, barriers apart."""
         return frozenset(name for rank in self.ranks for name in rank.messages) - {BARRIER}
+
+    def splits(self, run: TrainingRun) -> dict[int, bool]:
+        """Whether each pipeline rank of which a trace tells it splits its backward."""
+        told = zip(self.pipeline_ranks(run), self.ranks, strict=True)
+        return {rank: one.splits_backward for rank, one in told if one.splits_backward is not None}
 
     def pipeline_ranks(self, run: TrainingRun) -> tuple[int, ...]:
         """The pipeline rank of each traced rank."""

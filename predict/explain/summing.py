@@ -10,6 +10,7 @@ from predict.explain.cuts import Cut
 from predict.explain.measured import CallKey, MeasuredMessages, MeasuredRank
 from predict.explain.trace.messages import BARRIER, InFlight
 from predict.explain.trace.naming import FORWARD, Half, direction
+from predict.explain.trace.split_backward import splits_backward
 from predict.explain.trace.timeline import IDLE, UNNAMED, Slice
 from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.importers.torch_trace.calls import call_of
@@ -58,6 +59,7 @@ def mean_step(cut: Cut, transfers: Mapping[str, float]) -> MeasuredRank:
         ),
         step_times_us=tuple(cut.step_times_us),
         halves=dict(halves),
+        splits_backward=splits_backward(one for step in cut.slices for one in step),
     )
 
 

@@ -69,7 +69,7 @@ def noise_warning(step: LoggedStep) -> str:
     """The sentence on a noisy step; empty for a quiet one."""
     if not step.noisy:
         return ""
-    return f"{step.source}: noisy: its steps tell the time to {step.noise:.0%} (standard deviation); measure it again on a quiet machine"
+    return f"{step.source}: noisy: its steps leave the time uncertain by {step.noise:.0%} (standard deviation); measure it again on a quiet machine"
 
 
 def _of_text(text: str) -> LoggedStep:

@@ -15,6 +15,8 @@ from sampling.store.tables import parquet_table
 if TYPE_CHECKING:
     import pandas as pd
 
+AGAIN = "; fetch the file again"
+
 
 class AnotherKindError(SamplesError):
     """A sound file that is not one of its publisher's tables of times."""
@@ -50,7 +52,7 @@ def shown_name(file: Path, given: Path) -> str:
 
 def unreadable(shown: str, form: str, error: object) -> SamplesError:
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return SamplesError(f"{shown}: cannot be read as {form} ({first}); fetch the file again")
+    return SamplesError(f"{shown}: cannot be read as {form} ({first.removesuffix(AGAIN)}){AGAIN}")
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:

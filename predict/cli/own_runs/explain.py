@@ -11,6 +11,7 @@ from predict.cli.options import (
     add_config,
     add_json,
     loaded,
+    log,
     print_json,
 )
 from predict.cli.own_runs.traced import add_traced_step
@@ -65,6 +66,9 @@ def logged_us(given: str | None, run: TrainingRun) -> float | None:
     """The step that --log tells of a run, in µs; None without it."""
     if given is None:
         return None
-    from predict.own_runs.measured_step import measured_step
+    from predict.own_runs.measured_step import measured_step, noise_warning
 
-    return measured_step(given, run, option="--log").step_us
+    step = measured_step(given, run, option="--log")
+    if step.noisy:
+        log(f"--log: {noise_warning(step)}")
+    return step.step_us

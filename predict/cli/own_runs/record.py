@@ -24,7 +24,7 @@ over time, and drift.
 """
 DOUBTED = (
     ". It is kept, but `predict history` does not count it until another run of this config takes about as long; if it is wrong, take it away "
-    "with `predict record --remove ID`"
+    "with `predict record --remove {}`"
 )
 BORNE_OUT = ". `predict history` counts it all the same: another run of this config took about as long"
 
@@ -85,7 +85,7 @@ def _record(options: argparse.Namespace) -> None:
     from predict.config.load import cluster_file
     from predict.own_runs.doubts import standing_doubts
     from predict.own_runs.measured_step import measured_step
-    from predict.own_runs.records import keep, like, record_of, records
+    from predict.own_runs.records import id_of, keep, like, record_of, records
     from sampling.number_text import duration
 
     uncalibrated = loaded(options, ["cluster.calibration=null"])
@@ -111,7 +111,7 @@ def _record(options: argparse.Namespace) -> None:
     if doubt:
         found = dict(records(cluster))
         stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
-        log(f"--log: {doubt}{DOUBTED if stands else BORNE_OUT}")
+        log(f"--log: {doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
     if new and (others := like(record, place)):
         log(
             f"{cluster} has this run with the same step already ({', '.join(others)}); this one is kept beside it: if it is the same, take one "

@@ -156,6 +156,7 @@ def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
         calls=measured_calls(measured),
         headings=measured.headings,
         sent=measured.sent,
+        splits=measured.splits(run),
         logged_us=measured.logged_us,
     )
     alone = predicted_step(_at(run, TraceFactors()), ranks)

@@ -60,8 +60,8 @@ def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixt
     assert quiet > 3 * spread > 0
     assert spread > beside > 0
     assert "noisy:" not in said
-    assert "noisy: its steps tell the time to 36% (standard deviation)" in spread_said
-    assert "noisy: its steps tell the time to 69%" in beside_said
+    assert "noisy: its steps leave the time uncertain by 36% (standard deviation)" in spread_said
+    assert "noisy: its steps leave the time uncertain by 69%" in beside_said
 
 
 @pytest.mark.parametrize("term", TERMS)

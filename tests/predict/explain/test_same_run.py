@@ -1,0 +1,94 @@
+"""Traces of another schedule, or of ranks that were not recorded together, are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from predict import estimate, load
+from predict.explain.belonging import require_same_step
+from predict.explain.predicted import predicted_step
+from predict.explain.reading import read_measured
+from predict.explain.trace.naming import Named
+from predict.explain.trace.split_backward import splits_backward
+from predict.explain.trace.timeline import Slice
+from sampling.errors import SamplesError, UserError
+from sampling.importers.torch_trace.events import Op
+from sampling.operators.gemm import Gemm
+from tests.predict.explain.made_traces import CONFIG, prediction, step_events, write
+
+TOKENS, OUTPUTS, INPUTS = 192, 1408, 512
+
+
+def products(order: str) -> list[Slice]:
+    """The products of a backward: W the gradient of weights, I that of inputs; the others are forward."""
+    call = Gemm(dtype="fp32", m=TOKENS, n=OUTPUTS, k=INPUTS)
+    first = {"W": [OUTPUTS, TOKENS], "I": [TOKENS, OUTPUTS], "F": [TOKENS, INPUTS]}
+    return [
+        Slice(
+            "gemm",
+            float(place),
+            place + 1.0,
+            Named("gemm", call, "forward" if kind == "F" else "backward"),
+            Op("aten::mm", float(place), 1.0, {"Input Dims": [first[kind], [1, 1]]}),
+        )
+        for place, kind in enumerate(order)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("order", "split"),
+    [
+        ("FFF" + "WI" * 30, False),
+        ("FFF" + ("I" * 15 + "F" * 8 + "W" * 15) * 2, True),
+        (("IIII" + "WWWW") * 8, None),  # put off by a layer
+        ("WI" * 3, None),
+    ],
+)
+def test_a_split_backward_is_told_by_the_order_of_products(order: str, split: bool | None) -> None:
+    assert splits_backward(products(order)) is split
+
+
+@pytest.mark.parametrize(
+    ("schedule", "splits", "fault"),
+    [
+        ("1f1b", {0: False, 1: True}, "computes the gradients of weights apart"),
+        ("zb-h1", {0: False, 1: False}, "computes the gradients of weights together"),
+        ("zb-h1", {0: False, 1: True}, ""),
+        ("zb-h1", {0: False}, ""),  # the first rank need not split
+        ("1f1b", {0: False, 1: False}, ""),
+    ],
+)
+def test_a_trace_of_another_schedule_is_refused(schedule: str, splits: dict[int, bool], fault: str) -> None:
+    run = load("configs/runs/this-machine/pipeline-1f1b.yml", [f"plan.schedule={schedule}"])
+    predicted = predicted_step(estimate(run))
+
+    def check() -> None:
+        headings = dict(predicted.headings)
+        require_same_step(run, predicted, calls={}, headings=headings, sent=[], splits=splits, logged_us=None)
+
+    if fault:
+        with pytest.raises(UserError, match=rf"{fault} .*plan\.schedule = {re.escape(schedule)} does not"):
+            check()
+    else:
+        check()
+
+
+@pytest.mark.parametrize(("apart_s", "refused"), [(1, False), (600, True)])
+def test_ranks_that_were_not_recorded_together_are_refused(apart_s: int, refused: bool, tmp_path: Path) -> None:
+    events = step_events(prediction())
+    for rank in range(2):
+        file = write(tmp_path, [events]) / "rank0.json"
+        content = json.loads(file.read_text()) | {"baseTimeNanoseconds": rank * apart_s * 10**9}
+        content["distributedInfo"]["rank"] = rank
+        (tmp_path / f"of{rank}.json").write_text(json.dumps(content))
+    for written in tmp_path.glob("rank*"):
+        written.unlink()
+    if refused:
+        with pytest.raises(SamplesError, match="are of steps 600 s apart; keep those of the same steps"):
+            read_measured(tmp_path, load(CONFIG))
+    else:
+        assert len(read_measured(tmp_path, load(CONFIG)).ranks) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from predict.serving.step_model import KERNELS, MODELS, step_model
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault
 from sampling.files.keys import Key, Text, one_of
 from sampling.files.places import SHIPPED_DATA
@@ -106,10 +106,14 @@ def read_coefficients(path: Path) -> Coefficients:
 
 
 def chosen_coefficients(model: str, path: Path | None) -> Coefficients:
-    """Those of a file, or else those that come with a model, `kernels` where none is named. UserError where the two disagree."""
+    """Those of a file, or else those that come with a model, `kernels` where none is named. UserError for an unknown model, with the faults
+    of the file, and where the two disagree."""
     if path is None:
         return shipped_coefficients(model or KERNELS.name)
-    found = read_coefficients(path)
+    with Checks() as checks:
+        checks.run(step_model, model or KERNELS.name)
+        with checks.one():
+            found = read_coefficients(path)
     if model and model != found.model:
         raise UserError(
             f"--coefficients: {path} is of the model {found.model}, not {model}; give --model {found.model}"

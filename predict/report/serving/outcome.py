@@ -140,7 +140,7 @@ def _one(outcome: Outcome) -> RenderableType:
         table,
         "",
         f"throughput  {plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s"
-        f"{per_replica}, from the first completion to the last{' before the queue is empty' if outcome.grows else ''}",
+        f"{per_replica}, {'while requests wait' if outcome.grows else 'from the first completion to the last'}",
         f"steps       {served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
         f"cache       {outcome.kv_share:.1%} in use on average, {served.most_blocks / outcome.room.blocks:.1%} at most",
         f"queue       {latency.mean_waiting:,.1f} requests wait on average",

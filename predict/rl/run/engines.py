@@ -72,8 +72,12 @@ def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
 def _engine_faults(model: ModelSpec, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
     engine = rollout_engine(section)
-    for fault in limit_faults(model, engine):
-        yield Fault(path=f"{NAME}.response_max", problem=f"with prompt_max {section.prompt_max:,}, {fault.problem}")
+    if limit_faults(model, engine):
+        problem = (
+            f"{section.response_max:,} and {NAME}.prompt_max, {section.prompt_max:,}, are more tokens than the {model.max_positions:,} positions "
+            f"of {model.name}; give fewer"
+        )
+        yield Fault(path=f"{NAME}.response_max", problem=problem)
     for fault in step_token_faults(model, engine):
         yield Fault(path=fault.path.replace(ENGINE, ROLLOUT), problem=fault.problem.replace(ENGINE, ROLLOUT))
 

@@ -136,7 +136,10 @@ def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        (("rl.response_max=9000",), "rl.response_max: with prompt_max 64, 9,064 is more than the 8,192 positions"),
+        (
+            ("rl.response_max=9000",),
+            "rl.response_max: 9,000 and rl.prompt_max, 64, are more tokens than the 8,192 positions of llama3-8b",
+        ),
         (
             ("rl.rollout.max_num_batched_tokens=64",),
             "rl.rollout.max_num_batched_tokens: 64 is less than rl.rollout.max_num_seqs, 256",

@@ -144,6 +144,10 @@ def test_rates_of_a_sweep() -> None:
         (["serving-step", str(CONFIG), "--decodes", "64"], "'64' is not COUNTxCONTEXT, as 64x800"),
         (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
         (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
+        (
+            ["serving", str(CONFIG), "--coefficients", "x.json", "--model", "kernel"],
+            "'kernels'?\nx.json: there is no such",
+        ),
     ],
 )
 def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:

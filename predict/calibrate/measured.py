@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from predict.calibrate.fit import MeasuredRun
+from predict.measure.system_noise import SPREAD_LIMIT
 from predict.own_runs.belonging import unit_mistake
 from predict.own_runs.measured_step import measured_step, noise_warning
 from predict.own_runs.repeats import are_repeats
@@ -63,7 +64,7 @@ def held_times(known: Posterior, place: Path) -> list[Timed]:
 
 
 def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
-    """Equal runs as one with the median of their times, each time once. UserError for repeats that differ too much."""
+    """Equal runs as one with the median of their times, each time once; noisy ones count where there is no other. UserError for repeats that differ too much."""
     grouped: list[tuple[TrainingRun, list[MeasuredTime]]] = []
     for run, time in timed:
         times = next((times for known, times in grouped if known == run), None)
@@ -71,18 +72,24 @@ def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
             grouped.append((run, [time]))
         elif not any(_same(time, known) for known in times):
             times.append(time)
-    if faults := [*_unlike_repeats(grouped)]:
+    kept = [(run, times, _quiet(times)) for run, times in grouped]
+    if faults := [*_unlike_repeats((run, quiet) for run, _, quiet in kept)]:
         raise UserError("\n".join(faults))
     return [
         MeasuredRun(
             name=run.name,
             runs=(run,),
-            measured_us=median(each.step_us for each in times),
+            measured_us=median(each.step_us for each in quiet),
             times=tuple(times),
-            noise=math.hypot(*(each.noise for each in times)) / len(times),
+            noise=math.hypot(*(each.noise for each in quiet)) / len(quiet),
         )
-        for run, times in grouped
+        for run, times, quiet in kept
     ]
+
+
+def _quiet(times: list[MeasuredTime]) -> list[MeasuredTime]:
+    """The times that are not noisy; all where all are."""
+    return [each for each in times if each.noise <= SPREAD_LIMIT] or times
 
 
 def _same(one: MeasuredTime, other: MeasuredTime) -> bool:

@@ -16,10 +16,12 @@ from predict.measure.system_noise import SPREAD_LIMIT, quiet_steps, spread_betwe
 from predict.own_runs.belonging import SLACK, misfits, unsettled
 from predict.own_runs.read_log import read_log
 from predict.own_runs.settled import settled_step
+from predict.run.calibration.terms import MOST_NOISE
 from predict.run.durations import duration_us
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.documents import read_json
+from sampling.number_text import duration
 
 HOW = (
     "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
@@ -83,26 +85,35 @@ def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
     content, faults = read_json(path)
     told = content.get("step_time_us") if content else None
     times = [told.get(name) if isinstance(told, dict) else None for name in ("median", "p10", "p90")]
-    median_us, p10_us, p90_us = (float(each) if isinstance(each, int | float) and each > 0 else 0.0 for each in times)
+    median_us, p10_us, p90_us = (_positive(each) for each in times)
+    p10_us, p90_us = p10_us or median_us, p90_us or median_us
     if not median_us or faults:
         why = faults[0].problem if faults else "holds no step_time_us.median"
         raise UserError(f"{path}: {why}; {HOW}")
     assert content is not None
+    if not p10_us <= median_us <= p90_us:
+        raise UserError(
+            f"{path}: its step_time_us has p10 {duration(p10_us)}, median {duration(median_us)} and p90 {duration(p90_us)}, which cannot be; give "
+            "the file as `predict measure CONFIG --json` wrote it"
+        )
     if wrong := [*_of_another_run(content, median_us, run)]:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     device = content.get("device")
     peak = device.get("peak_allocated_bytes") if isinstance(device, dict) else None
     return LoggedStep(
         step_us=median_us,
-        p10_us=p10_us or median_us,
-        p90_us=p90_us or median_us,
+        p10_us=p10_us,
+        p90_us=p90_us,
         source=f"{path} (predict measure)",
         date=_written(path),
         peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
-        noise=math.hypot(
-            spread_between(p10_us or median_us, p90_us or median_us), _slowed(content.get("others_shares"))
-        ),
+        noise=min(MOST_NOISE, math.hypot(spread_between(p10_us, p90_us), _slowed(content.get("others_shares")))),
     )
+
+
+def _positive(value: object) -> float:
+    """A number above 0 as it is, anything else as 0."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0.0
 
 
 def _slowed(shares: object) -> float:
@@ -145,7 +156,7 @@ def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
         source=f"{path} ({log.framework}, {settled.lines} of {settled.of_lines} lines{starts}{alone})",
         date=log.date or _written(path),
         peak_bytes=log.peak_bytes,
-        noise=spread_between(settled.p10_us, settled.p90_us),
+        noise=min(MOST_NOISE, spread_between(settled.p10_us, settled.p90_us)),
     )
 
 

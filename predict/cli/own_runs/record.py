@@ -108,7 +108,7 @@ def _record(options: argparse.Namespace) -> None:
             f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
             f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
         )
-    if doubt:
+    if doubt and new:
         found = dict(records(cluster))
         stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
         log(f"--log: {doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")

@@ -22,6 +22,8 @@ from sampling.files.keys import Count, Key, Text, keys_of
 Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
 Micros: TypeAlias = Annotated[float, Key(maximum=1e13)]
 """A step's time in µs: above 0, four months at most."""
+MOST_NOISE = 10.0
+"""Largest noise of a step in log time that is told from more: it says nothing of the terms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +63,7 @@ class MeasuredTime:
     source: Text
     date: str = ""
     """In ISO 8601; empty where it is not known."""
-    noise: Annotated[float, Key(minimum=0, maximum=10)] = 0.0
+    noise: Annotated[float, Key(minimum=0, maximum=MOST_NOISE)] = 0.0
     """Standard deviation in log time that the noise of the steps leaves; 0 where nothing tells of it."""
 
 

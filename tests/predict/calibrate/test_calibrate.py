@@ -12,11 +12,12 @@ import pytest
 from predict import estimate, load
 from predict.calibrate.chosen import medoids
 from predict.calibrate.fit import MeasuredRun, fit, posterior_of
+from predict.calibrate.measured import measured_runs
 from predict.calibrate.refusals import FAR, at_odds, reach, require_explained
 from predict.cli import main
 from predict.run.calibration.file import calibrated, calibration_text, read_calibration, scaled
 from predict.run.calibration.priors import PRIORS
-from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
+from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, UserError
@@ -45,10 +46,10 @@ def measured(factors: Sequence[float]) -> list[MeasuredRun]:
 
 def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = run()
-    wide = {"median": 1.15 * step_us(one), "p10": 0.9 * step_us(one), "p90": 2.2 * step_us(one)}
 
     def moved(p10_to_p90: float, share: float) -> tuple[float, str]:
-        times = {**wide, "p90": wide["p10"] * p10_to_p90}
+        median_us = 1.15 * step_us(one)
+        times = {"median": median_us, "p10": 0.98 * median_us, "p90": 0.98 * median_us * p10_to_p90}
         place = tmp_path / "step.json"
         place.write_text(json.dumps({"step_time_us": times, "others_shares": [share] * 4}))
         arguments = ["calibrate", CONFIG, "--measured", str(place), "--output", str(tmp_path / "a.yml"), "--json"]
@@ -62,6 +63,10 @@ def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "noisy:" not in said
     assert "noisy: its steps leave the time uncertain by 36% (standard deviation)" in spread_said
     assert "noisy: its steps leave the time uncertain by 69%" in beside_said
+    given = [(one, MeasuredTime(step_us=us, source="a", noise=noise)) for us, noise in ((1e7, 0.0), (2e7, 0.5))]
+    (repeats,), (alone,) = measured_runs(given), measured_runs(given[1:])
+    assert (repeats.measured_us, repeats.noise, len(repeats.times)) == (1e7, 0.0, 2)
+    assert (alone.measured_us, alone.noise) == (2e7, 0.5)
 
 
 @pytest.mark.parametrize("term", TERMS)

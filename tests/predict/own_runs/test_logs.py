@@ -191,6 +191,7 @@ def test_a_measurement_of_another_run_and_a_missing_file_are_refused(tmp_path: P
     others = {
         "measured with the config demo": {"run": "demo"},
         "its steps have 14,000 tokens, the config's 1,048,576": {"tokens_per_s": 1e3},
+        "p10 20.0 s, median 14.0 s and p90 14.0 s, which cannot be": {"step_time_us": {"median": 14e6, "p10": 2e7}},
         "its batch.seq_len is 96, the config's 8192": {"settings": {"batch.seq_len": "96"}},
     }
     for fault, told in others.items():

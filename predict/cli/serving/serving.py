@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
-    """The rates of --sweep; UserError with every fault of the options before anything is simulated."""
+    """The rates of --sweep; UserError with every fault of the options, and of the config beside them, before anything is simulated."""
     rates: tuple[float, ...] = ()
     with Checks() as checks:
         with checks.one():
@@ -105,6 +105,10 @@ def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
             checks.run(_require_plot, options.output, rates)
         checks.run(read_questions, options)
         checks.run(read_step_model, options)
+        if checks.errors:  # the config's are told with them; else it is loaded where it is predicted
+            from predict.serving.config import load_serving
+
+            checks.run(load_serving, options.config, options.overrides)
     return rates
 
 

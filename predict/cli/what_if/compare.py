@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from predict.cli.options import (
@@ -51,11 +52,17 @@ def run(options: argparse.Namespace) -> None:
     from predict.rl.run.config import is_rl_config
     from predict.serving.config import is_serving_config
 
-    if all(map(is_serving_config, options.configs)):
+    of_serving = [is_serving_config(config) for config in options.configs]
+    if all(of_serving):
         from predict.cli.serving import side_by_side
 
         side_by_side.compare(options)
         return
+    if any(of_serving):
+        one, other = (options.configs[of_serving.index(is_one)] for is_one in (True, False))
+        if not Path(other).is_file():
+            raise UserError(f"CONFIG: {other}: there is no such file; check the path")
+        raise UserError(f"CONFIG: {one} is a serving config and {other} is not; give configs of one kind")
     require_no_questions(options, "slo", "price", "model", "coefficients")
     if all(map(is_rl_config, options.configs)):
         from predict import rl_step

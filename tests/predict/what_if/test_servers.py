@@ -170,7 +170,8 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
             ["compare", *[str(CONFIGS / "runs/demo.yml")] * 2, "--model", "formula", "--price", "2/gpu-h"],
             ["--price, --model: goes with serving configs"],
         ),
-        (["compare", str(CONFIGS / "runs/demo.yml"), str(CONFIG)], ["load: makes this a serving config"]),
+        (["compare", str(CONFIGS / "runs/demo.yml"), str(CONFIG)], ["is a serving config and"]),
+        (["serving", str(CONFIG), "--set", "load.rat=1", "--slo", "x"], ["load.rat", "'x'"]),
     ],
 )
 def test_options_that_do_not_go_together(

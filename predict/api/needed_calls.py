@@ -1,0 +1,123 @@
+"""The calls that configs need timed: runs, searches, servers and RL steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
+    from sampling.call import Request
+
+Tell = Callable[[str], None]
+
+
+def needed_calls(configs: Sequence[str], overrides: Sequence[str], hardware: str, tell: Tell) -> dict[str, Any]:
+    """The content of a calls file: what the configs need timed on a device, by default theirs, or this machine's where they are on several.
+    Configs that are passed over are told.
+
+    ConfigError lists the faults of a config; UserError where none is a run config, or none is on the device.
+    """
+    from predict.workload.decompose import merged_requests
+    from sampling.choosing.calls_file import calls_file_content
+
+    by_config = {config: _needs(config, overrides, tell) for config in _run_configs(configs, tell)}
+    chosen = _hardware(hardware, {needed.gpu for needed in by_config.values()})
+    requests = []
+    for config, needed in by_config.items():
+        if needed.gpu == chosen:
+            requests.append(needed.requests)
+        else:
+            tell(f"{config}: passed over: it is on {needed.gpu}, and these are the calls of runs on {chosen}")
+    return calls_file_content(merged_requests(requests), chosen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Needs:
+    """The name of a config's Gpu, and the calls to time there, by ranks per node."""
+
+    gpu: str
+    requests: Mapping[int, Sequence[Request]]
+
+
+def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
+    """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
+    from predict.api.path import load
+    from predict.plan_search.space.axes import stands_for_several
+    from predict.rl.run.config import is_rl_config, load_rl
+    from predict.serving.config import is_serving_config, load_serving
+    from predict.workload.decompose import requests_of_runs
+
+    if is_serving_config(config):
+        from predict.serving.kernels.requests import requests_of_server
+
+        server = load_serving(config, overrides).server
+        ranks = server.cluster.gpus_per_node
+        return _Needs(gpu=server.cluster.gpu.name, requests={ranks: requests_of_server(server)})
+    if is_rl_config(config):
+        from predict.rl.plain.calls import requests_of_rl
+
+        rl = load_rl(config, overrides)
+        return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))
+    runs = _searched(config, overrides, tell) if stands_for_several(config, overrides) else [load(config, overrides)]
+    return _Needs(gpu=runs[0].cluster.gpu.name, requests=requests_of_runs(runs))
+
+
+def _searched(config: str, overrides: Sequence[str], tell: Tell) -> list[TrainingRun]:
+    """The legal plans of a search's config; UserError where they are on several kinds of GPU, or there is none."""
+    from predict.plan_search.space.axes import read_questions
+    from predict.plan_search.space.legal import legal_plans
+
+    spaces = [legal_plans(question) for question in read_questions(config, overrides)]
+    gpus = sorted({space.question.base.cluster.gpu.name for space in spaces})
+    if len(gpus) > 1:
+        raise UserError(f"{config}: its plans are on {' and '.join(gpus)}; choose one with --set cluster.hardware=NAME")
+    runs = [space.run(row) for space in spaces for row in range(len(space.rows))]
+    if not runs:
+        raise UserError(f"{config}: none of its plans is legal; `predict search {config}` says why")
+    tell(f"{config}: the calls of its {len(runs):,} legal plans")
+    return runs
+
+
+def _run_configs(configs: Sequence[str], tell: Tell) -> list[str]:
+    """The run configs among several files, once each; UserError where there is none. A single file is taken for one."""
+    from predict.config.draft import is_run_config
+
+    if len(configs) == 1:
+        return [*configs]
+    found = [config for config in dict.fromkeys(configs) if is_run_config(Path(config))]
+    if not found:
+        raise UserError(f"{', '.join(configs)}: none is a run config; `predict schema` describes one")
+    for config in configs:
+        if config not in found:
+            tell(f"{config}: passed over: it is not a run config")
+    return found
+
+
+def _hardware(wanted: str, named: Iterable[str]) -> str:
+    """The name of the Gpu whose runs are meant; UserError where no run is on it, or several are possible."""
+    from sampling.hardware.cluster import hardware_facts
+
+    there = sorted(named)
+    if not wanted and len(there) == 1:
+        return there[0]
+    here = "" if wanted else _hardware_here()
+    chosen = hardware_facts(wanted or here).name if wanted or here else ""
+    if chosen in there:
+        return chosen
+    whose = f"--hardware {wanted}: {chosen} is none of" if wanted else "cluster.hardware: this machine is none of"
+    raise UserError(f"{whose} {' and '.join(there)}, which the runs are on; name one of them with --hardware")
+
+
+def _hardware_here() -> str:
+    """This machine's hardware, '' where torch is not there to tell it."""
+    from sampling.hardware.this_device import detect_hardware
+
+    try:
+        return detect_hardware()
+    except ModuleNotFoundError:
+        return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import UserError
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
@@ -79,7 +80,7 @@ def _searched(config: str, overrides: Sequence[str], tell: Tell) -> list[Trainin
     runs = [space.run(row) for space in spaces for row in range(len(space.rows))]
     if not runs:
         raise UserError(f"{config}: none of its plans is legal; `predict search {config}` says why")
-    tell(f"{config}: the calls of its {len(runs):,} legal plans")
+    tell(f"{config}: the calls of {counted(len(runs), 'legal plan')}")
     return runs
 
 

@@ -11,6 +11,8 @@ window; the recurrence of a linear layer counts
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
 
 from predict.model.layer_kinds import LayerKind
 from predict.model.spec import ModelSpec
@@ -20,22 +22,39 @@ PALM_NO_LOOKUP = "palm_no_lookup"
 """Name of this convention, that of every MFU but the ledger's others."""
 
 
-def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
-    """Forward and backward FLOPs of one token in a sequence of `seq_len`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TokenFlops:
+    """The FLOPs of a token but for the length of its sequence, of all layers together."""
+
+    fixed: float
+    """Forward and backward, whatever the length."""
+    full: int
+    """Width of the scores and values of layers whose tokens see the whole sequence."""
+    sliding: int
+    """Width of those of layers whose tokens see the window."""
+
+
+@lru_cache(maxsize=64)
+def _token_flops(model: ModelSpec) -> _TokenFlops:
+    """Counted once for a model: the thousands of lengths that a rollout leaves would each count all layers."""
     kinds = Counter(model.kinds())
     matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items()) + model.vocab * model.hidden
     recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
-    return 6.0 * matrices + recurrences + attention_flops_per_token(model, seq_len)
+    widths = {"full": 0, "sliding": 0}
+    for kind, count in kinds.items():
+        widths["sliding" if kind.mixer == "sliding" else "full"] += count * model.mixer(kind).score_width(model)
+    return _TokenFlops(fixed=6.0 * matrices + recurrences, **widths)
+
+
+def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
+    """Forward and backward FLOPs of one token in a sequence of `seq_len`."""
+    return _token_flops(model).fixed + attention_flops_per_token(model, seq_len)
 
 
 def attention_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """The part that grows with the sequence: scores, and the values they weigh, not halved for causality."""
-    return 6.0 * sum(
-        count
-        * model.mixer(kind).score_width(model)
-        * (min(seq_len, model.window) if kind.mixer == "sliding" else seq_len)
-        for kind, count in Counter(model.kinds()).items()
-    )
+    counted = _token_flops(model)
+    return 6.0 * (counted.full * seq_len + counted.sliding * min(seq_len, model.window))
 
 
 def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:

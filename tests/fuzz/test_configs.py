@@ -1,4 +1,4 @@
-"""Thousands of run configs: each is refused in words, or answered by a step that some machine could take."""
+"""A thousand run configs: each is refused in words, or answered by a step that some machine could take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from predict.step.prediction import Prediction
 from tests.fuzz.configs import Config, plausible, settings
 from tests.fuzz.judgement import Counts
 
-CASES = 2000
+CASES = 1000
 NEAR = 1e-6
 BUCKETS = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

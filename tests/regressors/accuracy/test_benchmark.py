@@ -1,6 +1,7 @@
 """The accuracy benchmark from a folder of published tables to its report, on tables made here."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,20 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def content(published: Path) -> dict[str, Any]:
-    """The benchmark of those tables."""
-    return benchmark(published / "no profiles", published)
+    """The benchmark of those tables, in this process, whose time models are quick to fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.cpu_count", lambda: 1)
+        return benchmark(published / "no profiles", published)
+
+
+def test_the_work_on_a_table_can_be_sent_to_another_process(published: Path) -> None:
+    (unit,) = published_units(published)
+    there = pickle.loads(pickle.dumps(unit))
+    assert (there.group, there.operator, there.cluster) == (unit.group, unit.operator, unit.cluster)
+    assert list(there.calls) == list(unit.calls)
+    assert there.data is not None
+    assert unit.data is not None
+    assert there.data.time_us.tolist() == unit.data.time_us.tolist()
 
 
 def test_the_summary_has_a_row_a_split_with_errors_and_coverage(content: dict[str, Any]) -> None:

@@ -89,6 +89,14 @@ def shipped_rows_stand_in() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def searches_stay_in_this_process() -> Iterator[None]:
+    """A search starts no processes but in the tests of its workers: the cores are taken by other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("predict.plan_search.pricing.workers.FEWEST_BATCHES", sys.maxsize)
+        yield
+
+
 @pytest.fixture
 def on_the_shipped_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has the CPU that the shipped rows were taken on."""

@@ -23,10 +23,12 @@ def doubt_of(step: LoggedStep, run: TrainingRun, known: Posterior | None, option
     require_units([given], option)
     if step.noisy:
         return noise_warning(step)
+    held = _held(known)
     try:
-        explained_fit([*_held(known), given], option=option)
+        explained_fit([*held, given], option=option)
     except UserError as error:
-        return str(error).removeprefix(f"{option}: ")
+        beside = "beside the runs that the cluster's calibration rests on: " if held else ""
+        return beside + str(error).removeprefix(f"{option}: ")
     return ""
 
 

@@ -77,7 +77,10 @@ def _origins(each: StepItem, factors: TraceFactors) -> Iterator[tuple[str, str, 
         yield heading, origin, own_us
         yield HOST, MODELLED, each.time_us - own_us
     else:
-        host_us = min(each.time_us, each.calls * factors.host_beside_us(item.call))
+        # a split backward takes the weights' half out of the whole, as calls below 0
+        host_us = math.copysign(
+            min(abs(each.time_us), abs(each.calls) * factors.host_beside_us(item.call)), each.time_us
+        )
         _, origin = factors.of(item.call, direction(item.phase))
         yield heading, origin, each.time_us - host_us
         yield HOST, CARRIED, host_us

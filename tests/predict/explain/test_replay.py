@@ -19,10 +19,11 @@ from predict.explain.predicted import PredictedStep, predicted_step
 from predict.explain.reading import read_measured
 from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, TraceFactors, paces
 from predict.explain.replay.prices import ReplayedPrices
-from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm, half_width
+from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm, half_width, terms_of
 from predict.explain.replay.what_if import OTHERS_SHARE, Replay, what_if
 from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
+from predict.step.itemised.items import HOST
 from sampling.errors import UserError
 from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm
@@ -274,3 +275,14 @@ def test_steps_spread_as_those_without_the_profiler_do_where_the_trace_notes_the
 ) -> None:
     step = made_step(10.0, step_times_us=traced)
     assert replace(step, facts={"untraced_steps_us": noted}).spread == pytest.approx(spread)
+
+
+def test_a_split_backward_has_at_least_the_hosts_time_of_a_whole_one() -> None:
+    carried = []
+    for schedule in ("1f1b", "zb-h1"):
+        run = load("configs/runs/this-machine/pipeline-1f1b.yml", [f"plan.schedule={schedule}"])
+        prices = ReplayedPrices(open_prices(run.cluster, run.execution), TraceFactors(host_us=20.0))
+        terms = terms_of(estimate(run, prices=prices, require_fit=False), 0.0)
+        carried += [term.by_origin_us[CARRIED] for term in terms if term.name == HOST]
+    whole, split = carried
+    assert whole <= split < 2 * whole  # more launches for the same work

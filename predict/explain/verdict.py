@@ -88,6 +88,6 @@ def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float)
     return Finding(
         cause="none",
         text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
-        f"{pace:.2f} × their prediction all together.",
+        f"{pace:.2f} × their prediction at the median.",
         cost_us=0.0,
     )

@@ -139,13 +139,15 @@ def _explained(
     change: Change, logs: Sequence[float], of_configuration: Sequence[str], runs: dict[str, TrainingRun]
 ) -> list[Explanation]:
     """The terms that the shifts of the configurations on both sides of a change speak for."""
-    moved, shifts, weights, left = [], [], [], []
+    moved, shifts, weights, left, means = [], [], [], [], 0
     for described, run in runs.items():
         before, after = (
             [logs[place] for place in range(*side) if of_configuration[place] == described]
             for side in ((change.start, change.place), (change.place, change.stop))
         )
-        left += [log - fmean(side) for side in (before, after) if side for log in side]
+        sides = [side for side in (before, after) if side]
+        left += [log - fmean(side) for side in sides for log in side]
+        means += len(sides)
         if before and after:
             moved.append((run, math.log(_step_us(run))))
             shifts.append(fmean(after) - fmean(before))
@@ -155,7 +157,8 @@ def _explained(
         terms = Calibration(**{term: math.exp(log)})
         return np.array([math.log(_step_us(scaled(run, terms))) - base for run, base in moved])
 
-    return explanations(np.array(shifts), np.array(weights), respond, math.sqrt(fmean(each**2 for each in left)))
+    noise = math.sqrt(sum(each**2 for each in left) / max(1, len(left) - means))  # each mean takes a degree of freedom
+    return explanations(np.array(shifts), np.array(weights), respond, noise)
 
 
 def _step_us(run: TrainingRun) -> float:

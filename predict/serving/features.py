@@ -59,7 +59,6 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
         window=server.window,
         window_pair_us=slope_us("window_pairs"),
         window_context_us=slope_us("window_context"),
-        chunk_us=0.0,
         request_us=request_us,
     )
 

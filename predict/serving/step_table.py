@@ -38,8 +38,6 @@ class StepTable:
     window_pair_us: float = 0.0
     window_context_us: float = 0.0
     """The same two in sliding layers."""
-    chunk_us: float
-    """Per chunk."""
     request_us: float
     """Per request of the batch."""
 
@@ -62,7 +60,7 @@ class StepTable:
         pure = sums.prefill_tokens == 0
         products = np.where(pure, self.decode_us[decodes], self.mixed_us[tokens])
         pairs = sums.whole_prompt_pairs if self.whole_prompt else sums.prefill_pairs
-        chunks = self.pair_us * pairs + self.context_us * sums.prefill_context + self.chunk_us * sums.prefills
+        chunks = self.pair_us * pairs + self.context_us * sums.prefill_context
         chunks += self.window_pair_us * sums.window_pairs + self.window_context_us * sums.window_context
         chunks += self.prefill_token_us * sums.prefill_tokens
         whole: Floats = products + self._attention_us(decodes, sums) + chunks + self.request_us * sums.requests

@@ -43,7 +43,6 @@ def plain_steps(rl: RlRun, most_tokens: int) -> tuple[StepTable, Interval]:
         pair_us=0.0,
         whole_prompt=False,
         context_us=0.0,
-        chunk_us=0.0,
         request_us=0.0,
     )
     step = _time(rl, decode_calls(rl, batches[-1], many))

@@ -23,7 +23,6 @@ from predict.serving.scheduler.state import (
     CHUNK_TOKENS,
     CHUNKS,
     CONTEXT,
-    DECODED,
     DECODES,
     DONE,
     ENDED,
@@ -82,7 +81,6 @@ def play(requests: Requests, rules: Rules, table: Table, state: State, record: R
         totals[MOST_BLOCKS] = max(totals[MOST_BLOCKS], used)
         totals[BUSY_US] += time
         totals[CHUNK_TOKENS] += sums[TOKENS]
-        totals[DECODED] += sums[DECODES]
         before = now
         now += time
         finish_step(requests, state, record, now)
@@ -136,7 +134,6 @@ def repeat_decodes(
             take(rules, state, i, -(-lacking // rules.block))
     after = rules.blocks - numbers[FREE]
     totals[STEPS] += turns
-    totals[DECODED] += turns * decodes
     totals[RUNNING_US] += decodes * (now - start)
     totals[BLOCKS_US] += (used + after) / 2 * (now - start)
     totals[MOST_BLOCKS] = max(totals[MOST_BLOCKS], after)

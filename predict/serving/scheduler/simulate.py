@@ -115,7 +115,7 @@ def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traff
 
 def _table(table: StepTable, as_form: Any) -> at.Table:
     sums_us = np.zeros(at.SUMS)
-    sums_us[at.CHUNKS] = table.chunk_us + table.request_us
+    sums_us[at.CHUNKS] = table.request_us
     sums_us[at.TOKENS] = table.prefill_token_us
     sums_us[at.PAIRS] = table.pair_us
     sums_us[at.READ] = table.context_us

@@ -92,7 +92,7 @@ class Record(NamedTuple):
     trace: Any
     """A row per step until it is full: start, time, chunks, chunk tokens, decodes, running, blocks in use."""
     totals: Any
-    """See MEAN_RUNNING and on."""
+    """See RUNNING_US and on."""
 
 
 RUNNING, WAITING, NEXT, FREE, TAKEN, DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, COUNTERS = range(11)
@@ -100,6 +100,6 @@ RUNNING, WAITING, NEXT, FREE, TAKEN, DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET
 of these in the last step, preemptions, the next of a closed loop, tokens left in the step; and how many places."""
 CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
 """Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
-RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, DECODED, TOTALS = range(8)
-"""Places in Record.totals: running requests and blocks times µs, most blocks, µs of steps, tokens computed in chunks, steps, decodes."""
+RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, TOTALS = range(7)
+"""Places in Record.totals: running requests and blocks times µs, most blocks, µs of steps, tokens computed in chunks, steps."""
 TRACE_COLUMNS = 7

@@ -70,7 +70,6 @@ def unit_table(most_decodes: int = 8, most_tokens: int = 512) -> StepTable:
         pair_us=0.0,
         whole_prompt=False,
         context_us=0.0,
-        chunk_us=0.0,
         request_us=0.0,
     )
 

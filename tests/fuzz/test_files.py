@@ -1,4 +1,4 @@
-"""Thousands of damaged files of every kind: each is read all the same, or refused by its name with exit code 2 or 3."""
+"""A thousand damaged files of every kind: each is read all the same, or refused by its name with exit code 2 or 3."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from tests.fuzz.files import BANK, Kind, damaged, kinds, use_bank
 from tests.fuzz.judgement import Counts
 
-CASES = 2000
-BANKS = 40
+CASES = 1000
+BANKS = 20
 """A bank is large, so few of them are damaged."""
 
 

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from predict import SamplesError, one_batch
@@ -66,12 +67,14 @@ def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -
 
 @pytest.fixture(scope="module")
 def fitted_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with a profile this-machine of one operator alone, sampled on the CPU of the shipped rows and fitted."""
+    """A data folder with a profile this-machine of one operator alone in one phase, sampled on the CPU of the shipped rows and
+    fitted."""
     data = tmp_path_factory.mktemp("data")
-    samples = data / "samples" / OWN
+    shipped, samples = SHIPPED_DATA / "samples" / SHIPPED, data / "samples" / OWN
     samples.mkdir(parents=True)
-    for name in ("manifest.json", "embedding.parquet"):
-        shutil.copy(SHIPPED_DATA / "samples" / SHIPPED / name, samples)
+    shutil.copy(shipped / "manifest.json", samples)
+    rows = pd.read_parquet(shipped / "embedding.parquet")
+    rows[(rows.phase == "forward") & (rows.threads == 1)].to_parquet(samples / "embedding.parquet", index=False)
     with few_trees():
         train(
             samples=samples,

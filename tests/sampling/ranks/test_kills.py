@@ -52,10 +52,13 @@ def lives(pid: int) -> bool:
 
 
 def children(pid: int) -> Iterator[int]:
+    found: list[int] = []
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, thread.read_text().split()):
-            yield child
-            yield from children(child)
+        with suppress(OSError):  # a thread that has ended since
+            found += map(int, thread.read_text().split())
+    for child in found:
+        yield child
+        yield from children(child)
 
 
 def wait_for_lock(profile: Path, held: Callable[[], None]) -> None:

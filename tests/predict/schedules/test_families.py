@@ -21,7 +21,7 @@ from predict.schedules.families import v_half
 from sampling.errors import ConfigError
 
 TIME = st.floats(0.1, 10)
-QUICK = settings(max_examples=60)
+QUICK = settings(max_examples=30)
 SUPPORTED = {
     name: [
         found for found in product(range(1, 7), (1, 2, 3), range(1, 17)) if registry.get(name).refusal(*found) is None

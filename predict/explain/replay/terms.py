@@ -31,6 +31,9 @@ RESTS = 1 / NINETY
 UNSEEN_MESSAGES = 0.5
 """That of messages of which the trace shows none. Assumed: half to twice the time, at 90 %."""
 
+TWO_RUNS = math.sqrt(2)
+"""Standard deviation of the difference of two runs, over that of one about the machine's mean pace."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayedTerm:
@@ -90,14 +93,16 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
     """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose errors go together and
     move the step by that time's share of all but waiting. In the traced run what is carried over is as sure as a repeat. `pace_doubt` is the
     standard deviation in log time of the pace that all modelled operators share, `spread` that of the traced run's steps about one another,
-    which drifts of its machine may make larger than that of usual repeats."""
+    by which a drifting machine moves the asked run too."""
     spent = [(term.name, origin, time_us) for term in terms for origin, time_us in term.by_origin_us.items()]
     shifts_us: dict[str, float] = defaultdict(float)
     for name, origin, time_us in spent:
         for kind, doubt in _doubts(name, origin, same_run=same_run, pace_doubt=pace_doubt):
             shifts_us[kind] += doubt * abs(time_us)  # a rest below 0 is as doubtful as one above
     work_us = sum(time_us for _, origin, time_us in spent if origin != FOLLOWS)
-    return NINETY * math.hypot(max(REPEATS, spread), *(shift_us / work_us for shift_us in shifts_us.values()))
+    return NINETY * math.hypot(
+        max(REPEATS, TWO_RUNS * spread), *(shift_us / work_us for shift_us in shifts_us.values())
+    )
 
 
 def _doubts(name: str, origin: str, *, same_run: bool, pace_doubt: float) -> Iterator[tuple[str, float]]:

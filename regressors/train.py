@@ -18,7 +18,7 @@ from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
 from regressors.models.candidates import CANDIDATES
 from sampling.errors import ConfigError
-from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically
 from sampling.progress import Progress
 from sampling.store.manifest import read_manifest
 
@@ -53,6 +53,7 @@ def train(
     `donor` is the regressors' folder of another device, whose models lend their times; `wanted` are the kinds of model to choose
     from. Raises SamplesError if there are no samples.
     """
+    require_place(output, MAKE_WRITABLE)
     profile = load_profile(samples, _donors(artifact.load(donor), samples) if donor else no_donor)
     group = (OWN, samples.name)
     fitted: list[FittedOperator] = []

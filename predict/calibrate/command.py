@@ -14,7 +14,7 @@ from predict.run.calibration.file import calibration_text, other_cluster, read_c
 from predict.run.calibration.terms import Calibration, EarlierFit, Posterior
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
-from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.disk import naming_the_disk, require_place, write_atomically
 from sampling.files.faults import counted
 
 ANEW = "cluster.calibration=null"
@@ -41,6 +41,8 @@ def calibrate(
     with Checks() as checks:
         if write and place is None:
             checks.run(_require_output)
+        if write and place:
+            checks.run(require_place, place)
         history = _history(place) if place else ()
         held = held_times(read_calibration(place), place) if place and place.exists() else []
         _require_one_cluster([*(run for run, _ in held), *runs])
@@ -62,6 +64,7 @@ def forget(place: Path) -> Posterior:
     known = read_calibration(place)
     if not known.runs:
         raise UserError(f"--forget: {place} holds no terms to forget")
+    require_place(place)
     posterior = Posterior(terms=Calibration(), history=_history(place))
     _write(place, posterior)
     return posterior

@@ -15,6 +15,7 @@ from predict.cli.options import (
     log,
     print_json,
     refuse,
+    require_folder,
     require_positive,
 )
 from sampling.errors import Checks, UserError
@@ -65,6 +66,7 @@ def run(options: argparse.Namespace) -> None:
     if is_serving_config(options.config):
         _serve(options)
         return
+    require_folder("--trace", options.trace)
     from predict.measure.real_step import measure
     from predict.report.measured.measurement import measurement_text
 

@@ -45,7 +45,7 @@ def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
         "--data",
         type=Path,
         metavar="DIR",
-        help=f"folder of your own samples/ and regressors/ (default: {OWN_DATA_IN_WORDS})",
+        help=f"folder of your own samples/, regressors/ and runs/ (default: {OWN_DATA_IN_WORDS})",
     )
 
 
@@ -56,7 +56,7 @@ def use_data(options: argparse.Namespace) -> None:
         return
     if not folder.is_dir() and (folder.exists() or not getattr(options, "makes_data", False)):
         raise UserError(
-            f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/ and regressors/"
+            f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/, regressors/ and runs/"
         )
     os.environ[DATA_VARIABLE] = str(folder.absolute())
 
@@ -219,10 +219,29 @@ def require_writable(option: str, path: Path | None) -> None:
         return
     if path == Path():
         raise UserError(f"{option}: the path is empty; give the path of a file")
-    if path.is_dir():
-        raise UserError(f"{option}: {path} is a directory; name a file in it")
-    if not path.parent.is_dir():
-        raise UserError(f"{option}: {path}: there is no directory {path.parent}; make it, or give another path")
+    with writing(option, path):
+        if path.is_dir():
+            raise UserError(f"{option}: {path} is a directory; name a file in it")
+        if not path.parent.exists():
+            raise UserError(f"{option}: {path}: there is no directory {path.parent}; make it, or give another path")
+    _require_place(option, path)
+
+
+def require_folder(option: str, path: Path | None) -> None:
+    """UserError, before any work, for a folder of results that could not be made, or written to, after it."""
+    if path is None:
+        return
+    with writing(option, path):
+        if path.is_file():
+            raise UserError(f"{option}: {path} is a file; give a folder")
+    _require_place(option, path)
+
+
+def _require_place(option: str, path: Path) -> None:
+    from sampling.files.disk import require_place
+
+    with naming(option):
+        require_place(path)
 
 
 def require_suffix(option: str, path: Path | None, allowed: Any) -> None:

@@ -12,7 +12,7 @@ from predict.measure.measurement import Measurement
 from predict.measure.requirements import Implementation
 from predict.run.run_json import dump_run, rebuild
 from predict.run.training_run import TrainingRun
-from sampling.files.disk import naming_the_disk
+from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
 from sampling.files.places import own_data
 from sampling.hardware.cpu_name import cpu_name
 
@@ -33,6 +33,7 @@ class KeptRounds:
         key = json.dumps([asked, rounds, steps_per_round, cpu_name()])
         name = f"validation-{hashlib.sha256(key.encode()).hexdigest()[:12]}.partial.jsonl"
         path = own_data() / "published" / name
+        require_place(path, MAKE_WRITABLE)
         lines = path.read_text().splitlines() if path.is_file() else []
         return cls(path=path, measured=dict(found for line in lines if (found := _read(line))))
 

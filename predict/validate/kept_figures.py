@@ -12,7 +12,7 @@ from predict.validate.session_steps import SessionSteps
 from predict.validate.this_gpu import profile_of_this_gpu
 from predict.validate.validation_rows import ValidationRow, validation_json
 from sampling.errors import UserError
-from sampling.files.disk import write_atomically
+from sampling.files.disk import MAKE_WRITABLE, require_place, write_atomically
 from sampling.store.profiles import OWN
 
 PROFILE_KEY = "cluster.profile="
@@ -32,8 +32,12 @@ def kept_file(overrides: Sequence[str], *, here: str, on_gpu: bool, steps: Sessi
             f"--keep: keeps the figures of `predict validate {here or OWN} [--profile NAME]` as they are; omit other --set and configs"
         )
     if on_gpu:
-        return validation_path(steps.profile if steps else profile_of_this_gpu(named))
-    return validation_path(require_rows_of_this_cpu(named[-1] if named else OWN))
+        profile = steps.profile if steps else profile_of_this_gpu(named)
+    else:
+        profile = require_rows_of_this_cpu(named[-1] if named else OWN)
+    path = validation_path(profile)
+    require_place(path, MAKE_WRITABLE)
+    return path
 
 
 def keep(path: Path, rows: Sequence[ValidationRow], *, of: int, tell: Callable[[str], None]) -> None:

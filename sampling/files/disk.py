@@ -6,8 +6,12 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from sampling.errors import UserError
+
+MAKE_WRITABLE = "make it writable, or name other data with --data"
+"""Fix for a file of the user's data that cannot be written."""
 
 
 def require_suffix(path: Path, allowed: Collection[str]) -> None:
@@ -22,17 +26,33 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def require_place(path: Path, fix: str = "give another path") -> None:
+    """UserError where no file could be made in the folder `path`, or beside the file: one is made in the nearest folder that exists, and
+    removed."""
+    try:
+        place = path.absolute()
+        folder = place if place.is_dir() else next(each for each in place.parents if each.exists())
+        with NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); {fix}") from None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a unique temporary path beside `path` to write to; it replaces `path` when the block ends.
 
-    If the block fails, the temporary file is removed.
+    If the block fails, the temporary file is removed; an OSError of it names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if str(error.filename) == str(temporary):
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -53,6 +73,6 @@ def naming_the_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{error.filename or path}: cannot be written ({error.strerror or error}); what was kept so far stays; "
+            f"{error.filename or path}: cannot be written ({error.strerror or error}); what was written before stays; "
             "free some space, or make the directory writable, and run again"
         ) from None

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, log, print_json, write_file
-from sampling.errors import UserError
+from predict.cli.options import add_command, add_config, add_json, log, print_json, require_folder, write_file
 
 VERSION = 1
 EXAMPLES = """\
@@ -39,8 +38,7 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict import launch_arguments
 
-    if options.output is not None and options.output.is_file():
-        raise UserError(f"--output: {options.output} is a file; give a directory")
+    require_folder("--output", options.output)
     written = launch_arguments(options.config, options.to, options.overrides)
     if options.output is not None:
         for name, text in written.files.items():

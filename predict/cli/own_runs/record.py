@@ -85,13 +85,15 @@ def _record(options: argparse.Namespace) -> None:
     from predict.config.load import cluster_file
     from predict.own_runs.doubts import standing_doubts
     from predict.own_runs.measured_step import measured_step
-    from predict.own_runs.records import id_of, keep, like, record_of, records
+    from predict.own_runs.records import folder_of, id_of, keep, like, record_of, records
+    from sampling.files.disk import MAKE_WRITABLE, require_place
     from sampling.number_text import duration
 
     uncalibrated = loaded(options, ["cluster.calibration=null"])
     step = measured_step(options.log, uncalibrated, option="--log")
     file = cluster_file(Path(options.config), options.overrides)
     cluster = options.cluster or (file.stem if file else uncalibrated.cluster.profile)
+    require_place(folder_of(cluster), MAKE_WRITABLE)
     prediction = estimate(loaded(options), require_fit=False)
     doubt = doubt_of(step, uncalibrated, prediction.run.calibration, "--log")
     now = datetime.now().isoformat(timespec="seconds")

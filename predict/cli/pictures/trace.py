@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import add_command, add_config, log, require_output, writing
+from predict.cli.options import add_command, add_config, log, require_folder, require_output, writing
 from sampling.errors import Checks, UserError
 
 FORMATS = ("chrome", "chakra")
@@ -43,15 +43,15 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     chakra = options.format == "chakra"
     with Checks() as checks:
-        if not chakra:
+        if chakra:
+            checks.run(require_folder, "--output", options.output)
+        else:
             checks.run(require_output, "--output", options.output, SUFFIXES)
         with checks.one():
             if options.every_gpu and not chakra:
                 raise UserError(
                     "--every-gpu: a Chrome trace has pipeline ranks, not GPUs; give --format chakra too, or omit it"
                 )
-            if chakra and options.output.is_file():
-                raise UserError(f"--output: {options.output} is a file; give a folder")
     from predict import estimate, load
 
     prediction = estimate(load(options.config, options.overrides), require_fit=False)

@@ -17,6 +17,7 @@ from predict.cli.options import (
     given,
     print_json,
     refuse,
+    require_folder,
     require_no_questions,
     require_output,
     require_positive,
@@ -203,9 +204,7 @@ def _check_results(options: argparse.Namespace) -> None:
     """UserError, before any work, with every fault of the options that say what is measured and written."""
     with Checks() as checks:
         checks.run(require_positive, options, "batch", "measure")
-        with checks.one():
-            if options.write is not None and options.write.is_file():
-                raise UserError(f"--write: {options.write} is a file; give a directory")
+        checks.run(require_folder, "--write", options.write)
         checks.run(require_output, "--pareto", options.pareto, TABLES)
         checks.run(require_output, "--report", options.report, PAGES)
         checks.run(require_writable, "--save", options.save)

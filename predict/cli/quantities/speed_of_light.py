@@ -15,9 +15,9 @@ from predict.cli.options import (
     log,
     print_json,
     refuse,
+    require_folder,
     write_file,
 )
-from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.bounds.analysis import Analysis
@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> None:
             show(step_text(bounds))
         return
     refuse(given(options, "overrides"), "goes with a run config; omit it")
+    require_folder("--output", options.output)
     from predict import speed_of_light
     from predict.report.speed_of_light.module_report import module_json, module_text
 
@@ -113,10 +114,6 @@ def run(options: argparse.Namespace) -> None:
 def _write(folder: Path, analysis: Analysis) -> None:
     from predict.report.speed_of_light.files import analysis_content, as_yaml, perf_content
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output: {folder} cannot be made ({error.strerror or error}); give another folder") from None
     files = {"analysis.yaml": analysis_content(analysis), f"perf_{analysis.device.entry}.yaml": perf_content(analysis)}
     for name, content in files.items():
         write_file("--output", folder / name, as_yaml(content))

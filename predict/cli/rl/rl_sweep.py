@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import log, log_not_read, print_json
+from predict.cli.options import log, log_not_read, print_json, writing
 from sampling.errors import UserError
 
 VERSION = 1
@@ -34,7 +34,8 @@ def sweep(options: argparse.Namespace) -> None:
     varied = list(space.axes)
     rows = rl_long_table(found, varied, commit=code_version())
     if options.output is not None:
-        write_table(options.output, rows, rl_columns(varied))
+        with writing("--output", options.output):
+            write_table(options.output, rows, rl_columns(varied))
         log(f"wrote {options.output}")
     if options.json:
         print_json({"version": VERSION, "run": space.base.name, "varied": dict(space.axes), "rows": rows})

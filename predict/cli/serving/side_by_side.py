@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from predict.cli.options import given, log, naming, print_json, refuse, require_positive
+from predict.cli.options import given, log, naming, print_json, refuse, require_positive, writing
 from predict.cli.plan_search.training_only import OF_TRAINING_PLANS
 from predict.cli.serving.questions import read_questions, read_step_model
 from sampling.errors import Checks, UserError
@@ -140,7 +140,8 @@ def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *
     if output is not None or options.json:
         rows = server_table(found, commit=code_version())
     if output is not None:
-        write_table(output, rows, server_columns(found))
+        with writing("--output", output):
+            write_table(output, rows, server_columns(found))
         log(f"wrote {output}")
     if options.json:
         print_json(servers_json(found, rows))

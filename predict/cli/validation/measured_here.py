@@ -67,11 +67,12 @@ def _overrides(options: argparse.Namespace, *, here: str) -> list[str]:
 def samples(options: argparse.Namespace) -> None:
     from regressors.accuracy.benchmark import benchmark, lost_tables
     from regressors.accuracy.report import as_markdown, as_text
-    from sampling.files.disk import write_atomically
+    from sampling.files.disk import MAKE_WRITABLE, require_place, write_atomically
     from sampling.files.places import benchmarks, own_data
 
-    content = benchmark(own_data() / "samples", options.measurements)
     kept = benchmarks() / "accuracy.json"
+    require_place(kept, MAKE_WRITABLE)
+    content = benchmark(own_data() / "samples", options.measurements)
     if lost := lost_tables(content, kept):
         log(
             f"not kept: {kept} has tables that this result lacks: {lost}; give all with --measurements, or remove the file"

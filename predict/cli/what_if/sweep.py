@@ -17,6 +17,7 @@ from predict.cli.options import (
     print_json,
     require_no_questions,
     require_output,
+    writing,
 )
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
@@ -100,7 +101,8 @@ def run(options: argparse.Namespace) -> None:
     if options.output is not None or options.json:
         rows = long_table(found, commit=code_version())
     if options.output is not None:
-        write_table(options.output, rows, columns(found))
+        with writing("--output", options.output):
+            write_table(options.output, rows, columns(found))
         log(f"wrote {options.output}")
     if options.json:
         print_json(sweep_json(found, rows))

@@ -12,7 +12,7 @@ from predict.validate.published.calibrate import fitted_to
 from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.row import read_rows
 from sampling.errors import UserError
-from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.disk import naming_the_disk, require_place, write_atomically
 from sampling.files.places import SHIPPED_DATA
 from sampling.progress import progress_display
 
@@ -41,6 +41,7 @@ def validate_published(
     if calibrate_on:
         if calibration is None:
             raise UserError("--calibrate-on: needs a file to write the terms to; name it with --calibration")
+        require_place(calibration)
         fitted = fitted_to(list(read_rows(calibrate_on, "--calibrate-on")), profile, tell)
         with naming_the_disk(calibration):
             write_atomically(calibration, calibration_text(fitted).encode())

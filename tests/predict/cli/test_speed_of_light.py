@@ -47,7 +47,7 @@ FAULTS = {
     "an unknown device": ([LAYER, "--arch", "h1000"], "hardware 'h1000' is not in the catalogue"),
     "a precision that the device lacks": ([LAYER, "--arch", "a100-80gb", "--precision", "fp8"], "has no such peak"),
     "no file": (["nothing.py"], "nothing.py: there is no such file"),
-    "a folder that is a file": ([LAYER, "--output", "README.md"], "--output: README.md cannot be made"),
+    "a folder that is a file": ([LAYER, "--output", "README.md"], "--output: README.md is a file; give a folder"),
 }
 
 

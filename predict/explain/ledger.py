@@ -83,6 +83,7 @@ class Explanation:
             "terms": [_term_json(term) for term in self.terms],
             "interval_us": {"low": interval.low_us, "high": interval.high_us},
             "untraced_step_us": self.measured.untraced_us,
+            "noise": self.traced.noise,
             "traced_step_us": self.traced.step_us,
             "profiler_us": self.profiler_us,
             "unexplained_us": self.unexplained_us,

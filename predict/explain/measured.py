@@ -11,6 +11,7 @@ from typing import Any
 from predict.explain.belonging import pipeline_rank
 from predict.explain.trace.messages import BARRIER
 from predict.explain.trace.naming import Half
+from predict.measure.system_noise import NOISES
 from predict.run.training_run import TrainingRun
 from sampling.call import Call, Phase
 
@@ -83,6 +84,12 @@ class MeasuredStep:
         """The step as it ran without the profiler: by the run's log, or as the trace notes it; None where neither tells."""
         noted = self._noted_steps_us
         return self.logged_us or (median(noted) if noted else None)
+
+    @property
+    def noise(self) -> str:
+        """The kind of noise of the steps without the profiler, as the trace notes it (`predict.measure.system_noise`); '' where it notes none."""
+        noted = self.facts.get("noise")
+        return noted if isinstance(noted, str) and noted in NOISES else ""
 
     @property
     def _noted_steps_us(self) -> list[float]:

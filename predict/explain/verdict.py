@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from predict.explain.causes.beside import host, profiler, standstill, unexplained, without_shapes
+from predict.explain.causes.beside import host, noise, profiler, standstill, unexplained, without_shapes
 from predict.explain.causes.compute import (
     all_slower,
     attention,
@@ -50,7 +50,8 @@ def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: f
     causes += without_shapes(measured)
     shorter = [each for each in largest if not each.cost_us]
     in_flight = [each for each in found if each.cause == MESSAGES and each not in worth]
-    return [*causes, *shorter, *in_flight, *(each for each in profiler(profiler_us) if each.cost_us >= least_us)]
+    slowed = [each for each in profiler(profiler_us) if each.cost_us >= least_us]
+    return [*noise(measured), *causes, *shorter, *in_flight, *slowed]
 
 
 def _largest_row(predicted: PredictedStep, measured: MeasuredStep, told: Sequence[Finding]) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.measure.requirements import Implementation, require_measurable
-from predict.measure.system_noise import StepUsage, others_shares
+from predict.measure.system_noise import others_shares_here, usage_of
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -58,7 +57,7 @@ def measure(
     with scratch_folder("real-step") as folder:
         config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(run))
-        arguments = [str(config), str(result), str(warmup + steps), implementation, str(timeout_s)]
+        arguments = [str(config), str(result), str(warmup + steps), str(warmup), implementation, str(timeout_s)]
         if trace:
             trace.mkdir(parents=True, exist_ok=True)
             arguments += ["--trace", str(trace.absolute())]
@@ -146,17 +145,12 @@ def summarize(
 ) -> Measurement:
     """The measurement in what the worker wrote: rank 0's clock, the CPU time of all ranks, the losses of those that know."""
     ranks = result["ranks"]
-    own_s = [sum(times) for times in zip(*(rank["own_s"] for rank in ranks), strict=True)]
-    usage = [
-        StepUsage(wall_s=wall, machine_s=machine, ranks_s=own)
-        for wall, machine, own in zip(ranks[0]["wall_s"], ranks[0]["machine_s"], own_s, strict=True)
-    ]
-    shares = others_shares(usage[warmup:], cores=os.cpu_count() or 1, tick_s=1 / os.sysconf("SC_CLK_TCK"))
+    usage = usage_of(ranks)[warmup:]
     return Measurement(
         run=run.name,
         implementation=implementation,
-        step_times_us=tuple(step.wall_s * 1e6 for step in usage[warmup:]),
-        others_shares=tuple(shares),
+        step_times_us=tuple(step.wall_s * 1e6 for step in usage),
+        others_shares=tuple(others_shares_here(usage)),
         losses=tuple(mean_known(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
         traced_us=tuple(wall * 1e6 for wall in ranks[0].get("traced_s", ())),
         tokens_per_step=run.batch.global_ * run.batch.seq_len,

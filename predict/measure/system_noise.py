@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from sampling.hardware.cpu_load import OTHERS_LIMIT, PROC_STAT, busy_seconds
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
 
-OTHERS, SPREAD = "other processes", "spread"
+OTHERS, SPREAD = NOISES = ("other processes", "spread")
 """Kinds of noise: other processes disturbed most steps, or the steps differ too widely from one another."""
 SPREAD_LIMIT = 0.2
 """Spread from which on steps are noisy. Those of an ordinary machine have one of 0.02 to 0.12; of such steps, 4 or more, fewer than 2 in
@@ -42,6 +44,20 @@ class StepUsage:
     wall_s: float
     machine_s: float
     ranks_s: float
+
+
+def usage_of(ranks: Sequence[Mapping[str, Any]]) -> list[StepUsage]:
+    """Each step of a run by the reports of its ranks: the clock of rank 0, which sees the whole machine too, and the CPU time of all."""
+    own_s = [sum(times) for times in zip(*(rank["own_s"] for rank in ranks), strict=True)]
+    return [
+        StepUsage(wall_s=wall, machine_s=machine, ranks_s=own)
+        for wall, machine, own in zip(ranks[0]["wall_s"], ranks[0]["machine_s"], own_s, strict=True)
+    ]
+
+
+def others_shares_here(steps: Sequence[StepUsage]) -> list[float]:
+    """`others_shares` of steps that ran on this machine."""
+    return others_shares(steps, cores=os.cpu_count() or 1, tick_s=1 / os.sysconf("SC_CLK_TCK"))
 
 
 def others_shares(steps: Sequence[StepUsage], *, cores: int, tick_s: float) -> list[float]:
@@ -92,9 +108,8 @@ def noise_note(noise: str, of: str = "") -> str:
 
 def noise_notes(noises: Sequence[tuple[str, str]]) -> list[str]:
     """A note for each kind of noise; `noises` are names of measurements, each with its kind, empty for a quiet one."""
-    kinds = (OTHERS, SPREAD)
-    named = {kind: ", ".join(name for name, noise in noises if noise == kind) for kind in kinds}
-    return [noise_note(kind, named[kind]) for kind in kinds if named[kind]]
+    named = {kind: ", ".join(name for name, noise in noises if noise == kind) for kind in NOISES}
+    return [noise_note(kind, named[kind]) for kind in NOISES if named[kind]]
 
 
 def _window(steps: Sequence[StepUsage], index: int, span_s: float) -> Sequence[StepUsage]:

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from predict.measure.requirements import Implementation
-from predict.measure.system_noise import Usage
+from predict.measure.system_noise import Usage, noise_of, others_shares_here, quiet_steps, usage_of
 from predict.measure.traced_steps import trace_steps
 from predict.measure.training import build_training
 from predict.measure.training_step import Training
@@ -67,10 +68,13 @@ def build(run: TrainingRun, implementation: Implementation) -> Training:
     return build_transformers_training(run)
 
 
-def facts_of(report: RankReport) -> dict[str, Any]:
-    """Facts for a trace: the last steps without the profiler, and the threads that ran them."""
-    kept = report.wall_s[len(report.wall_s) // 2 :]
-    return {"untraced_steps_us": [wall_s * 1e6 for wall_s in kept], "threads": torch.get_num_threads()}
+def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int) -> dict[str, Any]:
+    """Facts for a trace, by the reports of all ranks: the steps without the profiler whose median `predict measure` tells, their kind of
+    noise, and the threads that ran them."""
+    steps = usage_of(reports)[warmup:]
+    shares = others_shares_here(steps)
+    kept_us = [steps[index].wall_s * 1e6 for index in quiet_steps(shares)[0]]
+    return {"untraced_steps_us": kept_us, "noise": noise_of(shares, kept_us), "threads": torch.get_num_threads()}
 
 
 def write_reports(report: RankReport, path: Path, implementation: Implementation) -> None:
@@ -91,6 +95,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the run as predict.run.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("steps", type=int, help="steps to run, warm-up included")
+    parser.add_argument("warmup", type=int, help="how many of them come before the measured ones")
     parser.add_argument("implementation", choices=("torch", "transformers"))
     parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
     parser.add_argument("--trace", type=Path, help="folder for a trace of a few more steps, one file per rank")
@@ -99,7 +104,9 @@ def main() -> None:
     training = build(load_run(arguments.run.read_text()), arguments.implementation)
     report = train(training, arguments.steps)
     if arguments.trace:
-        report.traced_s = trace_steps(training, arguments.trace, facts_of(report))
+        reports: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(reports, asdict(report))
+        report.traced_s = trace_steps(training, arguments.trace, facts_of(reports, arguments.warmup))
     write_reports(report, arguments.result, arguments.implementation)
     dist.barrier()
     dist.destroy_process_group()

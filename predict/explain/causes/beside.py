@@ -16,6 +16,16 @@ UNEXPLAINED_SHARE = 0.1
 """Share of the step from which on kernels that no operator names are told."""
 
 
+def noise(measured: MeasuredStep) -> Iterator[Finding]:
+    """A note on a noisy run, whose noise may be any of the differences."""
+    if measured.noise:
+        yield Finding(
+            cause="noise",
+            text="The run was noisy: what follows may be its noise, and not the run's own; trace it again on a quiet machine.",
+            cost_us=0.0,
+        )
+
+
 def standstill(measured: MeasuredStep) -> Iterator[Finding]:
     """Ranks on which nothing ran for long stretches."""
     for rank in measured.ranks:

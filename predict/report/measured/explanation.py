@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from predict.explain.causes.beside import PROFILER
 from predict.explain.ledger import CallTerm, Explanation, Term
 from predict.report.call_text import call_text
-from predict.report.measured.unprofiled import without_profiler_text
+from predict.report.measured.unprofiled import measured_text
 from predict.report.provenance_text import first_lines_of
 from predict.report.tables import figures_table
 from sampling.files.faults import counted
@@ -52,7 +52,7 @@ def _headline(explanation: Explanation) -> str:
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
-    return "\n".join([*lines, *without_profiler_text(explanation.traced)])
+    return "\n".join([*lines, *measured_text(explanation.traced)])
 
 
 def _verdict(explanation: Explanation) -> list[str]:

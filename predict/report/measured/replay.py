@@ -8,7 +8,7 @@ from predict.explain.predicted import predicted_step
 from predict.explain.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.explain.replay.terms import FOLLOWS, ReplayedTerm
 from predict.explain.replay.what_if import OTHERS_SHARE, Replay
-from predict.report.measured.unprofiled import without_profiler_text
+from predict.report.measured.unprofiled import measured_text
 from predict.report.provenance_text import with_provenance
 from predict.report.tables import figures_table
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -61,7 +61,7 @@ def replay_text(replay: Replay) -> RenderableType:
         f"{escape(replay.replayed.run.name)}: {duration(step.median_us)} replayed (90 %: {durations(step.low_us, step.high_us)}), "
         f"{signed_percent(change)} against the {duration(replay.traced_us)} of the traced run",
         f"  of the step {shares}; the models alone say {duration(replay.modelled.median_us)}",
-        *without_profiler_text(replay.traced),
+        *measured_text(replay.traced),
         f"  {_rest(replay)}",
         "",
         _table(replay),

@@ -1,16 +1,23 @@
-"""The line on a step without its profiler, of a ledger and of a replay alike."""
+"""The lines on how a traced step was measured, of a ledger and of a replay alike."""
 
 from __future__ import annotations
 
 from predict.explain.measured import MeasuredStep
 from predict.explain.unprofiled import without_profiler
+from predict.measure.system_noise import noise_note
 from sampling.number_text import duration
+
+
+def measured_text(traced: MeasuredStep) -> list[str]:
+    """What the step is without its profiler, and its noise."""
+    noise = [f"  {noise_note(traced.noise)}"] if traced.noise else []
+    return [*without_profiler_text(traced), *noise]
 
 
 def without_profiler_text(traced: MeasuredStep) -> list[str]:
     """The profiler's cost, and how it is known; nothing where it is not known, or is none."""
     untraced_us, traced_us = traced.untraced_us, traced.step_us
-    told_by = "--log" if traced.logged_us else "its run, timed before the trace"
+    told_by = "--log" if traced.logged_us else "the median of its run, timed before the trace"
     if profiler_us := traced_us - without_profiler(traced).step_us:
         return [
             f"  the step without its profiler by {told_by}; the traced step takes {duration(traced_us)}, and what the profiler adds, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.explain.ledger import Explanation, explain
+from predict.explain.ledger import explained as explained_step
 from predict.explain.predicted import predicted_step
 from predict.explain.reading import read_measured
 from predict.measure.real_step import measure
+from predict.measure.system_noise import OTHERS
 from predict.prices.cost_model import Asked
 from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
 from predict.report.measured.explanation import explanation_report
+from predict.report.measured.unprofiled import measured_text
 from predict.step.itemised.breakdown import BUBBLE
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
@@ -68,6 +72,14 @@ def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: P
     assert found.unexplained_us == pytest.approx(0.8 * 0.25 * last["dur"], rel=0.05)
     assert found.measured.step_us == pytest.approx(last["dur"])
     assert sum(term.measured_us for term in found.terms) + found.unexplained_us == pytest.approx(last["dur"])
+
+
+@pytest.mark.parametrize(("noted", "told"), [(OTHERS, True), ("", False), (["spread"], False)])
+def test_a_noisy_run_says_so_in_its_header_and_before_every_cause(tmp_path: Path, noted: object, told: bool) -> None:
+    of = prediction()
+    measured = replace(read_measured(write(tmp_path, [step_events(of)]), of.run), facts={"noise": noted})
+    assert (explained_step(of, measured).verdict[0].cause == "noise") is told
+    assert any("NOISY: other processes" in line for line in measured_text(measured)) is told
 
 
 def test_waiting_for_a_late_rank_is_told_from_the_transfer(tmp_path: Path) -> None:
@@ -225,8 +237,9 @@ def test_a_recorded_step_closes_and_its_operators_have_names(
 ) -> None:
     small = ["batch.global=2", "batch.micro=1"]
     run = load(CONFIG, small)
-    measure(run, steps=2, warmup=1, trace=tmp_path)
+    timed = measure(run, steps=2, warmup=1, trace=tmp_path)
     found = explain(estimate(run), tmp_path)
+    assert (found.traced.untraced_us, found.traced.noise) == (pytest.approx(timed.median_us), timed.noise)
     named_us = sum(term.measured_us for term in found.terms)
     assert named_us == pytest.approx(found.measured.step_us, rel=0.05)
     assert found.measured.matched_share > 0.95

@@ -93,20 +93,24 @@ def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple
     cost_us = 0.0
     of_others = [_runs_and_times(other) for other in others]
     for key, (runs, time_us) in _runs_and_times(rank).items():
-        known = [work[key][1] / work[key][0] for work in of_others if key in work and all(work[key])]
-        if known and runs and time_us:
+        known = [work[key][1] / work[key][0] for work in of_others if key in work]
+        if known:
             fastest_us = runs * min(known)
-            ratios.append((time_us / fastest_us, time_us))
+            ratios.append((time_us / fastest_us, fastest_us))
             cost_us += time_us - fastest_us
     return weighted_median(ratios), cost_us
 
 
 def _runs_and_times(rank: MeasuredRank) -> Mapping[Any, tuple[float, float]]:
-    """Runs and µs per step by call. A trace without shapes shows none: then by heading and direction, which are the same work on all ranks
-    unless they are of a pipeline."""
-    if rank.calls or P2P in rank.messages:
-        return rank.calls
-    return {half: (1.0, time_us) for half, time_us in rank.halves.items()}
+    """Runs and µs per step by call, of its forward and its backward together, since runs are counted of forwards alone. A trace without
+    shapes shows none: then by heading and direction, which are the same work on all ranks unless they are of a pipeline."""
+    if not (rank.calls or P2P in rank.messages):
+        return {half: (1.0, time_us) for half, time_us in rank.halves.items() if time_us}
+    found: dict[Any, tuple[float, float]] = {}
+    for (call, _), (runs, time_us) in rank.calls.items():
+        runs_before, time_before_us = found.get(call, (0.0, 0.0))
+        found[call] = runs_before + runs, time_before_us + time_us
+    return {call: (runs, time_us) for call, (runs, time_us) in found.items() if runs and time_us}
 
 
 def _slower(name: str, predicted: PredictedStep) -> float:

@@ -103,7 +103,7 @@ class History:
 
 def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
     """The history of a cluster; SamplesError where no run of it is recorded, or one cannot be predicted any more."""
-    found = records(cluster)
+    found = records(cluster, tell)
     runs: dict[str, TrainingRun] = {}
     for place, one in found:
         runs.setdefault(one.described, one.loaded(place))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -180,17 +180,26 @@ def recorded_clusters() -> list[str]:
     return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
 
 
-def records(cluster: str) -> list[tuple[Path, Record]]:
-    """The records of a cluster with their files, in the order of their dates. SamplesError where there are none."""
-    found = [
-        (path, read(Record, path, error=SamplesError, fix="remove the file, or record the run anew"))
-        for path in sorted(folder_of(cluster).glob("*.json"))
-    ]
-    if not found:
+def records(cluster: str, tell: Callable[[str], None]) -> list[tuple[Path, Record]]:
+    """The records of a cluster with their files, in the order of their dates; a damaged one is told of and left out. SamplesError where
+    there are none, or none that can be read."""
+    places = sorted(folder_of(cluster).glob("*.json"))
+    found, faults = [], []
+    for place in places:
+        try:
+            record = read(Record, place, error=SamplesError, fix="remove the file, or record the run anew")
+            found.append((_moment(place, record), place, record))
+        except SamplesError as error:
+            faults.append(str(error))
+    if not places:
         known = recorded_clusters()
         near = did_you_mean(cluster, known) or (f"; there are {', '.join(known)}" if known else "")
         raise SamplesError(f"no run of {cluster} is recorded by `predict record` in {folder_of(cluster)}{near}")
-    return sorted(found, key=lambda each: (_moment(*each), each[0].name))
+    if not found:
+        raise SamplesError("\n".join(faults))
+    for fault in faults:
+        tell(f"left out: {fault}")
+    return [(place, record) for _, place, record in sorted(found, key=lambda each: (each[0], each[1].name))]
 
 
 def _moment(path: Path, record: Record) -> datetime:

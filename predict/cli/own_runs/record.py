@@ -111,7 +111,7 @@ def _record(options: argparse.Namespace) -> None:
             f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
         )
     if doubt and new:
-        found = dict(records(cluster))
+        found = dict(records(cluster, log))
         stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
         log(f"--log: {doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
     if new and (others := like(record, place)):

@@ -98,13 +98,18 @@ def without_shapes(measured: MeasuredStep) -> Iterator[Finding]:
 
 
 PROFILER = "profiler"
+MUCH_ADDED = 1.0
+"""Time that a profiler adds, over that of the step, beyond which other work may have slowed the traced step too. Assumed."""
 
 
-def profiler(added_us: float) -> Iterator[Finding]:
-    """The time that the profiler adds to the step."""
+def profiler(added_us: float, step_us: float) -> Iterator[Finding]:
+    """The time that the profiler adds to a step of `step_us`."""
+    doubt = ""
+    if added_us > MUCH_ADDED * step_us:
+        doubt = " That is more than a profiler usually adds: other work may have slowed the traced step too, and then the ledger hides it."
     yield Finding(
         cause=PROFILER,
         text=f"The profiler makes the traced step {duration(added_us)} longer than it is without, which the ledger leaves out: taken from "
-        "the host's time first, then from all operators alike.",
+        f"the host's time first, then from all operators alike.{doubt}",
         cost_us=added_us,
     )

@@ -118,7 +118,9 @@ def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bear
     assert cluster["mean_error"] > 0.5
 
 
-def test_two_writers_do_not_meet(data: Path) -> None:
+def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = load(CONFIG)
     prediction = estimate(run)
 
@@ -128,10 +130,15 @@ def test_two_writers_do_not_meet(data: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(list(pool.map(written, range(40)))) >= 20
-    assert len(records("pod-a")) == 20
+    assert len(records("pod-a", print)) == 20
     (damaged, *_) = (data / "runs/pod-a").iterdir()
     damaged.write_text(damaged.read_text()[:100])
+    (cluster,) = told(capsys, "history")["clusters"]
+    assert len(cluster["runs"]) == 19
+    for place in (data / "runs/pod-a").iterdir():
+        place.write_text("{")
     assert main(["history"]) == 3
+    assert "remove the file, or record the run anew" in capsys.readouterr().err
 
 
 def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from predict.measure.gpu.at_hand import require_gpu_of
 from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import DeviceRecord, Measurement, pool, settings_of
-from predict.measure.requirements import Implementation, require_measurable
+from predict.measure.requirements import Implementation, require_measurable, require_no_other_traces
 from predict.measure.system_noise import others_shares_here, usage_of
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
@@ -54,6 +54,8 @@ def measure(
             )
         return of_one_gpu(run, train_alone(run, steps=steps, timeout_s=timeout_s))
     steps = steps or STEPS
+    if trace:
+        require_no_other_traces(trace, run.cluster.world_size)
     with scratch_folder("real-step") as folder:
         config, result = folder / "run.json", folder / "result.json"
         config.write_text(dump_run(run))

@@ -117,3 +117,17 @@ def transformers_faults(run: TrainingRun) -> Iterator[str]:
         yield "implementation: transformers is measured without recomputation; use plan.recompute: none"
     if not (model.gated and model.rope and model.norm == "rms"):
         yield "implementation: transformers is measured with Llama-like models (gated MLP, RMS norm, rotary positions)"
+
+
+def trace_name(rank: int | str) -> str:
+    """The file of a rank's trace in the folder of a run's; of all ranks' for the pattern `*`."""
+    return f"rank{rank}.json.gz"
+
+
+def require_no_other_traces(trace: Path, ranks: int) -> None:
+    """UserError where a folder holds traces of an earlier run with more ranks, which would stand beside those of this one."""
+    own = {trace_name(rank) for rank in range(ranks)}
+    if others := sorted(path.name for path in trace.glob(trace_name("*")) if path.name not in own):
+        raise UserError(
+            f"--trace: {trace} holds {', '.join(others)} of an earlier run with more ranks; remove them, or give another folder"
+        )

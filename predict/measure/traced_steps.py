@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from predict.measure.requirements import trace_name
 from predict.measure.training_step import Training
 from sampling.importers.torch_trace.events import FACTS
 
@@ -25,7 +26,7 @@ def trace_steps(
     Every rank of the process group must call it together. Returns the wall time of each recorded step in s, from barrier to
     barrier, by a clock that is not the profiler's.
     """
-    path = folder / f"rank{dist.get_rank()}.json.gz"
+    path = folder / trace_name(dist.get_rank())
     wall_s: list[float] = []
     with profile(
         activities=[ProfilerActivity.CPU],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from predict.measure.real_step import measure, measure_interleaved
+from predict.measure.requirements import require_no_other_traces, trace_name
 from predict.run.plan import Plan
 from sampling.errors import UserError
 from tests.predict.measure.train_variants import run_of
@@ -32,3 +35,11 @@ def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr("predict.measure.real_step.launch", refuse)
     with pytest.raises(UserError, match=r"plan\.cp: 2 is not measured"):
         measure(run_of(Plan(cp=2)))
+
+
+def test_traces_of_an_earlier_run_with_more_ranks_are_left_alone_and_named(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / trace_name(rank)).touch()
+    require_no_other_traces(tmp_path, 3)
+    with pytest.raises(UserError, match=r"^--trace: .* holds rank2\.json\.gz of an earlier run"):
+        measure(run_of(plan=Plan(dp=2)), trace=tmp_path)

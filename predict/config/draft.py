@@ -47,10 +47,15 @@ FOR_RL = (
 )
 OF_SERVING = "load"
 """Section of a serving config."""
+OF_TRAINING = "batch"
+"""Section that only a training config has."""
 FOR_SERVING = (
     "makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to compare "
     "with serving configs alone"
 )
+FOR_TRAINING = "makes this a training config; predict it with `predict one-batch`"
+KINDS: Mapping[str, str] = {OF_RL: FOR_RL, OF_SERVING: FOR_SERVING, OF_TRAINING: FOR_TRAINING}
+"""Section that only one kind of config has → what kind that is, and the commands that take it."""
 SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
 """Required key that a search does without → advice where it is missing."""
 SUFFIXES = (".yml", ".yaml", ".json")
@@ -196,6 +201,13 @@ def is_run_config(path: Path) -> bool:
     return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)
 
 
+def require_kind(document: Mapping[Any, Any], others: Sequence[str], sources: Mapping[str, str]) -> None:
+    """ConfigError with what kind of config this is, where it has a section of one of the `others`."""
+    for section in others:
+        if section in document:
+            raise config_error([Fault(path=section, problem=KINDS[section])], sources)
+
+
 def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     """The draft of a run config; ConfigError if it is not a mapping."""
     if isinstance(config, Document):
@@ -207,9 +219,7 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     document, faults = read
     if document is None:
         raise config_error(faults, sources)
-    for section, problem in ((OF_RL, FOR_RL), (OF_SERVING, FOR_SERVING)):
-        if section in document:
-            raise config_error([Fault(path=section, problem=problem)], sources)
+    require_kind(document, (OF_RL, OF_SERVING), sources)
     document, model_keys, clashes = resolve(document)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:

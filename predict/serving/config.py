@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from predict.config.draft import OF_SERVING
+from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, require_kind
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file, shipped_instead
 from predict.model.huggingface import read_model
 from predict.model.spec import ModelSpec
 from predict.prices.whose_rows import require_known
-from predict.serving.engines import USUAL, engine_names, engine_settings
+from predict.serving.engines import USUAL, engine_fault, engine_settings
 from predict.serving.mixers.served import is_served
 from predict.serving.rules.load_keys import load_key_faults, prompt_key_faults, without_replaced
 from predict.serving.rules.positions import limit_faults, load_faults
@@ -30,7 +30,7 @@ from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known
 from predict.serving.server import EngineSettings, Placement, Server, cluster_of
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
-from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.files.faults import Fault, config_error, shown
 from sampling.files.keys import keys_of
 from sampling.files.schema import build, check, unknown_keys
 from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, load_cluster
@@ -74,6 +74,8 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     sources = {"": str(path)}
     if document is None:
         raise config_error(faults, sources)
+    if OF_SERVING not in document:
+        require_kind(document, (OF_RL, OF_TRAINING), sources)
     faults += overridden(document, overrides, sources)
     faults += unknown_keys(document, SECTIONS)
     if isinstance(given := document.get("load"), dict):
@@ -244,9 +246,8 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
 def _engine(document: Values, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
     values = _mapping(document, "engine", faults)
     name = values.pop("name", USUAL)
-    if name not in engine_names():
-        near = did_you_mean(name, engine_names()) or f"; known: {', '.join(engine_names())}"
-        faults.append(Fault(path="engine.name", problem=f"{shown(name)} is not known{near}"))
+    if unknown := engine_fault(name, "engine.name"):
+        faults.append(unknown)
         return str(name), None
     defaults = engine_settings(name)
     good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
+from predict.config.draft import OF_SERVING, require_kind
 from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import OPTION, parse_overrides
 from predict.rl.run.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
@@ -104,6 +105,8 @@ def rl_run(
 ) -> RlRun:
     """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
     sources = sources if sources is not None else {"": str(path)}
+    if NAME not in document:
+        require_kind(document, (OF_SERVING,), sources)
     found = [*faults]
     of_files, not_read = _with_settings(document, path, overrides, sources, found)
     given = set(document)

@@ -9,11 +9,11 @@ from predict.model.spec import ModelSpec
 from predict.rl.run.section import LAYERS, NAME, RlSection
 from predict.run.training_run import TrainingRun
 from predict.serving.config import placement_faults
-from predict.serving.engines import engine_names, engine_settings
+from predict.serving.engines import engine_fault, engine_settings
 from predict.serving.rules.positions import limit_faults
 from predict.serving.rules.step_tokens import step_token_faults
 from predict.serving.server import EngineSettings, Placement
-from sampling.files.faults import Fault, did_you_mean, shown
+from sampling.files.faults import Fault
 
 ENGINE, ROLLOUT = "engine.", f"{NAME}.rollout."
 """Start of the keys of a server's engine, and of those that stand for them here."""
@@ -53,9 +53,8 @@ def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
             f"plain torch generates layer by layer: set {LAYERS}" if plain else "set kernels, or framework: torch"
         )
         faults.append(Fault(path=f"{ROLLOUT}step_model", problem=problem))
-    if rollout.engine not in engine_names():
-        near = did_you_mean(rollout.engine, engine_names()) or f"; known: {', '.join(engine_names())}"
-        faults.append(Fault(path=f"{ROLLOUT}engine", problem=f"{shown(rollout.engine)} is not known{near}"))
+    if unknown := engine_fault(rollout.engine, f"{ROLLOUT}engine"):
+        faults.append(unknown)
     else:
         faults += _engine_faults(base.model, section)
     faults += _microbatch_faults(section, base.plan.cp)

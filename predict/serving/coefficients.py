@@ -8,12 +8,12 @@ from math import exp
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from predict.run.calibration.written_files import COEFFICIENTS, read_written
 from predict.serving.step_model import KERNELS, MODELS, step_model
 from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault
 from sampling.files.keys import Key, Text, one_of
 from sampling.files.places import SHIPPED_DATA
-from sampling.files.schema import read
 
 FOLDER = SHIPPED_DATA / "serving"
 Microseconds = Annotated[float, Key(minimum=0, maximum=1e9)]
@@ -61,8 +61,10 @@ class Coefficients:
     """Their engines, by the names of configs/engines; () where that is not known."""
     architectures: tuple[str, ...] = ()
     """The architectures of their devices; () where that is not known."""
+    server: str = ""
+    """The one server that they were fitted to, as `Server.title` names it; empty for several, whose half-width counts how servers differ."""
     untold: tuple[str, ...] = ()
-    """Terms of which no measurement tells, as those of experts without a mixture: they stand at their priors, and are as wide."""
+    """Terms that no measurement tells of, such as `moe` for a model without experts. Each keeps its prior, and the prior's width."""
 
     def contradictions(self) -> Iterator[Fault]:
         terms = MODELS[self.model].terms
@@ -102,7 +104,7 @@ def shipped_coefficients(model: str) -> Coefficients:
 
 def read_coefficients(path: Path) -> Coefficients:
     """The coefficients of a file; ConfigError lists every fault of it."""
-    return read(Coefficients, path, fix="write it anew with `predict serving-fit`")
+    return read_written(Coefficients, path, COEFFICIENTS, fix="write it anew with `predict serving-fit`")
 
 
 def chosen_coefficients(model: str, path: Path | None) -> Coefficients:

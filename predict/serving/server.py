@@ -82,6 +82,17 @@ class Server:
     engine: EngineSettings
 
     @property
+    def title(self) -> str:
+        """`llama3-8b on H100, tp 2, bf16`."""
+        placed = self.placement
+        spread = [
+            f"tp {placed.tp}",
+            *([f"dp {placed.dp}"] if placed.dp > 1 else []),
+            *(["experts whole"] * (self.ep > 1)),
+        ]
+        return f"{self.model.name} on {self.cluster.gpu.name}, {' · '.join(spread)}, {placed.precision}"
+
+    @property
     def tp(self) -> int:
         return self.placement.tp
 

@@ -77,9 +77,9 @@ class Stepper:
 
     @cached_property
     def interval_factors(self) -> tuple[float, float, float]:
-        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. An architecture that the
-        coefficients were not fitted to makes it wider, as do terms of which no measurement told, and rows of another CPU, as they do a
-        training step's, but where coefficients of the server's own make up for them."""
+        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. Three things make
+        it wider: an architecture that the coefficients were not fitted to; terms that no measurement told of; and rows of another CPU under
+        the shipped coefficients. Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
         width = self.coefficients.half_width
         if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
             width += UNMEASURED_WIDTH
@@ -89,14 +89,23 @@ class Stepper:
         return exp(-width), 1.0, exp(width)
 
     @property
+    def untold(self) -> tuple[str, ...]:
+        """The terms at their priors that a usual step of this server has."""
+        return tuple(name for name in self.coefficients.untold if self._usual_features[name] > 0)
+
+    @cached_property
+    def _usual_features(self) -> Mapping[str, float]:
+        terms = step_model(self.coefficients.model).terms
+        return dict(zip(terms, map(float, self.features(sums_of([USUAL_STEP], self.server.window))[0]), strict=True))
+
+    @property
     def _untold_width(self) -> float:
         """Log half-width at 90 % that terms at their priors add to a usual step."""
-        if not self.coefficients.untold:
+        if not self.untold:
             return 0.0
-        model = step_model(self.coefficients.model)
-        features = dict(zip(model.terms, self.features(sums_of([USUAL_STEP], self.server.window))[0], strict=True))
+        terms, features = step_model(self.coefficients.model).terms, self._usual_features
         whole_us = sum(self.coefficients.values[name] * value for name, value in features.items())
-        doubt_us = sum(NINETY * model.terms[name].width * features[name] for name in self.coefficients.untold)
+        doubt_us = sum(NINETY * terms[name].width * features[name] for name in self.untold)
         return float(log1p(doubt_us / whole_us))
 
     @property

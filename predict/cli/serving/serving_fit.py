@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from predict.cli.options import (
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from predict.serving.coefficients import Coefficients
 
 MOST_OFF = math.log(2)
@@ -105,6 +108,7 @@ def _fitted_to_files(options: argparse.Namespace) -> Coefficients:
         raise UserError(
             f"--config: goes with files of requests or of steps, and {folders[0]} is a folder; give one of the two"
         )
+    _require_different(options.traces)
     run, model = load_serving(options.config, options.overrides), step_model(options.model)
     names, logs = ", ".join(map(str, options.traces)), [path for path in options.traces if is_step_log(path)]
     if not logs:
@@ -112,6 +116,13 @@ def _fitted_to_files(options: argparse.Namespace) -> Coefficients:
     if others := [str(path) for path in options.traces if path not in logs]:
         raise UserError(f"TRACES: {logs[0]} has steps, and {others[0]} has none; give files of one kind")
     return fitted_to_log(run, options.traces, model, options.source or f"steps of {names}")
+
+
+def _require_different(traces: Sequence[Path]) -> None:
+    """UserError for a file that is given more than once: it would be left out of a fit that still has it."""
+    times = Counter(path.resolve() for path in traces)
+    if again := [str(path) for path in dict.fromkeys(traces) if times[path.resolve()] > 1]:
+        raise UserError(f"TRACES: {', '.join(again)}: the same file more than once; give each file once")
 
 
 def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:

@@ -17,7 +17,7 @@ from predict.report.serving.planning import (
     rate_json,
     rate_text,
 )
-from predict.report.serving.rests_on import coefficients_line, notes_on_rows, sources_line
+from predict.report.serving.rests_on import coefficients_line, notes_on_step, sources_line
 from predict.report.serving.step import server_line
 from predict.report.tables import figures_table
 from predict.serving.step_model import KERNELS
@@ -50,7 +50,7 @@ def answer_text(answer: Answer) -> RenderableType:
     size, most, batch = server.engine.block_size, server.engine.max_num_seqs, outcomes[0].mean_batch
     sequences = room.sequences(run.load.prompt + run.load.output, size)
     lines: list[RenderableType] = [
-        *noted(notes_on_rows(stepper, batch)),
+        *noted(notes_on_step(stepper, batch)),
         f"{escape(run.name)}  {escape(server_line(run))}",
         f"cache  {room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
         f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
@@ -196,7 +196,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "config": server.run.name,
         "model": server.stepper.coefficients.model,
         "source": server.stepper.coefficients.source,
-        "notes": notes_on_rows(server.stepper, answer.outcomes[0].mean_batch),
+        "notes": notes_on_step(server.stepper, answer.outcomes[0].mean_batch),
         "cache": {"blocks": room.blocks, "block_bytes": room.block, "weight_bytes": room.weights},
         "loads": loads,
     }

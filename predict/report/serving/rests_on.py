@@ -8,12 +8,30 @@ from predict.report.provenance_text import noted, notes_on_prices
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.features import EXECUTION, prices_of
 from predict.serving.planning.answer import Answer
-from predict.serving.step_model import KERNELS
+from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
 
 
-def notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
+def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes on the rows and on the coefficients that a batch's step rests on."""
+    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper)]
+
+
+def _notes_on_coefficients(stepper: Stepper) -> list[str]:
+    """A note where the coefficients are of one other server: its requests or steps tell how far off they are there alone."""
+    fitted = stepper.coefficients.server
+    if fitted in ("", stepper.server.title):
+        return []
+    model = step_model(stepper.coefficients.model)
+    untold = ", ".join(map(model.title_of, stepper.untold))
+    counted_in = (
+        f"wider, since no measurement told of {untold}" if untold else "the fitted server's, and may be too narrow"
+    )
+    return [f"These coefficients are of {fitted}, not of this server: the interval is {counted_in}"]
+
+
+def _notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
     """Notes as the training commands print them, by the kernels of a batch's step; none for a model that prices no kernels."""
     if stepper.coefficients.model != KERNELS.name:
         return []
@@ -23,7 +41,7 @@ def notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
 
 def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
     """The notes of several servers as lines that catch the eye, each once."""
-    notes = (note for one in answers for note in notes_on_rows(one.server.stepper, one.outcomes[0].mean_batch))
+    notes = (note for one in answers for note in notes_on_step(one.server.stepper, one.outcomes[0].mean_batch))
     return noted(list(dict.fromkeys(notes)))
 
 

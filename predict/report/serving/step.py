@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.provenance_text import noted
-from predict.report.serving.rests_on import notes_on_rows, sources_line
+from predict.report.serving.rests_on import notes_on_step, sources_line
 from predict.report.tables import figures_table
 from predict.serving.step_model import step_model
 from sampling.files.faults import counted
@@ -28,7 +28,7 @@ def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) ->
     """The step by each model, with its interval, and the terms of each."""
     from rich.console import Group
 
-    notes = dict.fromkeys(note for one in steppers for note in notes_on_rows(one, batch))
+    notes = dict.fromkeys(note for one in steppers for note in notes_on_step(one, batch))
     lines: list[RenderableType] = [
         *noted(list(notes)),
         f"{escape(run.name)}  {escape(server_line(run))}",
@@ -89,14 +89,7 @@ def believed_text(several: Sequence[Stepper]) -> str:
 
 def server_line(run: ServingRun) -> str:
     """A server in one line."""
-    server = run.server
-    placed = server.placement
-    spread = (
-        f"tp {placed.tp}"
-        + (f" · dp {placed.dp}" if placed.dp > 1 else "")
-        + (" · experts whole" if server.ep > 1 else "")
-    )
-    return f"{server.model.name} on {server.cluster.gpu.name}, {spread}, {placed.precision}, {run.engine_name}"
+    return f"{run.server.title}, {run.engine_name}"
 
 
 def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> dict[str, Any]:
@@ -124,5 +117,5 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
         "terms_us": ledger,
         "titles": {name: model.title_of(name) for name in ledger},
         "source": one.coefficients.source,
-        "notes": notes_on_rows(one, batch),
+        "notes": notes_on_step(one, batch),
     }

@@ -11,10 +11,10 @@ from pathlib import Path
 import yaml
 
 from predict.run.calibration.terms import Calibration, Posterior
+from predict.run.calibration.written_files import CALIBRATION, read_written
 from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
-from sampling.files.schema import read
 from sampling.hardware.cluster import Cluster
 
 SAID = "# Written by `predict calibrate`; a cluster uses it where its file has the key `calibration`.\n"
@@ -78,7 +78,7 @@ def other_cluster(one: Cluster, two: Cluster) -> str:
 
 def read_calibration(path: Path) -> Posterior:
     """The calibration in a file; ConfigError lists every fault of it."""
-    return read(Posterior, path, fix="write it anew with `predict calibrate`")
+    return read_written(Posterior, path, CALIBRATION, fix="write it anew with `predict calibrate`")
 
 
 def calibration_text(posterior: Posterior) -> str:

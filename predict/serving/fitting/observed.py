@@ -67,7 +67,7 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
     joining = load.rate * observed.tpot_us / SECOND_US
     mixed = -math.expm1(-joining)
     chunks = joining / mixed
-    tokens, window = computed_tokens(engine, load), observed.window
+    tokens, window = uncached_tokens(engine, load), observed.window
     found_tokens = load.prompt - tokens
     pure = features(sums(decodes=decodes, decode_context=context))
     with_chunks = features(
@@ -87,7 +87,7 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
     return found
 
 
-def computed_tokens(engine: EngineSettings, load: Load) -> int:
+def uncached_tokens(engine: EngineSettings, load: Load) -> int:
     """Tokens of a prompt that are not found in the cache, once every prompt was sent."""
     shared = load.prompt if load.distinct_prompts else load.shared_tokens
     if not engine.prefix_caching:

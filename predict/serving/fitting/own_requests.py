@@ -11,14 +11,15 @@ from predict.serving.coefficients import Client, Coefficients
 from predict.serving.config import ServingRun
 from predict.serving.fitting.fit import CoefficientFit
 from predict.serving.fitting.observed import Observed
-from predict.serving.fitting.result import draft_of, with_fit, with_grounds
+from predict.serving.fitting.result import LEAST_EXPERIMENTS, draft_of, with_fit, with_grounds
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.request_file import MeasuredRequests, read_measured_requests
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Load, Traffic, every, load_of, with_known_prompts
 from predict.serving.step_model import StepModel
 from predict.serving.stepper import Stepper
-from sampling.errors import ConfigError, UserError
+from sampling.errors import ConfigError, SamplesError, UserError
+from sampling.files.faults import counted
 from sampling.units import SECOND_US
 
 
@@ -72,10 +73,14 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
     engine = run.server.engine
     if engine.enforce_eager:
         raise UserError(f"{run.name}: engine.enforce_eager: the host's launches hide what is fitted; switch it off")
-    names = [str(path) for path in dict.fromkeys(paths)]
+    names, requests = [str(path) for path in paths], every_file(paths)
+    if len(names) < LEAST_EXPERIMENTS:
+        raise SamplesError(
+            f"{counted(len(names), 'file')} of requests: {', '.join(names)}; give at least {LEAST_EXPERIMENTS}, one for each load, so that "
+            "each can be left out once"
+        )
     draft = draft_of(model, source=source, experiments=names, asynchronous=engine.asynchronous)
     stepper = Stepper(run.server, draft)
-    requests = every_file(dict.fromkeys(paths))
     loads = [AnsweredLoad(name, run, one) for name, one in zip(names, requests, strict=True)]
     fit = CoefficientFit(model, [one.observed for one in loads], [stepper.features] * len(loads))
     waits = []

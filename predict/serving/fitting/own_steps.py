@@ -60,7 +60,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
     without = np.array([_weights(rows[block != one], times[block != one], terms) for one in range(block.max() + 1)])
     misses = np.abs(np.log((rows * without[block]).sum(axis=1) / times))
     jackknife = np.sqrt((len(without) - 1) * without.var(axis=0))
-    # no step without experts, or without exchanges, tells of theirs: then the prior's own width counts
+    # steps without experts tell nothing of `moe`, and those of one GPU nothing of `all_reduce`: then the prior's own width counts
     spread = NINETY * np.maximum(jackknife, deviations(rows, times, np.ones(len(times)), list(terms.values()), ERROR))
     found = Coefficients(
         model=KERNELS.name,

@@ -1,4 +1,4 @@
-"""A fit as coefficients: its weights with their intervals, the client's time, and how far steps are off that it was made without."""
+"""A fit as coefficients: its weights with their intervals, the client's time, and the error on experiments that were left out of it."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ def untold_terms(terms: Mapping[str, StepTerm], rows: Floats, times_us: Floats) 
 
 
 def with_grounds(fitted: Coefficients, servers: Iterable[Server]) -> Coefficients:
-    """The coefficients with the engines and architectures of the servers that they were fitted to."""
+    """The coefficients with the engines and architectures of the servers that they were fitted to, and the server where it is one."""
     found = list(servers)
+    titles = {one.title for one in found}
     return replace(
         fitted,
+        server=titles.pop() if len(titles) == 1 else "",
         engines=tuple(sorted({one.engine_name for one in found})),
         architectures=tuple(sorted({one.cluster.gpu.architecture for one in found})),
     )

@@ -83,7 +83,7 @@ def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, sour
     """
     if model is not KERNELS:
         raise UserError(f"--model: {model.name} is fitted to requests; steps fit {KERNELS.name}")
-    steps = [row.timed for path in dict.fromkeys(paths) for row in read_rows(path, EngineStep, each="step").values()]
+    steps = [row.timed for path in paths for row in read_rows(path, EngineStep, each="step").values()]
     server = run.server
     most = max(max(len(one.batch.decodes), sum(one.kind)) for one in steps)
     limit = server.engine.max_num_batched_tokens

@@ -20,6 +20,7 @@ from predict.run.calibration.priors import PRIORS
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
+from predict.serving.coefficients import read_coefficients
 from sampling.errors import ConfigError, UserError
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
@@ -363,3 +364,5 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, content: str, fault: s
     sound = Posterior(terms=Calibration(products=1.1))
     path.write_text(calibration_text(sound))
     assert read_calibration(path) == sound
+    with pytest.raises(ConfigError, match="is a calibration of `predict calibrate`, which --calibration takes, not"):
+        read_coefficients(path)

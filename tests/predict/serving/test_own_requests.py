@@ -70,14 +70,27 @@ def test_the_servers_own_coefficients_are_found_and_used(
     assert own.decode_us[[4, 16, 64]] == pytest.approx(true.decode_us[[4, 16, 64]], rel=0.03)
     capsys.readouterr()
     assert main(["serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["source"].startswith("requests of")
+    told = json.loads(capsys.readouterr().out)
+    assert told["source"].startswith("requests of") and told["notes"] == []
+    # another placement has an exchange that no request told of: a note says so, and the interval is wider
+    step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(mine), "--json"]
+    assert main([*step, "--set", "placement.tp=2"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["models"][0]["notes"]
+    assert "are of llama3-8b on NVIDIA H100-SXM5-80GB, tp 1, bf16, not of this server" in note
+    assert main(["one-batch", str(CONFIGS / "runs" / "demo.yml"), "--calibration", str(mine)]) == 2
+    assert "mine.json: is a file of `predict serving-fit`, which" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
         (lambda files: [files[0]], "--config: missing"),
-        (lambda files: [*files[:2], files[0], "--config", CONFIG], "2 experiments below saturation"),
+        (lambda files: [*files[:2], "--config", CONFIG], "2 files of requests: "),
+        (
+            lambda files: [*files[:2], files[0].parent / "." / files[0].name, "--config", CONFIG],
+            "same file more than once",
+        ),
+        (lambda files: ["README.md", "--config", CONFIG], "README.md: lacks the columns arrival_s"),
         (lambda files: [*files, "a.csv", "b.csv", "--config", CONFIG], "b.csv: "),
         (lambda files: [files[0].parent, "--config", CONFIG], "is a folder; give one of the two"),
         (lambda files: [files[0].parent, "--set", "placement.tp=2"], "--set: goes with --config"),

@@ -13,6 +13,7 @@ from predict.plan_search.first import FirstAnswer
 from predict.plan_search.search import Found
 from predict.plan_search.survey import in_words
 from predict.plan_search.whole_search import Listener
+from sampling.files.faults import counted
 from sampling.number_text import duration
 from sampling.progress import Progress, progress_display
 
@@ -34,10 +35,11 @@ class _OnStderr(Listener):
         return self.opened.enter_context(progress_display("search"))
 
     def legal(self, plans: int, legal: int) -> None:
-        log(f"{plans:,} plans, {legal:,} legal")
+        log(f"{counted(plans, 'plan')}, {legal:,} legal")
 
     def first(self, first: FirstAnswer) -> None:
-        log(f"first answer: {duration(first.step_us)} per step with {in_words(first.settings)}")
+        chosen = f" with {in_words(first.settings)}" if first.settings else ", the config's own plan"
+        log(f"first answer: {duration(first.step_us)} per step{chosen}")
 
     def candidates(self, fit: int, seconds: float) -> None:
         log(f"{fit:,} may fit in memory" + (f"; about {math.ceil(seconds)} s left" if fit else ""))

@@ -32,7 +32,13 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
 
-    told = (*_training(answer.plans[0]), *_at_risk(answer.plans), *_same(answer.plans), *_ties(answer))
+    told = (
+        *_closed(answer),
+        *_training(answer.plans[0]),
+        *_at_risk(answer.plans),
+        *_same(answer.plans),
+        *_ties(answer),
+    )
     parts: list[RenderableType] = [
         *_whose_rows(answer),
         escape(_question(answer)),
@@ -200,11 +206,20 @@ def _front(front: Sequence[FrontPlan]) -> RenderableType:
     return table
 
 
+def _closed(answer: Answer) -> Iterator[str]:
+    """A line on opening keys where none is open, so that the answer is the config's own plan."""
+    if len(answer.found.surveys) == 1 and not answer.plans[0].settings:
+        yield (
+            "No key of the config is open, so this is its own plan. `--set plan=auto` opens every key of the plan; `--set plan.tp=1..8` and "
+            "`--set batch.micro=auto` open one each."
+        )
+
+
 def _summary(found: Found, *, why: bool) -> Iterator[str]:
     space = space_json(found)
     misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
     yield (
-        f"{space['plans']:,} plans, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
+        f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
         f"priced in full{misfits} in {found.seconds:.1f} s"
         + ("" if found.complete else "; interrupted: better plans may be among the others")
     )

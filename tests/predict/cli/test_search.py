@@ -104,6 +104,13 @@ def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[s
     assert "first answer: " in shown.err
 
 
+def test_a_config_without_open_keys_is_told_how_to_open_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(CONFIGS / "runs" / "demo.yml"), "--jobs", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "No key of the config is open, so this is its own plan. `--set plan=auto` opens" in shown.out
+    assert "1 plan, 1 legal" in shown.out and "per step, the config's own plan\n" in shown.err
+
+
 def test_the_front_is_written_and_no_plan_of_it_beats_another(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

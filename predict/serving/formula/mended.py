@@ -35,14 +35,15 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     per_token = _flops_per_token(server)
     peak = gpu.peak_flops_per_us(server.placement.precision)
     head = model.hidden * model.vocab / server.tp
-    sampled = sums.requests  # the head takes each request's last token alone
-    moved = head * DTYPE_BYTES["bf16"] + _cached_bytes(server, sums)
+    # the head takes each request's last token alone, in the dtype of activations whatever that of the layers
+    head_us = 2 * head * sums.requests / gpu.peak_flops_per_us(server.activations)
+    moved = head * DTYPE_BYTES[server.activations] + _cached_bytes(server, sums)
     computed = computed_tokens(sums, server.engine.replayed_sizes)
     memory_us = _weights_us(server, computed) + moved / gpu.bytes_per_us() + _keys_us(server, sums)
     return np.column_stack(
         (
             (per_token * sums.prefill_tokens + _prefill_pair_flops(server, sums)) / peak,
-            (per_token * sums.decodes + _decode_pair_flops(server, sums) + 2 * head * sampled) / peak,
+            (per_token * sums.decodes + _decode_pair_flops(server, sums)) / peak + head_us,
             memory_us,
             np.full_like(sums.tokens, model.layers),
             sums.requests,

@@ -148,8 +148,12 @@ def rates_of(text: str) -> tuple[float, ...]:
             found = tuple(float(value) for value in values.split(","))
     except ValueError:
         raise UserError(f"--sweep: {text!r} has a value that is not a number; {example}") from None
-    if not found or len(found) > MOST_RATES or not all(0 < rate < math.inf for rate in found):
+    if wrong := [rate for rate in found if not 0 < rate < math.inf]:
+        raise UserError(f"--sweep: {text!r} has a rate of {wrong[0]:g}; rates are above 0 and finite; {example}")
+    if not found:
+        raise UserError(f"--sweep: {text!r} gives no rate; {example}")
+    if len(found) > MOST_RATES:
         raise UserError(
-            f"--sweep: {text!r} gives {len(found)} rates; give 1 to {MOST_RATES}, each above 0 and finite: {example}"
+            f"--sweep: {text!r} gives more than {MOST_RATES} rates; give fewer, {example.removeprefix('give ')}"
         )
     return found

@@ -91,20 +91,17 @@ def batch_of(decodes: list[str], prefill: list[str], engine: EngineSettings) -> 
 
     if not decodes and not prefill:
         raise UserError("--decodes: missing, and --prefill too; give one of them, for example --decodes 64x800")
-    for option, texts in (("--decodes", decodes), ("--prefill", prefill)):
-        asked = sum(_group(option, text)[0] for text in texts)
+    running = [_group("--decodes", text) for text in decodes]
+    starting = [_group("--prefill", text) for text in prefill]
+    for option, groups in (("--decodes", running), ("--prefill", starting)):
+        asked = sum(count for count, *_ in groups)
         if asked > engine.max_num_seqs:
             raise UserError(
                 f"{option}: {asked:,} requests, where the engine runs {engine.max_num_seqs:,} at once (engine.max_num_seqs); give fewer, or raise it"
             )
-    running = [context for text in decodes for count, context, _ in [_group("--decodes", text)] for _ in range(count)]
-    chunks = [
-        Chunk(tokens=tokens, context=context)
-        for text in prefill
-        for count, tokens, context in [_group("--prefill", text)]
-        for _ in range(count)
-    ]
-    return StepBatch(chunks=tuple(chunks), decodes=tuple(running))
+    chunks = (Chunk(tokens=tokens, context=context) for count, tokens, context in starting for _ in range(count))
+    contexts = (tokens for count, tokens, _ in running for _ in range(count))
+    return StepBatch(chunks=tuple(chunks), decodes=tuple(contexts))
 
 
 def _group(option: str, text: str) -> tuple[int, int, int]:

@@ -57,7 +57,8 @@ def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
 
 
 def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | None = None) -> list[Counted]:
-    """The calls that mix the tokens of a step's decodes with so many keys each, all layers together, or those that keep such a part of a sequence."""
+    """The calls in which each of `decodes` tokens attends to `keys` keys, in all layers, or in those alone that keep the `kept` part of a
+    sequence."""
     return [
         Counted(call=call, phase="forward", count=mixer.layers)
         for mixer in served_mixers(server)

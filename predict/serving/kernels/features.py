@@ -23,7 +23,7 @@ from predict.serving.server import EngineSettings, Server
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 
-GROUPS: tuple[Group, ...] = ("gemm", "moe", "attention", "all_reduce", "elementwise")
+GROUPS: tuple[Group, ...] = get_args(Group)
 NAMES = (*GROUPS, "layer", "step", "request")
 """The columns: µs of each group of kernels, then the number of layers, 1, and the number of requests."""
 KEYS = (1, 128, 512, 2048, 8192, 32768)

@@ -11,13 +11,15 @@ import numpy as np
 from predict.run.durations import duration_us
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import Checks, UserError
-from sampling.files.faults import shown
+from sampling.files.faults import did_you_mean, shown
 
 OPTION = "--slo"
 FORM = re.compile(r"\s*(e2e|ttft|tpot)_(mean|p(\d{1,2}(?:\.\d+)?))\s*<?=\s*(.+)", re.IGNORECASE)
 EXAMPLE = "write for example ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s"
 FIGURES = ("e2e", "ttft", "tpot")
 """Times of a request that may be bounded."""
+USUAL = tuple(f"{figure}_{of}" for figure in FIGURES for of in ("mean", "p50", "p90", "p95", "p99"))
+"""Objectives that a misspelt one may stand for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +76,12 @@ def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
 
 def _objective(text: str) -> Objective:
     matched = FORM.fullmatch(text)
-    limit_us = duration_us(matched[4]) if matched else None
     percentile = float(matched[3]) if matched and matched[3] else None
-    if matched is None or limit_us is None or percentile == 0:
-        raise UserError(f"{OPTION}: {shown(text)} is not an objective; {EXAMPLE}")
+    if matched is None or percentile == 0:
+        name = text.partition("=")[0].rstrip(" <")
+        raise UserError(f"{OPTION}: {shown(text)} is not an objective{did_you_mean(name, USUAL)}; {EXAMPLE}")
+    limit_us = duration_us(matched[4])
+    if limit_us is None:
+        problem = f"{shown(matched[4])} is not a time above 0 with its unit"
+        raise UserError(f"{OPTION}: {shown(text)}: {problem}; write for example 1s, 50ms or 200us")
     return Objective(figure=matched[1].lower(), percentile=percentile, limit_us=limit_us)

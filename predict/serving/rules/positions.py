@@ -50,7 +50,7 @@ def require_positions(server: Server, batches: Sequence[StepBatch]) -> None:
     for batch in batches:
         longest = batch.longest_tokens
         if longest > limit:
-            raise ConfigError(f"step batch: a request has {longest:,} tokens, {_beyond(server)}; give shorter ones")
+            raise ConfigError(f"step batch: a request has {longest:,} tokens, {_beyond(server)}; {SHORTER}")
 
 
 def _beyond(server: Server) -> str:

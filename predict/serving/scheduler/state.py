@@ -44,7 +44,7 @@ class Rules(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A StepTable in the order of its fields, and the coefficients of a batch's sums (see SUMS) as an array."""
+    """The StepTable as the loop reads it: times per part of a sum are one array, in the order of the sums (see SUMS)."""
 
     decode_us: Any
     mixed_us: Any

@@ -200,7 +200,7 @@ def shortest_of_each(prompt: Ints, group: Ints) -> Ints:
 
 
 def at_rate(load: Load, rate: float) -> Load:
-    """The same load in an open loop at another rate; a file's requests take as much longer as that is lower."""
+    """The same load in an open loop at another rate. The requests of a file stay the same: at half the rate they arrive over twice the time."""
     span = (load.requests - 1) / rate if load.file else load.duration_s
     return replace(load, rate=rate, concurrency=0, duration_s=span)
 

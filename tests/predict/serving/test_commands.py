@@ -134,6 +134,20 @@ def test_rates_of_a_sweep() -> None:
     ):
         with pytest.raises(UserError, match="give"):
             rates_of(wrong)
+    with pytest.raises(UserError, match="has a rate of 0; rates are above 0"):
+        rates_of("rate=0..4..2")
+
+
+def test_a_config_of_another_kind_is_told_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    training, rl = CONFIGS / "runs" / "demo.yml", CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
+    for command, config, kind in (
+        (["serving"], training, "batch: makes this a training config; predict it with `predict one-batch`"),
+        (["serving-step", "--decodes", "4x8"], rl, "rl: makes this an RL config; predict it with `predict rl-step`"),
+        (["rl-step"], CONFIG, "load: makes this a serving config; predict it with `predict serving`"),
+    ):
+        assert main([command[0], str(config), *command[1:]]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {config}: {kind}")
 
 
 @pytest.mark.parametrize(

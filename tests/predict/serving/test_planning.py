@@ -54,6 +54,7 @@ def test_all_objectives_that_are_none_are_told_at_once() -> None:
         parse_objectives([*wrong, "ttft_p9=1s", "ttft_p9=2s"])
     lines = str(error.value).splitlines()
     assert all(repr(text) in line for text, line in zip(wrong, lines, strict=False))
+    assert "did you mean 'ttft_p90'?" in lines[0] and "'1' is not a time above 0 with its unit" in lines[1]
     assert lines[-1] == "--slo: ttft_p9 is given twice; give it once"
 
 

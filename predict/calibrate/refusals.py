@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from predict import estimate
 from predict.calibrate.fit import Fit, MeasuredRun, fit, unexplained
 from predict.own_runs.belonging import unit_mistake
 from predict.own_runs.repeats import AT_ODDS
@@ -56,8 +57,15 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit, option: str =
         told = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
         raise UserError(
             f"{option}: {told}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
-            "its cluster's GPUs and network too, and that the time is of one whole step"
+            f"its cluster's GPUs and network too, and that the time is of one whole step{_whose_rows(measured)}"
         )
+
+
+def _whose_rows(measured: Sequence[MeasuredRun]) -> str:
+    """The end of a sentence that names the rows that predictions rest on, where those are not of the runs' own device."""
+    provenances = (estimate(one.runs[0], require_fit=False).provenance for one in measured)
+    notes = dict.fromkeys(note for each in provenances for note in each["notes"])
+    return "".join(f"; besides, {note}" for note in notes)
 
 
 def reach(found: Fit) -> Floats | None:

@@ -12,6 +12,7 @@ from predict.own_runs.belonging import unit_mistake
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.schedules.engine.order import KIND, F
 from predict.step.itemised.breakdown import P2P
 from sampling.call import Call
 from sampling.errors import UserError
@@ -63,12 +64,13 @@ def require_same_step(
     headings: Mapping[str, float],
     sent: Collection[str],
     splits: Mapping[int, bool],
+    forwards_first: Mapping[int, bool],
     logged_us: float | None,
 ) -> None:
-    """UserError where a traced step, with its calls, its µs by heading, the headings of its messages and the pipeline ranks that split their
-    backward or do not, is not the predicted one, or the logged step not the traced one."""
+    """UserError where a traced step, with its calls, its µs by heading, the headings of its messages, and the pipeline ranks that split their
+    backward or do not, and run all forwards first or do not, is not the predicted one, or the logged step not the traced one."""
     _require_same_plan(run, sent)
-    _require_same_backward(run, splits)
+    _require_same_schedule(run, splits, forwards_first)
     step_us = sum(headings.values())
     if predicted.headings.get(Gemm.NAME) and not headings.get(Gemm.NAME):
         raise UserError(
@@ -100,22 +102,43 @@ def _require_same_plan(run: TrainingRun, sent: Collection[str]) -> None:
         raise UserError(f"--trace: not of {run.name}: {fault}; give the config of the traced run, with its plan")
 
 
-def _require_same_backward(run: TrainingRun, splits: Mapping[int, bool]) -> None:
-    """UserError where a trace shows a split backward that the schedule does not have, or lacks it where the schedule has one. The first rank
-    has nothing to send back, so that it need not split."""
+def _require_same_schedule(run: TrainingRun, splits: Mapping[int, bool], forwards_first: Mapping[int, bool]) -> None:
+    """UserError where a trace shows another order of forwards and backwards than the schedule has."""
     plan = run.plan
     if plan.pp == 1 or plan.schedule == BEST:
         return
-    expected, after_first = registry.get(plan.schedule).splits_backward, [splits[rank] for rank in splits if rank]
+    if fault := _other_backward(run, splits) or _other_order(run, forwards_first):
+        raise UserError(
+            f"--trace: not of {run.name}: {fault}, and plan.schedule = {plan.schedule} does not; give the schedule of the traced run"
+        )
+
+
+def _other_backward(run: TrainingRun, splits: Mapping[int, bool]) -> str:
+    """The fault of a split backward that the schedule does not have, or of none where the schedule has one. The first rank has nothing to
+    send back, so that it need not split."""
+    expected, after_first = run.schedule.splits_backward, [splits[rank] for rank in splits if rank]
     if not expected and any(splits.values()):
-        fault = "it computes the gradients of weights apart from those of inputs, as zero-bubble schedules do"
-    elif expected and after_first and not any(after_first):
-        fault = "it computes the gradients of weights together with those of inputs"
-    else:
-        return
-    raise UserError(
-        f"--trace: not of {run.name}: {fault}, and plan.schedule = {plan.schedule} does not; give the schedule of the traced run"
-    )
+        return "it computes the gradients of weights apart from those of inputs, as zero-bubble schedules do"
+    if expected and after_first and not any(after_first):
+        return "it computes the gradients of weights together with those of inputs"
+    return ""
+
+
+def _other_order(run: TrainingRun, forwards_first: Mapping[int, bool]) -> str:
+    """The fault of a rank that runs all forwards first where the schedule does not, or the other way round. Recomputation runs forwards
+    among the backwards, so that with it a forward after the first backward tells nothing."""
+    if not forwards_first:
+        return ""
+    plan = run.plan
+    order = registry.order(run.schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=run.microbatches)
+    for rank, first in sorted(forwards_first.items()):
+        forwards = order.rows[rank][:, KIND] == F
+        expected = bool(forwards[: forwards.sum()].all())
+        if first and not expected:
+            return f"its pipeline rank {rank} runs all forwards before the first backward"
+        if expected and not first and plan.recompute == "none":
+            return f"its pipeline rank {rank} runs backwards before its last forward"
+    return ""
 
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:

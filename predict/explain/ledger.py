@@ -129,6 +129,7 @@ def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
         headings=measured.headings,
         sent=measured.sent,
         splits=measured.splits(prediction.run),
+        forwards_first=measured.forwards_first(prediction.run),
         logged_us=measured.logged_us,
     )
     plain = without_profiler(measured)

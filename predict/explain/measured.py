@@ -60,6 +60,8 @@ class MeasuredRank:
     """µs a step of operators by heading and direction."""
     splits_backward: bool | None = None
     """Whether gradients of weights are computed apart from those of inputs; None where the trace does not tell."""
+    forwards_first: bool | None = None
+    """Whether all forwards of a step come before its first backward; None where the trace does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +137,11 @@ class MeasuredStep:
         """Whether each pipeline rank of which a trace tells it splits its backward."""
         told = zip(self.pipeline_ranks(run), self.ranks, strict=True)
         return {rank: one.splits_backward for rank, one in told if one.splits_backward is not None}
+
+    def forwards_first(self, run: TrainingRun) -> dict[int, bool]:
+        """Whether each pipeline rank of which a trace tells it runs all forwards before its first backward."""
+        told = zip(self.pipeline_ranks(run), self.ranks, strict=True)
+        return {rank: one.forwards_first for rank, one in told if one.forwards_first is not None}
 
     def pipeline_ranks(self, run: TrainingRun) -> tuple[int, ...]:
         """The pipeline rank of each traced rank."""

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from predict.explain.cuts import Cut
 from predict.explain.measured import CallKey, MeasuredMessages, MeasuredRank
+from predict.explain.trace.forwards_first import runs_forwards_first
 from predict.explain.trace.messages import BARRIER, InFlight
 from predict.explain.trace.naming import FORWARD, Half, direction
 from predict.explain.trace.split_backward import splits_backward
@@ -60,6 +61,7 @@ def mean_step(cut: Cut, transfers: Mapping[str, float]) -> MeasuredRank:
         step_times_us=tuple(cut.step_times_us),
         halves=dict(halves),
         splits_backward=splits_backward(one for step in cut.slices for one in step),
+        forwards_first=runs_forwards_first(cut.slices),
     )
 
 

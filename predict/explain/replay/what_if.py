@@ -95,7 +95,7 @@ def what_if(
 ) -> Replay:
     """Replay the traced step of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast.
 
-    UserError for a heading that the asked step does not have, and for a trace of another run.
+    UserError for a heading or for messages that the asked step does not have, and for a trace of another run.
     """
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
@@ -136,9 +136,15 @@ def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
 
 
 def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
-    """UserError for a heading whose time no factor moves: one that follows from the plan, or that the asked step does not have."""
+    """UserError for a heading whose time no factor moves: one that follows from the plan, or that the asked step does not have; and for
+    other links where nothing is sent."""
     unmoved = {BUBBLE: FOLLOWING, STRAGGLERS: FOLLOWING} | ({} if asked.host_us else {HOST: MODELLED_HOST})
-    known = sorted({*predicted_step(modelled).headings, HOST} - unmoved.keys())
+    step = predicted_step(modelled)
+    if asked.links != 1 and not any(step.messages_us.values()):
+        raise UserError(
+            f"--link-speed: {modelled.run.name} sends nothing between ranks, so that no link moves its step; omit it"
+        )
+    known = sorted({*step.headings, HOST} - unmoved.keys())
     faults = [
         f"{name}: {unmoved.get(name, 'not in the ledger of this step')}" for name in asked.scaled if name not in known
     ]
@@ -157,6 +163,7 @@ def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
         headings=measured.headings,
         sent=measured.sent,
         splits=measured.splits(run),
+        forwards_first=measured.forwards_first(run),
         logged_us=measured.logged_us,
     )
     alone = predicted_step(_at(run, TraceFactors()), ranks)

@@ -60,7 +60,7 @@ def _verdict(explanation: Explanation) -> list[str]:
     return [
         f"{place}. {finding.text}"
         + (
-            f" [{percent(finding.cost_us / step_us)} of the step]"
+            f" [adds {percent(finding.cost_us / step_us)} of the step]"
             if finding.cost_us and finding.cause != PROFILER
             else ""
         )

@@ -75,8 +75,14 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
         )
     older = len(history.records) - most
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
-    told = f"{counted(len(history.records), 'run')}{shown}: {_errors(history)}"
+    told = f"{counted(len(history.records), 'run')}{shown}{_counting(history)}: {_errors(history)}"
     return Group(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
+
+
+def _counting(history: History) -> str:
+    """The number of runs that the figures are of, where those are not all."""
+    count = len(history.counting)
+    return f", of which {count} {'counts' if count == 1 else 'count'}" if 0 < count < len(history.records) else ""
 
 
 def _errors(history: History) -> str:

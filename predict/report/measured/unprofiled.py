@@ -9,7 +9,7 @@ from sampling.number_text import duration
 
 
 def measured_text(traced: MeasuredStep) -> list[str]:
-    """What the step is without its profiler, and its noise."""
+    """The lines on the step without its profiler, and on its noise."""
     noise = [f"  {noise_note(traced.noise)}"] if traced.noise else []
     return [*without_profiler_text(traced), *noise]
 

@@ -24,6 +24,7 @@ from predict.serving.coefficients import read_coefficients
 from sampling.errors import ConfigError, UserError
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
+OFF = "further off than the terms of a calibration may stand for"
 
 
 def run(*overrides: str) -> TrainingRun:
@@ -219,9 +220,9 @@ def test_chosen_runs_are_one_of_each_group() -> None:
         (["14.2ms"], "a thousandth of the time that is predicted; give it in the unit that it is in"),
         (["234ms"], "about 1/64 of it, as where the tokens/s of all 64 GPUs are taken for those of one"),
         (["14200s"], "a thousand times the time that is predicted; give it in the unit that it is in"),
-        (["40s"], "further off than the terms of a calibration may stand for"),
-        (["20s"], "further off than the terms of a calibration may stand for"),
-        (["4.6s"], "further off than the terms of a calibration may stand for"),  # a forward alone
+        (["40s"], OFF),
+        (["20s"], OFF),
+        (["4.6s"], OFF),  # a forward alone
         (["-3s"], "--measured: -3s is below 0; give a value above 0"),
         (["14.2"], "'14.2' is not a time; give a number with its unit"),
         (["14.2s", "14s"], "2 times for 1 config; give one for each"),
@@ -233,7 +234,9 @@ def test_measurements_that_cannot_be_are_refused(
 ) -> None:
     place = tmp_path / "a.yml"
     assert main(["calibrate", CONFIG, "--measured", *times, "--output", str(place)]) == 2
-    assert fault in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert fault in told
+    assert ("; besides, no samples for profile" in told) is (fault == OFF)
     assert not place.exists()
 
 

@@ -103,6 +103,8 @@ def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredSt
     faults = "--kernel: atention: not in the ledger.*; pp_bubble: it follows from the plan.*; host: the trace shows no"
     with pytest.raises(UserError, match=faults):
         what_if(run, run, slow_step, kernels=dict.fromkeys(("atention", "gemm", "pp_bubble", "host"), 0.5))
+    with pytest.raises(UserError, match=r"--link-speed: .* sends nothing between ranks"):
+        what_if(run, load(CONFIG, ONE_RANK), slow_step, link_speed=2.0)
 
 
 def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from predict import estimate, load
 from predict.explain.belonging import require_same_step
 from predict.explain.predicted import predicted_step
 from predict.explain.reading import read_measured
+from predict.explain.trace.forwards_first import runs_forwards_first
 from predict.explain.trace.naming import Named
 from predict.explain.trace.split_backward import splits_backward
 from predict.explain.trace.timeline import Slice
@@ -53,25 +54,48 @@ def test_a_split_backward_is_told_by_the_order_of_products(order: str, split: bo
 
 
 @pytest.mark.parametrize(
-    ("schedule", "splits", "fault"),
+    ("orders", "first"),
     [
-        ("1f1b", {0: False, 1: True}, "computes the gradients of weights apart"),
-        ("zb-h1", {0: False, 1: False}, "computes the gradients of weights together"),
-        ("zb-h1", {0: False, 1: True}, ""),
-        ("zb-h1", {0: False}, ""),  # the first rank need not split
-        ("1f1b", {0: False, 1: False}, ""),
+        (["F" * 12 + "WI" * 12], True),
+        (["F" * 6 + ("WI" * 3 + "F" * 3) * 2 + "WI" * 6], False),
+        (["F" * 12 + "WI" * 12, "FFFWI" * 4], None),  # the steps differ
+        (["FFWI" * 2], None),
     ],
 )
-def test_a_trace_of_another_schedule_is_refused(schedule: str, splits: dict[int, bool], fault: str) -> None:
-    run = load("configs/runs/this-machine/pipeline-1f1b.yml", [f"plan.schedule={schedule}"])
+def test_the_order_of_forwards_and_backwards_tells_whether_all_forwards_come_first(
+    orders: list[str], first: bool | None
+) -> None:
+    assert runs_forwards_first(map(products, orders)) is first
+
+
+@pytest.mark.parametrize(
+    ("schedule", "splits", "first", "fault"),
+    [
+        ("1f1b", {0: False, 1: True}, {}, "computes the gradients of weights apart"),
+        ("zb-h1", {0: False, 1: False}, {}, "computes the gradients of weights together"),
+        ("zb-h1", {0: False, 1: True}, {0: False}, ""),
+        ("zb-h1", {0: False}, {}, ""),  # the first rank need not split
+        ("1f1b", {0: False, 1: False}, {0: False, 1: False}, ""),
+        ("1f1b", {}, {0: True}, "rank 0 runs all forwards before the first backward"),
+        ("afab", {}, {1: False}, "rank 1 runs backwards before its last forward"),
+        ("afab plan.recompute=full", {}, {1: False}, ""),  # which runs forwards again
+        ("afab", {}, {0: True, 1: True}, ""),
+    ],
+)
+def test_a_trace_of_another_schedule_is_refused(
+    schedule: str, splits: dict[int, bool], first: dict[int, bool], fault: str
+) -> None:
+    run = load("configs/runs/this-machine/pipeline-1f1b.yml", f"plan.schedule={schedule}".split())
     predicted = predicted_step(estimate(run))
 
     def check() -> None:
         headings = dict(predicted.headings)
-        require_same_step(run, predicted, calls={}, headings=headings, sent=[], splits=splits, logged_us=None)
+        require_same_step(
+            run, predicted, calls={}, headings=headings, sent=[], splits=splits, forwards_first=first, logged_us=None
+        )
 
     if fault:
-        with pytest.raises(UserError, match=rf"{fault} .*plan\.schedule = {re.escape(schedule)} does not"):
+        with pytest.raises(UserError, match=rf"{fault}.*plan\.schedule = {re.escape(schedule)} does not"):
             check()
     else:
         check()

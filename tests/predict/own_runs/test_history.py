@@ -111,7 +111,9 @@ def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bear
     (alone,) = told(capsys, "history", "pod-a", "--last", "1")["clusters"]
     assert alone["mean_error"] is None
     assert main(["history", "pod-a"]) == 0
-    assert "doubtful runs count neither in these errors" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "2 runs, of which 1 counts: mean error" in shown
+    assert "doubtful runs count neither in these errors" in shown
     assert "counts it all the same" in record("95s", 3)
     (cluster,) = told(capsys, "history", "pod-a")["clusters"]
     assert not any(each["doubt"] for each in cluster["runs"])

@@ -83,7 +83,7 @@ class Stepper:
         width = self.coefficients.half_width
         if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
             width += UNMEASURED_WIDTH
-        width += self._untold_width
+        width += self.untold_width
         if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
             width = hypot(width, ANOTHER_CPU)
         return exp(-width), 1.0, exp(width)
@@ -99,7 +99,7 @@ class Stepper:
         return dict(zip(terms, map(float, self.features(sums_of([USUAL_STEP], self.server.window))[0]), strict=True))
 
     @property
-    def _untold_width(self) -> float:
+    def untold_width(self) -> float:
         """Log half-width at 90 % that terms at their priors add to a usual step."""
         if not self.untold:
             return 0.0

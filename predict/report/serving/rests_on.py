@@ -12,6 +12,9 @@ from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
 
+NOTED = 0.01
+"""Log half-width from which on a note says that the interval is wider."""
+
 
 def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
     """Notes on the rows and on the coefficients that a batch's step rests on."""
@@ -23,12 +26,11 @@ def _notes_on_coefficients(stepper: Stepper) -> list[str]:
     fitted = stepper.coefficients.server
     if fitted in ("", stepper.server.title):
         return []
-    model = step_model(stepper.coefficients.model)
-    untold = ", ".join(map(model.title_of, stepper.untold))
-    counted_in = (
-        f"wider, since no measurement told of {untold}" if untold else "the fitted server's, and may be too narrow"
-    )
-    return [f"These coefficients are of {fitted}, not of this server: the interval is {counted_in}"]
+    other = "may be too narrow: how servers differ is not counted"
+    if stepper.untold_width >= NOTED:
+        untold = ", ".join(map(step_model(stepper.coefficients.model).title_of, stepper.untold))
+        other = f"is wider: no measurement told of {untold}"
+    return [f"These coefficients are of {fitted}; the interval of another server {other}"]
 
 
 def _notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:

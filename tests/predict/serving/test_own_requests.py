@@ -76,7 +76,7 @@ def test_the_servers_own_coefficients_are_found_and_used(
     step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(mine), "--json"]
     assert main([*step, "--set", "placement.tp=2"]) == 0
     (note,) = json.loads(capsys.readouterr().out)["models"][0]["notes"]
-    assert "are of llama3-8b on NVIDIA H100-SXM5-80GB, tp 1, bf16, not of this server" in note
+    assert "are of llama3-8b on NVIDIA H100-SXM5-80GB, tp 1, bf16; the interval of another server " in note
     assert main(["one-batch", str(CONFIGS / "runs" / "demo.yml"), "--calibration", str(mine)]) == 2
     assert "mine.json: is a file of `predict serving-fit`, which" in capsys.readouterr().err
 

@@ -53,8 +53,8 @@ def train(
     `donor` is the regressors' folder of another device, whose models lend their times; `wanted` are the kinds of model to choose
     from. Raises SamplesError if there are no samples.
     """
-    require_place(output, MAKE_WRITABLE)
     profile = load_profile(samples, _donors(artifact.load(donor), samples) if donor else no_donor)
+    require_place(output, MAKE_WRITABLE)
     group = (OWN, samples.name)
     fitted: list[FittedOperator] = []
     scored: list[Scored] = []

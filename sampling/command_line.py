@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 128 + signal.SIGINT
 STDOUT_CLOSED = 128 + 13
 """As a shell reports a program that SIGPIPE (13) ended, which is how `yes | head -1` ends."""
+OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+"""Errors of a path that a user gave, such as one in a folder that they may not enter, wherever a command meets it."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -51,6 +53,9 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -
         _drop_stdout()
         return STDOUT_CLOSED
     except OSError as error:
+        if error.filename is not None and error.errno in OF_THE_PATH:
+            print(f"error: {error.filename}: {error.strerror}; check the path and its permissions", file=sys.stderr)
+            return UserError.exit_code
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
         _drop_stdout()

@@ -198,7 +198,7 @@ def require_positive(options: argparse.Namespace, *names: str) -> None:
 
 def require_output(option: str, path: Path | None, suffixes: Any) -> None:
     """UserError for a result file with another ending than `suffixes`, or that could not be written."""
-    with Checks() as checks:
+    with Checks() as checks, writing(option, path or Path()):
         if path is not None and path != Path() and not path.is_dir():
             checks.run(require_suffix, option, path, suffixes)
         checks.run(require_writable, option, path)

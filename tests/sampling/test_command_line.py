@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -93,6 +94,8 @@ def test_errors_of_the_user_have_their_codes(capsys: pytest.CaptureFixture[str])
     assert exit_code_of(lambda: failing(InfeasibleError("none"))) == 4
     assert exit_code_of(lambda: failing(KeyboardInterrupt()), interrupted="rows are kept") == INTERRUPTED
     assert capsys.readouterr().err == "error: none\nerror: none\nrows are kept\n"
+    assert exit_code_of(lambda: failing(PermissionError(errno.EACCES, "Permission denied", "closed/run.yml"))) == 2
+    assert "closed/run.yml: Permission denied; check the path and its permissions" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):
         exit_code_of(lambda: 1 // 0)
 

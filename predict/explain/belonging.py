@@ -7,6 +7,7 @@ from pathlib import Path
 
 from predict.explain.medians import weighted_median
 from predict.explain.predicted import PredictedStep
+from predict.explain.trace.forwards_first import SOME
 from predict.explain.trace.naming import FORWARD
 from predict.own_runs.belonging import unit_mistake
 from predict.run.plan import BEST
@@ -126,17 +127,17 @@ def _other_backward(run: TrainingRun, splits: Mapping[int, bool]) -> str:
 
 def _other_order(run: TrainingRun, forwards_first: Mapping[int, bool]) -> str:
     """The fault of a rank that runs all forwards first where the schedule does not, or the other way round. Recomputation runs forwards
-    among the backwards, so that with it a forward after the first backward tells nothing."""
-    if not forwards_first:
-        return ""
+    among the backwards, so that with it a forward after the first backward tells nothing; and frameworks interleave chunks differently."""
     plan = run.plan
+    if not forwards_first or plan.vpp > 1:
+        return ""
     order = registry.order(run.schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=run.microbatches)
     for rank, first in sorted(forwards_first.items()):
         forwards = order.rows[rank][:, KIND] == F
-        expected = bool(forwards[: forwards.sum()].all())
-        if first and not expected:
+        expected = forwards.argmin() / forwards.sum()  # the share of forwards before the first backward
+        if first and expected <= SOME:
             return f"its pipeline rank {rank} runs all forwards before the first backward"
-        if expected and not first and plan.recompute == "none":
+        if not first and expected == 1 and plan.recompute == "none":
             return f"its pipeline rank {rank} runs backwards before its last forward"
     return ""
 

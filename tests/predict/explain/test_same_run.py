@@ -80,6 +80,7 @@ def test_the_order_of_forwards_and_backwards_tells_whether_all_forwards_come_fir
         ("afab", {}, {1: False}, "rank 1 runs backwards before its last forward"),
         ("afab plan.recompute=full", {}, {1: False}, ""),  # which runs forwards again
         ("afab", {}, {0: True, 1: True}, ""),
+        ("1f1b batch.global=4", {}, {0: True, 1: False}, ""),  # two microbatches: all forwards of rank 0 come first
     ],
 )
 def test_a_trace_of_another_schedule_is_refused(

@@ -30,6 +30,7 @@ def require_place(path: Path, fix: str = "give another path") -> None:
     """UserError where no file could be made in the folder `path`, or beside the file: one is made in the nearest folder that exists, and
     removed."""
     try:
+        _require_replaceable(path, fix)
         place = path.absolute()
         folder = place if place.is_dir() else next(each for each in place.parents if each.exists())
         with NamedTemporaryFile(dir=folder):
@@ -38,12 +39,19 @@ def require_place(path: Path, fix: str = "give another path") -> None:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {fix}") from None
 
 
+def _require_replaceable(path: Path, fix: str = "give another path") -> None:
+    """UserError for a device, a pipe or a socket, which a file that is renamed over it would take away."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path} is not a regular file, and would be replaced by one; {fix}")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a unique temporary path beside `path` to write to; it replaces `path` when the block ends.
 
     If the block fails, the temporary file is removed; an OSError of it names `path`.
     """
+    _require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:

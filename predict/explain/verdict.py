@@ -51,7 +51,7 @@ def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: f
     shorter = [each for each in largest if not each.cost_us]
     in_flight = [each for each in found if each.cause == MESSAGES and each not in worth]
     slowed = [each for each in profiler(profiler_us, measured.step_us) if each.cost_us >= least_us]
-    return [*noise(measured), *causes, *shorter, *in_flight, *slowed]
+    return [*causes, *noise(measured), *shorter, *in_flight, *slowed]
 
 
 def _largest_row(predicted: PredictedStep, measured: MeasuredStep, told: Sequence[Finding]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ def noise(measured: MeasuredStep) -> Iterator[Finding]:
     if measured.noise:
         yield Finding(
             cause="noise",
-            text="The run was noisy: what follows may be its noise, and not the run's own; trace it again on a quiet machine.",
+            text="The run was noisy, and any of these differences may be its noise: trace it again on a quiet machine.",
             cost_us=0.0,
         )
 

@@ -75,10 +75,10 @@ def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: P
 
 
 @pytest.mark.parametrize(("noted", "told"), [(OTHERS, True), ("", False), (["spread"], False)])
-def test_a_noisy_run_says_so_in_its_header_and_before_every_cause(tmp_path: Path, noted: object, told: bool) -> None:
+def test_a_noisy_run_says_so_in_its_header_and_after_its_causes(tmp_path: Path, noted: object, told: bool) -> None:
     of = prediction()
     measured = replace(read_measured(write(tmp_path, [step_events(of)]), of.run), facts={"noise": noted})
-    assert (explained_step(of, measured).verdict[0].cause == "noise") is told
+    assert ("noise" in {finding.cause for finding in explained_step(of, measured).verdict}) is told
     assert any("NOISY: other processes" in line for line in measured_text(measured)) is told
 
 

@@ -41,7 +41,7 @@ def kept_file(overrides: Sequence[str], *, here: str, on_gpu: bool, steps: Sessi
 
 
 def keep(path: Path, rows: Sequence[ValidationRow], *, of: int, tell: Callable[[str], None]) -> None:
-    """Keep the runs that other processes did not disturb, if they are enough to tell a profile's error; `of` runs were asked for."""
+    """Keep the runs that are not noisy, if they are enough to tell a profile's error; `of` runs were asked for."""
     quiet = [row for row in rows if not row.noisy]
     if len(quiet) < LEAST_ROWS:
         tell(f"not kept: {of - len(quiet)} of {of} runs are noisy or have no steps; repeat it on a quiet machine")

@@ -35,7 +35,7 @@ def _share(forwards: list[bool]) -> float | None:
 
 
 def _forwards(slices: Iterable[Slice]) -> Iterator[bool]:
-    """For each product, in their order, whether it is of a forward."""
+    """Whether each product, in their order, is of a forward."""
     last: Op | None = None
     for each in slices:
         named, op = each.named, each.op

@@ -32,7 +32,7 @@ def splits_backward(slices: Iterable[Slice]) -> bool | None:
 
 
 def _kinds(slices: Iterable[Slice]) -> Iterator[bool]:
-    """For each product of a backward whose shapes tell, whether it is the gradient of weights."""
+    """Whether each product of a backward is the gradient of weights; without those whose shapes do not tell."""
     last: Op | None = None
     for each in slices:
         named, op = each.named, each.op

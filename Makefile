@@ -21,7 +21,7 @@ WITH_TORCH = $(shell for python in $(PYTHON) $(BIN)/python; do \
 	$$python -c 'import importlib.util as u; exit(not u.find_spec("torch"))' 2>/dev/null && echo $$python && exit; done; echo $(PYTHON))
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate serve bench bench-accuracy bench-published tables reference test check format clean
+.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate serve bench bench-accuracy bench-published tables reference test golden check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ reference: $(READY)  ## write docs/reference from the code
 
 test: $(READY)  ## run the tests, on all cores
 	@$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+golden: $(READY)  ## hold what every command answers for every shipped config against the kept answers [WRITE=1: keep them]
+	@$(BIN)/python -m tests.golden.answers $(if $(WRITE),--write)
 
 check: $(READY)  ## format, lint, types, import layers
 	@$(BIN)/ruff format --check .

@@ -92,7 +92,7 @@ def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
     ledger = [each.change_us for each in differences]
     totals = [each.step_change_us for each in differences]
     headings = sorted(
-        {heading for changes in ledger for heading in changes},
+        dict.fromkeys(heading for changes in ledger for heading in changes),
         key=lambda heading: -max(abs(changes.get(heading, 0.0)) for changes in ledger),
     )
     small = LEAST_SHARE * first.median_us

@@ -1,0 +1,380 @@
+"""What every command answers for every shipped config: `python -m tests.golden.answers` compares with the kept answers, `--write` keeps.
+
+An answer is the exit code, stdout, stderr and the files written, with dates, commit, seconds and paths of this machine replaced and
+numbers rounded to what arithmetic of any machine agrees on. The messages with which the fuzz corpus is refused are kept beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import json
+import lzma
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = Path(__file__).with_name("answers")
+COLUMNS, CORES, DIGITS = 120, 2, 9
+MOST_DIFFERENCES = 400
+"""Lines of differences printed of one group."""
+CPUINFO = """\
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+"""
+"""The CPU on which the shipped samples were taken stands in for this machine's."""
+RUN_COMMANDS = (
+    "one-batch {config}",
+    "one-batch {config} --json",
+    "one-batch {config} --sources --set batch.global=64",
+    "ledger {config}",
+    "ledger {config} --json",
+    "ledger {config} --csv",
+    "memory {config}",
+    "memory {config} --json",
+    "schedule {config}",
+    "schedule {config} --json",
+    "days {config} --tokens 1T --price 2.5/gpu-h",
+    "days {config} --tokens 1T --price 2.5/gpu-h --json",
+    "sensitivity {config}",
+    "sensitivity {config} --json",
+    "sweep {config} --vary batch.micro=1,2 --vary plan.recompute=none,full",
+    "sweep {config} --vary batch.micro=1,2 --output {out}/table.csv --json",
+    "compare {config} configs/runs/demo.yml",
+    "compare {config} configs/runs/demo.yml --json",
+    "speed-of-light {config}",
+    "speed-of-light {config} --json",
+    "calls {config} --output {out}/calls.json",
+    "export {config} --to megatron-lm --output {out}",
+    "export {config} --to nemo --output {out}",
+    "export {config} --to torchtitan --output {out}",
+    "export {config} --to deepspeed --output {out} --json",
+    "rl-step {config}",
+    "serving {config}",
+)
+RL_COMMANDS = (
+    "rl-step {config}",
+    "rl-step {config} --json",
+    "rl-step {config} --draws 8 --json",
+    "one-batch {config}",
+    "memory {config}",
+    "ledger {config}",
+    "ledger {config} --json",
+    "ledger {config} --csv",
+    "sweep {config} --vary rl.n=2,4",
+    "sweep {config} --vary rl.n=2,4 --output {out}/table.csv --json",
+    "compare {config} configs/rl/qwen3-30b-a3b-grpo.yml",
+    "compare {config} configs/rl/qwen3-30b-a3b-grpo.yml --json",
+    "sensitivity {config}",
+    "days {config} --tokens 1T",
+    "calls {config} --output {out}/calls.json",
+    "search {config} --set rl.n=[2,4] --top 5",
+    "search {config} --set rl.n=[2,4] --top 5 --json",
+    "speed-of-light {config}",
+    "schedule {config}",
+    "serving {config}",
+)
+SERVING_COMMANDS = (
+    "serving {config}",
+    "serving {config} --json",
+    "serving {config} --find-capacity --slo ttft_p90=1s --price 2.5/gpu-h --json",
+    "serving {config} --sweep rate=1,2 --json",
+    "serving {config} --model formula",
+    "serving-step {config} --decodes 8x100 --prefill 64",
+    "serving-step {config} --decodes 8x100 --prefill 64 --model all --json",
+    "one-batch {config}",
+    "memory {config}",
+    "ledger {config}",
+    "sensitivity {config}",
+    "sweep {config} --vary load.prompt=32,64 --slo ttft_p90=1s",
+    "sweep {config} --vary load.prompt=32,64 --output {out}/table.csv --json",
+    "compare {config} configs/serving/llama3-8b-h100.yml",
+    "compare {config} configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s --price 2.5/gpu-h --json",
+    "calls {config} --output {out}/calls.json",
+    "search {config} --set load.prompt=[32,64] --top 5",
+    "search {config} --set placement.tp=[1,2] --top 5 --slo ttft_p90=1s --json",
+    "rl-step {config}",
+)
+SEARCH_COMMANDS = (
+    "search {config} --jobs 1 --top 8",
+    "search {config} --jobs 1 --top 8 --json --tokens 1T --price 2.5/gpu-h",
+    "search {config} --jobs 1 --top 3 --why --objective memory",
+    "one-batch {config}",
+    "memory {config}",
+)
+PICTURES = ("waterfall", "memory", "heatmap", "pareto", "timeline")
+PICTURED = (
+    "configs/runs/demo.yml",
+    "configs/runs/llama3-70b-64xh100.yml",
+    "configs/rl/qwen3-30b-a3b-grpo.yml",
+    "configs/serving/llama3-8b-h100.yml",
+)
+SINGLE_COMMANDS = (
+    "",
+    "nonsense",
+    "schedule --pp 4 --microbatches 8",
+    "schedule --pp 4 --microbatches 8 --vpp 2 --schedule interleaved-1f1b,zbv --json",
+    "schedule --stage-times docs/examples/stages.json --microbatches 8",
+    "one-batch --model llama3-70b --gpus 64xh100",
+    "one-batch --model llama3-70b --gpus 64xh100 --json --save-config {out}/run.yml",
+    "one-batch configs/runs/demo.yml --set plan.tpp=2 --set batch.micro=three",
+    "one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown",
+    "one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown --json",
+    "one-batch configs/runs/llama3-70b-64xh100.yml --target-nodes 16 --json",
+    "one-batch configs/runs/none.yml",
+    "memory configs/runs/llama3-70b-64xh100.yml --check --set plan.tp=1 --set plan.sp=false",
+    "memory configs/runs/llama3-70b-64xh100.yml --formula primus --json",
+    "memory --model llama3-70b --gpus 64xh100",
+    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5",
+    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5 --json --pareto {out}/front.csv",
+    "search configs/serving/llama3-8b-h100.yml --set placement.tp=[1,2] --slo ttft_p90=1s --price 2.5/gpu-h",
+    "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm",
+    "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --json",
+    "import-config docs/examples/other_tools/pretrain.sh",
+    "import-config docs/examples/other_tools/llama3_70b.toml --json",
+    "import-config docs/examples/other_tools/primus.yaml",
+    "trace configs/runs/demo.yml -o {out}/trace.json",
+    "trace configs/runs/demo.yml --format chakra -o {out}",
+    "serving-fit docs/examples/answered --help",
+    "validate published --truth data/published/runs.csv",
+    "validate published --truth data/published/runs.csv --json",
+    "validate memory --truth data/published/runs.csv",
+    "validate memory --truth data/published/runs.csv --json",
+    "validate ranking --truth data/published/runs.csv",
+    "validate ranking --truth data/published/runs.csv --json",
+    "validate serving --truth docs/examples/serving",
+    "validate serving --truth docs/examples/serving --json",
+    "validate serving --truth docs/examples/serving --model formula",
+    "validate rl --truth data/published/runs.csv",
+    "validate samples",
+    "calibrate --few-shot 3 --truth data/published/runs.csv",
+    "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run",
+    "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run --json",
+    "history",
+    "schema",
+    "schema --rl",
+    "schema --serving",
+    "schema --truth",
+)
+SUBCOMMANDS = (
+    *(
+        "one-batch",
+        "ledger",
+        "speed-of-light",
+        "search",
+        "schedule",
+        "memory",
+        "sweep",
+        "compare",
+        "sensitivity",
+        "days",
+    ),
+    *("report", "plot", "explore", "trace", "export", "import-config", "calls", "measure", "benchmark", "serving"),
+    *(
+        "serving-step",
+        "serving-fit",
+        "rl-step",
+        "calibrate",
+        "explain",
+        "what-if",
+        "record",
+        "history",
+        "validate",
+        "schema",
+    ),
+    "doctor",
+)
+FUZZED = 1000
+PIECES = 8
+"""Parts into which the fuzz corpus is cut, for the processes to share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What one command answered, normalised; `files` are those it wrote into its own folder, by name."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    files: Mapping[str, str]
+
+    def text(self) -> str:
+        parts = {"stdout": self.stdout, "stderr": self.stderr, **self.files}
+        return f"exit code {self.exit_code}\n" + "".join(f"--- {name}\n{text}" for name, text in parts.items() if text)
+
+
+def groups() -> dict[str, tuple[str, ...]]:
+    """Name of a kept file → the command lines in it; {out} stands for a folder of their own."""
+    by_kind = {
+        "runs": (RUN_COMMANDS, sorted(ROOT.glob("configs/runs/**/*.yml"))),
+        "rl": (RL_COMMANDS, sorted(ROOT.glob("configs/rl/**/*.yml"))),
+        "serving": (SERVING_COMMANDS, sorted(ROOT.glob("configs/serving/**/*.yml"))),
+        "searches": (SEARCH_COMMANDS, sorted(ROOT.glob("configs/searches/*.yml"))),
+    }
+    lines = {
+        f"{kind}-{path.stem}": tuple(each.replace("{config}", str(path.relative_to(ROOT))) for each in commands)
+        for kind, (commands, paths) in by_kind.items()
+        for path in paths
+    }
+    pictures = {
+        f"pictures-{Path(config).stem}": (
+            *(f"plot {picture} {config} -o {{out}}/picture.svg" for picture in PICTURES),
+            f"report {config} -o {{out}}/page.html",
+        )
+        for config in PICTURED
+    }
+    helps = tuple(f"{name} --help" for name in SUBCOMMANDS)
+    return {**lines, **pictures, "single": SINGLE_COMMANDS, "help": helps}
+
+
+def answer(command_line: str) -> Answer:
+    """Run one command in this process, as if on the machine of the shipped samples."""
+    from predict.cli import main
+
+    with tempfile.TemporaryDirectory() as place:
+        arguments = command_line.replace("{out}", place).split()
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(arguments)
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 1
+        written = {
+            str(path.relative_to(place)): normal(path.read_text(errors="replace"), place)
+            for path in sorted(Path(place).rglob("*"))
+            if path.is_file()
+        }
+        return Answer(
+            exit_code=code,
+            stdout=normal(out.getvalue(), place),
+            stderr=normal(err.getvalue(), place),
+            files=written,
+        )
+
+
+def normal(text: str, place: str) -> str:
+    """`text` without progress, and without what differs by machine, day and commit."""
+    text = text.replace(place, "{out}").replace(os.environ["STEPTIME_DATA"], "{data}").replace(str(ROOT), "{root}")
+    text = re.sub(r"(?m)^.*\bleft(, .*)?$\n?", "", text)
+    text = re.sub(r"\b20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?", "{date}", text)
+    text = re.sub(r"\b[0-9a-f]{40}\b|\b[0-9a-f]{7,12}(?=\+changes|-dirty)", "{commit}", text)
+    text = re.sub(r"(?m)^(.*?(?:per second|in \d+(?:\.\d+)? m?s\b).*)$", _without_seconds, text)
+    text = re.sub(r'"(seconds|took_s|elapsed_s|server_ms)": [\d.e+-]+', r'"\1": "{seconds}"', text)
+    return re.sub(r"-?\d+\.\d{6,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.{DIGITS}g}", text)
+
+
+def _without_seconds(line: re.Match[str]) -> str:
+    return re.sub(r"\b\d+(?:[.,]\d+)? ?(?:ms|s|min|h)\b|[\d,]+ (?:plans )?(?=per second)", "{seconds}", line[0])
+
+
+def fuzz_answers(piece: int) -> dict[str, str]:
+    """Case of the fuzz corpus of run configs → its message, or its step time."""
+    import yaml
+
+    from predict import UserError, estimate, load
+    from tests.fuzz.test_configs import drawn
+
+    answers = {}
+    for case in range(piece, FUZZED, PIECES):
+        config, _ = drawn(case)
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "run.yml"
+            path.write_text(yaml.dump(config))
+            try:
+                said = f"{estimate(load(path)).step_time.median_us:.6g} us"
+            except UserError as error:
+                said = f"{type(error).__name__}: {error}"
+            answers[f"{case:04}"] = normal(said, place)
+    return answers
+
+
+def group_text(name: str) -> str:
+    """All answers of a group, one after the other."""
+    if name.startswith("fuzz-"):
+        answers = fuzz_answers(int(name.removeprefix("fuzz-")))
+        return "".join(f"$ fuzz {case}\n{said}\n\n" for case, said in answers.items())
+    return "".join(f"$ predict {each}\n{answer(each).text()}\n\n" for each in groups()[name])
+
+
+def names() -> list[str]:
+    """Names of all groups, those that take longest first."""
+    return ["single", *(f"fuzz-{piece}" for piece in range(PIECES)), *(each for each in groups() if each != "single")]
+
+
+def kept_path(name: str) -> Path:
+    return KEPT / f"{name}.txt.xz"
+
+
+def kept_text(name: str) -> str:
+    return lzma.decompress(kept_path(name).read_bytes()).decode() if kept_path(name).exists() else ""
+
+
+@contextlib.contextmanager
+def shipped_machine() -> Iterator[None]:
+    """Commands find the CPU and cores of the shipped samples, no data but the shipped, and a terminal of 120 columns."""
+    from sampling.hardware import cpu_name
+
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(ROOT):
+        cpuinfo = Path(place) / "cpuinfo"
+        cpuinfo.write_text(CPUINFO)
+        environment = {"COLUMNS": str(COLUMNS), "STEPTIME_DATA": str(Path(place) / "data"), "HOME": place}
+        with (
+            patch.dict(os.environ, environment),
+            patch.object(os, "cpu_count", lambda: CORES),
+            patch.object(cpu_name, "CPUINFO", cpuinfo),
+        ):
+            yield
+
+
+def _work(name: str) -> tuple[str, str]:
+    with shipped_machine():
+        return name, group_text(name)
+
+
+def differences(name: str, now: str) -> list[str]:
+    """Lines of a unified diff between the kept answers and those of now."""
+    kept = kept_text(name)
+    if kept == now:
+        return []
+    pairs = difflib.unified_diff(kept.splitlines(), now.splitlines(), f"kept {name}", f"now {name}", lineterm="", n=2)
+    return [line[:300] for line in pairs]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.answers", description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="keep the answers of now")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    parser.add_argument("groups", nargs="*", help="groups to run (default: all)")
+    options = parser.parse_args(arguments)
+    chosen, differing = options.groups or names(), []
+    KEPT.mkdir(exist_ok=True)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for name, now in pool.map(_work, chosen):
+            lines = differences(name, now)
+            if not lines:
+                continue
+            differing.append(name)
+            print(*lines[:MOST_DIFFERENCES], sep="\n")
+            if options.write:
+                kept_path(name).write_bytes(lzma.compress(now.encode(), preset=9))
+    print(
+        f"{len(chosen)} groups of answers, {len(differing)} differ{' and are kept anew' if options.write else ''}",
+        *differing,
+    )
+    return 0 if options.write or not differing else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

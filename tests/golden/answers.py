@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import difflib
 import io
-import json
 import lzma
 import os
 import re

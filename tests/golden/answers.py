@@ -13,11 +13,13 @@ import io
 import lzma
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import patch
@@ -263,12 +265,19 @@ def answer(command_line: str) -> Answer:
         )
 
 
+@cache
+def commit() -> str:
+    """The commit checked out; a word that no answer has where git tells none."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
+
+
 def normal(text: str, place: str) -> str:
     """`text` without progress, and without what differs by machine, day and commit."""
     text = text.replace(place, "{out}").replace(os.environ["STEPTIME_DATA"], "{data}").replace(str(ROOT), "{root}")
     text = re.sub(r"(?m)^.*\bleft(, .*)?$\n?", "", text)
     text = re.sub(r"\b20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?", "{date}", text)
-    text = re.sub(r"\b[0-9a-f]{40}\b|\b[0-9a-f]{7,12}(?=\+changes|-dirty)", "{commit}", text)
+    text = re.sub(rf"\b{commit()[:12]}[0-9a-f]*\+?", "{commit}", text)
     text = re.sub(r"(?m)^(.*?(?:per second|in \d+(?:\.\d+)? m?s\b).*)$", _without_seconds, text)
     text = re.sub(r'"(seconds|took_s|elapsed_s|server_ms)": [\d.e+-]+', r'"\1": "{seconds}"', text)
     return re.sub(r"-?\d+\.\d{6,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.{DIGITS}g}", text)

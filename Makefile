@@ -108,11 +108,12 @@ test: $(READY)  ## run the tests, on all cores
 golden: $(READY)  ## hold what every command answers for every shipped config against the kept answers [WRITE=1: keep them]
 	@$(BIN)/python -m tests.golden.answers $(if $(WRITE),--write)
 
-check: $(READY)  ## format, lint, types, import layers
+check: $(READY)  ## format, lint, types, import layers, sizes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.sizes
 
 format: $(READY)  ## format the code and mend what can be mended
 	@$(BIN)/ruff format .

@@ -108,7 +108,7 @@ def speed_of_light(file: Path | str, *, arch: str = "h100-sxm", precision: str =
     """
     from predict.bounds.analysis import analyse
     from predict.bounds.device import device_of
-    from predict.bounds.exported.read import read_module
+    from predict.bounds.read_module import read_module
 
     device = device_of(arch)
     device.macs_in(precision)

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
         print_json(found.to_json())
     else:
         from predict.report.checkup import checkup_text
-        from predict.report.console import show
+        from predict.report.text import show
 
         show(checkup_text(found))
     if found.faults:

@@ -91,8 +91,8 @@ def _run_rl(options: argparse.Namespace) -> None:
             if options.trace:
                 raise UserError("--trace: an RL step is not traced; omit it")
     from predict.measure.rl.measurement import measure_rl
-    from predict.report.console import show
     from predict.report.rl.measured import rl_measurement_text
+    from predict.report.text import show
 
     result = measure_rl(options.config, options.overrides, steps=options.steps)
     if options.json:

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
         return
     made = make_config(options)
     from predict import estimate, memory_advice
-    from predict.report.feasibility import headlines, misfit
+    from predict.report.memory import headlines, misfit
 
     prediction = estimate(loaded(options), require_fit=False)
     margin = _margin(options)
@@ -113,15 +113,15 @@ def run(options: argparse.Namespace) -> None:
     judged = restored if mode == "benchmark" else None
     why = misfit(memory, point_bytes=judged.point_bytes if judged else None)
     if options.json:
-        from predict.report.memory.report import memory_report_json
+        from predict.report.memory import memory_report_json
 
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         content["provenance"] = dict(prediction.provenance)
         print_json(content | ({"config": made.content} if made else {}))
     else:
-        from predict.report.console import show
-        from predict.report.memory.report import memory_report_text
-        from predict.report.provenance_text import with_provenance
+        from predict.report.memory import memory_report_text
+        from predict.report.provenance import with_provenance
+        from predict.report.text import show
 
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         first, analytic = headlines([why]), prediction.is_analytic
@@ -140,8 +140,8 @@ def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
     refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
     from predict import rl_step
-    from predict.report.console import show
     from predict.report.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
+    from predict.report.text import show
 
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)

@@ -70,7 +70,7 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.report.feasibility import headlines, misfit
+    from predict.report.memory import headlines, misfit
 
     made = make_config(options)
     if _partly_unknown(options):
@@ -79,14 +79,13 @@ def run(options: argparse.Namespace) -> None:
     predictions = _predictions(options)
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
-        from predict.report.prediction_json import predictions_json
+        from predict.report.prediction import predictions_json
 
         print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
     else:
-        from predict.report.console import show
-        from predict.report.prediction_text import prediction_text
-        from predict.report.provenance_text import with_provenance
-        from predict.report.side_by_side import side_by_side
+        from predict.report.prediction import prediction_text, side_by_side
+        from predict.report.provenance import with_provenance
+        from predict.report.text import show
 
         if len(predictions) > 1:
             timed = predictions["benchmark"]
@@ -117,14 +116,14 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
 
 def _show_likely(options: argparse.Namespace) -> None:
     from predict import likely_steps
-    from predict.report.feasibility import misfit
+    from predict.report.memory import misfit
     from predict.report.what_if.likely import likely_json, likely_text
 
     likely = likely_steps(options.config, options.overrides)
     if options.json:
         print_json(likely_json(likely))
     else:
-        from predict.report.console import show
+        from predict.report.text import show
 
         show(likely_text(likely))
     misfits = [misfit(one.memory) for one in likely.predictions]

@@ -18,8 +18,7 @@ from predict.config.overrides import as_settings
 from predict.config.replicas import DECIDE_DP
 from predict.explore.controls import Control, controls
 from predict.explore.project import foreign_files
-from predict.report.page.content import page_content, search_facts, studies
-from predict.report.page.plans_view import plans_of_answer, plans_of_neighbours
+from predict.report.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
 from predict.report.page.run_view import answer_view
 from predict.schedules.engine.compiled import LONG, pays
 from predict.what_if.neighbours import neighbours

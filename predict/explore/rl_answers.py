@@ -13,10 +13,9 @@ from predict.config.draft import read_draft
 from predict.config.load import read_sections
 from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explore.controls import Control, controls, section_controls
-from predict.report.page.content import page_content
-from predict.report.page.plans_view import with_front
-from predict.report.prediction_json import interval_json
-from predict.report.rl.page import LIVE, rl_answer_view
+from predict.report.page.content import page_content, with_front
+from predict.report.page.rl import LIVE, rl_answer_view
+from predict.report.prediction import interval_json
 from predict.rl.run.config import document_of, load_rl, training_document
 from predict.rl.run.section import COLOCATED, NAME
 from predict.rl.search.search import Candidate, RlAnswer

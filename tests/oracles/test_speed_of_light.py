@@ -10,9 +10,9 @@ import pytest
 
 from predict.bounds.analysis import Analysis, analyse
 from predict.bounds.device import Device
-from predict.bounds.exported.read import read_module
 from predict.bounds.graph import Graph
-from predict.report.speed_of_light.files import analysis_content, perf_content
+from predict.bounds.read_module import read_module
+from predict.report.module_bounds import analysis_content, perf_content
 from sampling.units import MIB
 from tests.oracles.shared import SHARED
 

@@ -84,7 +84,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         lacking = "--measured" if options.configs else "CONFIG"
         raise UserError(f"{lacking}: missing; give for example CONFIG --measured 412ms")
     from predict.calibrate.command import calibrate
-    from predict.report.console import show
+    from predict.report.text import show
     from predict.report.what_if.calibration import calibration_json, calibration_report
 
     place, posterior = calibrate(
@@ -122,8 +122,8 @@ def _few_shot(options: argparse.Namespace) -> None:
     if options.few_shot < 0:
         raise UserError(f"--few-shot: {options.few_shot} is not a number of runs; give 0 or more")
     from predict.prices.whose_rows import require_known
-    from predict.report.console import show
     from predict.report.published.few_shot import few_shot_text
+    from predict.report.text import show
     from predict.validate.learning.few_shot import few_shot, few_shot_json
     from predict.validate.published.row import read_rows
 

@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(explanation.to_json())
     else:
-        from predict.report.console import show
         from predict.report.measured.explanation import explanation_report
+        from predict.report.text import show
 
         show(explanation_report(explanation))
 

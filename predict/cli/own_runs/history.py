@@ -35,8 +35,8 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict.own_runs.history import history
     from predict.own_runs.records import recorded_clusters
-    from predict.report.console import show
     from predict.report.measured.history import MOST_SHOWN, histories_json, history_text
+    from predict.report.text import show
     from sampling.errors import Checks, SamplesError
     from sampling.files.places import own_data
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(replay_json(replay))
     else:
-        from predict.report.console import show
+        from predict.report.text import show
 
         show(replay_text(replay))
 

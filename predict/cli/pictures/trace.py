@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     prediction = estimate(load(options.config, options.overrides), require_fit=False)
     with writing("--output", options.output):
         if chakra:
-            from predict.report.traces.chakra.files import save_chakra
+            from predict.report.traces.chakra import save_chakra
 
             written = save_chakra(prediction, options.output, every_gpu=options.every_gpu)
             log(f"wrote {len(written)} traces and their groups to {options.output}")

@@ -267,7 +267,7 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
 
         print_json(answer_json(answer, why=options.why))
         return
-    from predict.report.console import show
     from predict.report.search.text import answer_text
+    from predict.report.text import show
 
     show(answer_text(answer, why=options.why))

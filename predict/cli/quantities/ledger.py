@@ -55,16 +55,16 @@ def run(options: argparse.Namespace) -> None:
 
     ledger = ledger_of(estimate(loaded(options), require_fit=False))
     if options.json:
-        from predict.report.ledger.json import ledger_json
+        from predict.report.ledger_json import ledger_json
 
         print_json(ledger_json(ledger))
     elif options.csv:
-        from predict.report.ledger.table import COLUMNS, ledger_rows
+        from predict.report.ledger_json import COLUMNS, ledger_rows
         from predict.what_if.long_table import as_csv
 
         sys.stdout.write(as_csv(ledger_rows(ledger), COLUMNS))
     else:
-        from predict.report.console import show
-        from predict.report.ledger.text import ledger_text
+        from predict.report.ledger_text import ledger_text
+        from predict.report.text import show
 
         show(ledger_text(ledger))

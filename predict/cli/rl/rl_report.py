@@ -18,7 +18,7 @@ def report(options: argparse.Namespace) -> None:
         )
     from predict import estimate, rl_step
     from predict.report.page.document import report_page
-    from predict.report.rl.page import rl_content
+    from predict.report.page.rl import rl_content
     from predict.rl.search.length_map import length_map
 
     steps = [rl_step(config, options.overrides) for config in options.configs]

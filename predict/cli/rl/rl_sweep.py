@@ -14,8 +14,8 @@ def sweep(options: argparse.Namespace) -> None:
     """Predict every combination of --vary and print, or write, the long table."""
     from predict import estimate
     from predict.cli.combinations import on_stderr
-    from predict.report.console import show
     from predict.report.rl.search import rl_table_text
+    from predict.report.text import show
     from predict.rl.run.aliases import resolved
     from predict.rl.search.long_table import rl_columns, rl_long_table
     from predict.rl.search.search import candidates

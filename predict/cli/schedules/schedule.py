@@ -108,19 +108,19 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(options: argparse.Namespace, found: Comparison) -> None:
-    from predict.report.schedules.comparison import comparison_json, comparison_text
+    from predict.report.schedule import comparison_json, comparison_text
 
     if options.json:
         content = comparison_json(found.outcomes)
         content |= {"feasible": not found.misfit, "provenance": dict(found.provenance)} if found.run else {}
         print_json(content)
         return
-    from predict.report.console import show, width
+    from predict.report.text import show, width
 
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
-        from predict.report.feasibility import headlines
-        from predict.report.provenance_text import with_provenance
+        from predict.report.memory import headlines
+        from predict.report.provenance import with_provenance
 
         analytic, first = found.provenance["samples"] is None, headlines([found.misfit])
         report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=first)
@@ -159,7 +159,7 @@ def _check_files(options: argparse.Namespace) -> None:
 def _write_files(options: argparse.Namespace, best: Outcome, found: Comparison) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
     from predict.report.pictures.schedule_plot import save_plot
-    from predict.report.schedules.trace import save_trace
+    from predict.report.traces.schedule import save_trace
     from predict.schedules.files.order_files import write_order
 
     timeline = best.timeline

@@ -71,8 +71,8 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     rates = _checked_rates(options)
     from predict import serving_answer
-    from predict.report.console import show
     from predict.report.serving.outcome import answer_json, answer_text
+    from predict.report.text import show
     from sampling.progress import progress_display
 
     with progress_display("simulations") as show_progress:

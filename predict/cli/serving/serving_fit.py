@@ -74,8 +74,8 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict.report.console import show
     from predict.report.serving.coefficients import coefficients_text
+    from predict.report.text import show
     from predict.serving.coefficients import coefficients_json
 
     found = _fitted_to_files(options) if options.config else _fitted_to_stages(options)

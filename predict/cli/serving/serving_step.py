@@ -55,8 +55,8 @@ def add(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.report.console import show
     from predict.report.serving.step import step_json, step_text
+    from predict.report.text import show
     from predict.serving.config import load_serving
     from predict.serving.stepper import Stepper
 

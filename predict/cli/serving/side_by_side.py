@@ -66,8 +66,8 @@ def search(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Predict each config and print a column for each."""
-    from predict.report.console import show
     from predict.report.serving.placements import servers_compare_json, servers_compare_text
+    from predict.report.text import show
     from predict.serving.config import load_serving
     from predict.what_if.servers import answer_of
     from sampling.progress import progress_display
@@ -126,8 +126,8 @@ def _swept(
 
 def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:
     """Print the rows, the best first where they have an order, and only the first `top` of those that can run."""
-    from predict.report.console import show
     from predict.report.serving.placements import server_columns, server_table, servers_json, servers_text
+    from predict.report.text import show
     from predict.report.what_if.sweep import title_of
     from predict.what_if.long_table import write_table
     from predict.what_if.servers import ORDERS, ordered

@@ -16,9 +16,9 @@ GPU = "this-gpu"
 def runs(options: argparse.Namespace) -> None:
     here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     overrides = _overrides(options, here=here)
-    from predict.report.console import show
-    from predict.report.feasibility import misfit
     from predict.report.measured.validation import validation_text
+    from predict.report.memory import misfit
+    from predict.report.text import show
     from predict.validate.kept_figures import keep, kept_file, named_profiles
     from predict.validate.measured_runs import ValidatedRun, notes_on, predictions_of, validate
     from predict.validate.session_steps import against_sessions, steps_of_sessions
@@ -83,6 +83,6 @@ def samples(options: argparse.Namespace) -> None:
     if options.json:
         print_json(content)
         return
-    from predict.report.console import show
+    from predict.report.text import show
 
     show(as_text(content))

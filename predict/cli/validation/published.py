@@ -32,15 +32,15 @@ def published(options: argparse.Namespace) -> None:
 
         print_json(as_json(verdicts) | ({"calibration": asdict(calibration)} if calibration else {}))
         return
-    from predict.report.console import show
     from predict.report.published.steps import published_text
+    from predict.report.text import show
 
     show(published_text(verdicts, calibration))
 
 
 def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
-    from predict.report.console import show
     from predict.report.published.widths import widths_text
+    from predict.report.text import show
     from predict.validate.learning.widths import learn_widths, widths_json
 
     learnt = learn_widths(verdicts)
@@ -51,8 +51,8 @@ def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
 
 
 def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
-    from predict.report.console import show
     from predict.report.published.left_out import left_out_text
+    from predict.report.text import show
     from predict.validate.learning.left_out import constants_json, judge_constants
     from sampling.progress import progress_display
 
@@ -78,7 +78,7 @@ def memory(options: argparse.Namespace) -> None:
     if options.json:
         print_json(as_json(verdicts))
         return
-    from predict.report.console import show
     from predict.report.published.memory import published_memory_text
+    from predict.report.text import show
 
     show(published_memory_text(verdicts))

@@ -31,15 +31,15 @@ def ranking(options: argparse.Namespace) -> None:
     if options.json:
         print_json(as_json(groups, small, left_out))
         return
-    from predict.report.console import show
     from predict.report.published.ranking import ranking_text
+    from predict.report.text import show
 
     show(ranking_text(groups, small, left_out))
 
 
 def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool) -> None:
-    from predict.report.console import show
     from predict.report.published.widths import plan_setting_text
+    from predict.report.text import show
     from predict.validate.learning.plan_setting import learn_plan_setting, plan_setting_json
 
     learnt = learn_plan_setting(groups)

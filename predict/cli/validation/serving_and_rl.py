@@ -17,8 +17,8 @@ def serving(options: argparse.Namespace) -> None:
     if options.json:
         print_json(content)
         return
-    from predict.report.console import show
     from predict.report.published.serving import serving_validation_text
+    from predict.report.text import show
 
     show(serving_validation_text(content))
 
@@ -33,16 +33,16 @@ def rl(options: argparse.Namespace) -> None:
     if options.json:
         print_json(content)
         return
-    from predict.report.console import show
     from predict.report.rl.validation import rl_validation_text
+    from predict.report.text import show
 
     show(rl_validation_text(content))
 
 
 def rl_configs(options: argparse.Namespace) -> None:
     """RL steps of this machine, predicted and then run."""
-    from predict.report.console import show
     from predict.report.rl.measured import measured_rl_text
+    from predict.report.text import show
     from predict.validate.rl.measured import measured_rl_json, validate_rl_here
 
     rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, tell=log)
@@ -55,8 +55,8 @@ def rl_configs(options: argparse.Namespace) -> None:
 
 def serving_configs(options: argparse.Namespace) -> None:
     """Loads of this machine's real server, predicted and then served."""
-    from predict.report.console import show
     from predict.report.serving.own_loads import own_loads_text
+    from predict.report.text import show
     from predict.serving.coefficients import read_coefficients
     from predict.validate.serving.own_loads import ROUNDS, validate_loads
 

@@ -48,7 +48,7 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
-    from predict.report.console import show
+    from predict.report.text import show
     from predict.rl.run.config import is_rl_config
     from predict.serving.config import is_serving_config
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     require_no_questions(options, "slo", "price", "model", "coefficients")
     if all(map(is_rl_config, options.configs)):
         from predict import rl_step
-        from predict.report.rl.compare import rl_compare_json, rl_compare_text
+        from predict.report.rl.step import rl_compare_json, rl_compare_text
 
         steps = [rl_step(config, options.overrides) for config in options.configs]
         if options.json:

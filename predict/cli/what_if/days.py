@@ -36,8 +36,8 @@ def add(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict import days, estimate
     from predict.ledger.training_cost import asked_training
-    from predict.report.console import show
-    from predict.report.feasibility import misfit
+    from predict.report.memory import misfit
+    from predict.report.text import show
     from predict.report.what_if.days import days_json, days_text
 
     with Checks() as checks:

@@ -33,7 +33,7 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import sensitivity
-    from predict.report.console import show
+    from predict.report.text import show
     from predict.report.what_if.sensitivity import sensitivity_json, sensitivity_text
 
     found = sensitivity(options.config, options.overrides)

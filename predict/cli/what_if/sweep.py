@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
         rl_sweep.sweep(options)
         return
     from predict import sweep
-    from predict.report.console import show
+    from predict.report.text import show
     from predict.report.what_if.sweep import sweep_json, sweep_text
     from predict.what_if.long_table import columns, long_table, write_table
     from sampling.hardware.code_version import code_version

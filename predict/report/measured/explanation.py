@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from predict.explain.causes.beside import PROFILER
 from predict.explain.ledger import CallTerm, Explanation, Term
-from predict.report.call_text import call_text
 from predict.report.measured.unprofiled import measured_text
-from predict.report.provenance_text import first_lines_of
-from predict.report.tables import figures_table
+from predict.report.provenance import first_lines_of
+from predict.report.text import call_text, figures_table
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.own_runs.drift import ALARM
 from predict.own_runs.history import Drift, History
 from predict.own_runs.records import local_time
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
 

@@ -9,8 +9,8 @@ from predict.explain.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.explain.replay.terms import FOLLOWS, ReplayedTerm
 from predict.explain.replay.what_if import OTHERS_SHARE, Replay
 from predict.report.measured.unprofiled import measured_text
-from predict.report.provenance_text import with_provenance
-from predict.report.tables import figures_table
+from predict.report.provenance import with_provenance
+from predict.report.text import figures_table
 from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from predict.measure.system_noise import noise_notes
-from predict.report.feasibility import headlines
-from predict.report.provenance_text import noted
+from predict.report.memory import headlines
+from predict.report.provenance import noted
 from predict.validate.validation_rows import ValidationRow, summarise
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, size

@@ -1,4 +1,4 @@
-"""The throughput of a run by sequence length and microbatch: a sweep about its own values, and the cells of its picture."""
+"""The heat map of a page: throughput by sequence length and microbatch, or of RL by longest response and responses to a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
+from predict.rl.search.length_map import LONGEST, LengthMap, N
+from predict.rl.search.search import Candidate
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun, sweep
@@ -57,5 +59,32 @@ def _cell(row: SweptRun) -> dict[str, Any]:
         "mfu": row.prediction.mfu,
         "step_us": row.prediction.median_us,
         "memory_bytes": memory.point_bytes,
+        "verdict": memory.verdict,
+    }
+
+
+def rl_heat_map_view(found: LengthMap) -> dict[str, Any]:
+    """Columns are longest responses, rows responses to a prompt, under the names of `predict.report.page.heat_map.heat_map_view`."""
+    return {
+        "sequences": sorted({one.settings[LONGEST] for one in found.cells}),
+        "microbatches": sorted({one.settings[N] for one in found.cells}),
+        "own": list(found.own),
+        "column": "longest response, tokens",
+        "row": "n",
+        "note": "tokens per second and GPU",
+        "cells": [_rl_cell(one) for one in found.cells],
+    }
+
+
+def _rl_cell(one: Candidate) -> dict[str, Any]:
+    cell: dict[str, Any] = {"sequence": one.settings[LONGEST], "microbatch": one.settings[N]}
+    if one.step is None:
+        return cell | {"reason": one.reason}
+    memory, actor = one.step.memory, one.step.phase("update_actor")
+    return cell | {
+        "tokens_per_second_per_gpu": one.step.tokens_per_second_per_gpu,
+        "mfu": actor and actor.mfu["palm"].mfu,
+        "step_us": one.step.time.median_us,
+        "memory_bytes": memory.worst.peak,
         "verdict": memory.verdict,
     }

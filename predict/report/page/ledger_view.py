@@ -7,8 +7,8 @@ from typing import Any
 
 from predict.ledger.books import Ledger
 from predict.memory.rank_memory import TERMS
-from predict.report.call_text import call_text
-from predict.report.ledger.json import ledger_json
+from predict.report.ledger_json import ledger_json
+from predict.report.text import call_text
 
 Columns = tuple[tuple[str, str, str], ...]
 """Heading, key and unit (text, number, us, bytes or share) of each column."""

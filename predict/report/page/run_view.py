@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall.bars import waterfall
 from predict.ledger.waterfall.classes import COMMUNICATION
-from predict.report.feasibility import misfit
-from predict.report.memory.json import verdict_json
-from predict.report.page.assumptions import assumptions
+from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
+from predict.report.memory import memory_json, misfit, verdict_json
 from predict.report.page.ledger_view import ledgers_view
-from predict.report.page.memory_view import memory_view
 from predict.report.page.timeline_view import timeline_view
-from predict.report.pictures.palette import CLASS_COLOURS
-from predict.report.prediction_json import interval_json
-from predict.report.provenance_text import first_notes
-from predict.report.run_text import run_text
+from predict.report.palette import CLASS_COLOURS
+from predict.report.pictures.memory_plot import COLOURS, shown_ranks
+from predict.report.prediction import interval_json
+from predict.report.provenance import first_notes
+from predict.report.text import run_text
 from predict.step.prediction import Prediction
 from predict.what_if.compare import settings_of
+from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
+from sampling.number_text import size
+from sampling.units import MIB
 
 MOST_KINDS = 12
 """Kinds of call in the tornado of what the step's interval rests on."""
@@ -112,3 +117,99 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     return [*map(plain, value)] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assumption:
+    """Assumptions, each with its kind, its value in words and its source."""
+
+    kind: str
+    name: str
+    value: str
+    source: str
+
+
+def assumptions(prediction: Prediction, ledger: Ledger | None) -> tuple[Assumption, ...]:
+    """The assumptions of one run; with its ledger, the constants of published runs that moved it."""
+    return (*_of_prediction(prediction), *_of_memory(prediction), *(_of_constants(ledger) if ledger else ()))
+
+
+def _of_prediction(prediction: Prediction) -> Iterator[Assumption]:
+    provenance = prediction.provenance
+    for note in (*provenance.get("better_rows", ()), *provenance["notes"]):
+        yield Assumption(kind="note", name="samples", value="", source=note)
+    for name, width in prediction.unknowns.items():
+        yield Assumption(
+            kind="interval", name=name, value=f"± {math.expm1(width):.1%}", source="half-width at 90 %, by itself"
+        )
+    for name, share in prediction.sources.items():
+        if share:
+            yield Assumption(kind="times", name=name, value=f"{share:.1%}", source="share of the step's work")
+    for figure, source in provenance.get("sources", {}).items():
+        yield Assumption(kind="device", name=figure, value=_figure(prediction, figure), source=source)
+    contention = provenance.get("slow_down")
+    if contention:
+        yield Assumption(
+            kind="overlap",
+            name="slowdown beside communication",
+            value=f"{contention['value']:.1%}",
+            source=contention["source"],
+        )
+
+
+def _figure(prediction: Prediction, figure: str) -> str:
+    """The value of a figure of the hardware file, such as `peak_tflops` or `intra_node`; empty where it has none of its own."""
+    value = getattr(prediction.run.cluster.gpu, figure, None)
+    if isinstance(value, int | float | str):
+        return f"{value:,.6g}" if isinstance(value, int | float) else value
+    return ", ".join(f"{name} {each:g}" for name, each in value.items()) if isinstance(value, dict) else ""
+
+
+def _of_memory(prediction: Prediction) -> Iterator[Assumption]:
+    for buffer in prediction.memory.buffers:
+        told = f"{size(buffer.size_bytes)} ± {size(buffer.width_bytes)}"
+        yield Assumption(kind="memory", name=buffer.name, value=told, source=buffer.source)
+
+
+def _of_constants(ledger: Ledger) -> Iterator[Assumption]:
+    for name, constant in ledger.calibration.constants.items():
+        yield Assumption(
+            kind="published runs",
+            name=name,
+            value=f"{constant.value:g} ({constant.low:g} to {constant.high:g})",
+            source=f"{constant.moves}; {constant.source}",
+        )
+
+
+COLUMNS = 160
+"""Columns of a course; each shows its highest point, so that no peak is lost."""
+
+
+def memory_view(prediction: Prediction) -> dict[str, Any]:
+    """Bytes of each rank at its peak, and MiB over the step of at most 16 ranks; `peak` of a term is its share of the rank's."""
+    memory = prediction.memory
+    shown = shown_ranks(prediction.memory_timeline, memory.worst.rank)
+    return {
+        **memory_json(memory),
+        "terms": list(STACKED_TERMS),
+        "colours": COLOURS,
+        "course": [_course(each) for each in shown],
+    }
+
+
+def _course(each: RankTimeline) -> dict[str, Any]:
+    edges = np.linspace(0.0, float(each.end_us[-1]), COLUMNS + 1)
+    highest = _highest(each, edges)
+    terms = {name: np.round(each.terms[name][highest] / MIB).astype(int).tolist() for name in STACKED_TERMS}
+    return {"rank": each.rank, "edges_us": [round(float(edges[0])), round(float(edges[-1]))], "terms_mib": terms}
+
+
+def _highest(each: RankTimeline, edges: Floats) -> list[int]:
+    """The span with the highest total in each column."""
+    first = np.searchsorted(each.end_us, edges[:-1], side="right")
+    last = np.maximum(np.searchsorted(each.start_us, edges[1:]), first + 1)
+    total = each.total
+    return [
+        int(low) + int(np.argmax(total[low:high]))
+        for low, high in zip(np.minimum(first, len(total) - 1), last, strict=True)
+    ]

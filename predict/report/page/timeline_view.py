@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from predict.prices.price_list import Prices
-from predict.report.call_text import call_text
-from predict.report.schedules.palette import KIND_NAMES, fill, paint, paint_codes
+from predict.report.palette import KIND_NAMES, fill, paint, paint_codes
+from predict.report.text import call_text
 from predict.schedules.engine.order import MICROBATCH
 from predict.schedules.engine.timeline import Timeline
 from predict.step.itemised.items import Item, items_of_block

@@ -49,7 +49,7 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
     from predict.report.page.document import report_page
 
     if _is_rl(config):
-        from predict.report.rl.page import rl_content
+        from predict.report.page.rl import rl_content
 
         require_rl_kind(kind)
         step = rl_step(config, overrides)
@@ -78,8 +78,8 @@ def _rl_figure(kind: str, step: RlStep) -> Figure:
 
 
 def _rl_heat_map(config: Path | str, overrides: Sequence[str]) -> Figure:
+    from predict.report.page.heat_map import rl_heat_map_view
     from predict.report.pictures.heat_map_plot import heat_map_figure
-    from predict.report.rl.heat_map import rl_heat_map_view
 
     found = length_map(config, overrides, estimate)
     if found is None:
@@ -112,7 +112,7 @@ def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) 
 
 
 def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.report.page.plans_view import plans_of_neighbours
+    from predict.report.page.content import plans_of_neighbours
     from predict.report.pictures.pareto_plot import pareto_figure
     from predict.what_if.neighbours import neighbours
 
@@ -124,7 +124,7 @@ def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) ->
 
 def _timeline(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
     from predict.report.pictures.schedule_plot import timeline_figure
-    from predict.report.run_text import run_text
+    from predict.report.text import run_text
     from sampling.number_text import duration
 
     title = f"pipeline of {prediction.run.name}"

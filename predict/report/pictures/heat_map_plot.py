@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from predict.report.pictures.palette import INK, LIMIT, LINE, SOFT
+from predict.report.palette import INK, LIMIT, LINE, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy as np
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
 from predict.report.pictures.figure_file import lines_within, save_figure
-from predict.report.run_text import run_text
+from predict.report.text import run_text
 from regressors.features.arrays import Floats
 from sampling.number_text import duration
 from sampling.units import GIB

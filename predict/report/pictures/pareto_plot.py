@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.report.pictures.palette import ACCENT, INK, LIMIT, LINE, SOFT
+from predict.report.palette import ACCENT, INK, LIMIT, LINE, SOFT
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SIZE = (9.0, 5.0)
 
 
 def pareto_figure(rows: Sequence[Mapping[str, Any]], *, capacity_bytes: float, title: str) -> Figure:
-    """The figure of rows of `predict.report.page.plans_view`; those that cannot run are left out."""
+    """The figure of rows of `predict.report.page.content`; those that cannot run are left out."""
     from matplotlib.figure import Figure
 
     run = [row for row in rows if "reason" not in row]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from predict.report.palette import INK, LIMIT, PHASE_COLOURS, ink
 from predict.report.pictures.memory_plot import COLOURS
-from predict.report.pictures.palette import INK, LIMIT, PHASE_COLOURS
 from predict.report.pictures.waterfall_plot import (
     ABOVE,
     BELOW,
@@ -19,7 +19,6 @@ from predict.report.pictures.waterfall_plot import (
     plain_axis,
 )
 from predict.report.rl.step import headline
-from predict.report.schedules.palette import ink
 from predict.rl.ledger.lanes import spans
 from predict.rl.state.memory import TERMS
 from predict.rl.step import RlStep

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predict.report.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
 from predict.report.pictures.figure_file import BOLD_WIDTH, lines_within, save_figure
-from predict.report.pictures.timeline.boxes import Boxes, box_per_action, merged
-from predict.report.pictures.timeline.steady_state import SteadyState, steady_state
-from predict.report.pictures.timeline.time_axis import TimeAxis
-from predict.report.schedules.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
+from predict.report.pictures.timeline import (
+    Boxes,
+    SteadyState,
+    TimeAxis,
+    box_per_action,
+    merged,
+    steady_state,
+)
 from predict.schedules.engine.order import Kind
 from predict.schedules.engine.timeline import Timeline
 from regressors.features.arrays import Floats

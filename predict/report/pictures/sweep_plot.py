@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.report.pictures.palette import ACCENT, LIMIT, LINE, SOFT
+from predict.report.palette import ACCENT, LIMIT, LINE, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from predict.ledger.waterfall.bars import waterfall
+from predict.report.palette import CLASS_COLOURS, INK, LINE, SOFT
 from predict.report.pictures.figure_file import lines_within
-from predict.report.pictures.palette import CLASS_COLOURS, INK, LINE, SOFT
-from predict.report.run_text import run_text
+from predict.report.text import run_text
 from predict.step.prediction import Prediction
 from sampling.number_text import duration, durations
 

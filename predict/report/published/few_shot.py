@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from predict.calibrate.chosen import RULE
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.validate.learning.few_shot import FewShot
 from predict.validate.published.summary import figures
 

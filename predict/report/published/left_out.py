@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.validate.learning.left_out import JudgedConstant
 
 if TYPE_CHECKING:

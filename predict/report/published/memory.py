@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.validate.memory.comparison import MemoryComparison
 from predict.validate.memory.summary import classes, summary
 from sampling.number_text import signed_percent, with_minus

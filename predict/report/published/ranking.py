@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.validate.ranking.group_scores import LEAST_TIMED, GroupScores, summary
 from sampling.files.faults import counted
 from sampling.number_text import signed_percent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.serving.own_loads import TITLES
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import percent, signed_percent
 

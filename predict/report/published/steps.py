@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.run.calibration.terms import Posterior
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.constant_mfu import PairOrder, beside_constant_mfu

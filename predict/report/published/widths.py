@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.validate.learning.plan_setting import LearntPlanSetting
 from predict.validate.learning.widths import LearntWidths
 

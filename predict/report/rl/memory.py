@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.feasibility import headlines
-from predict.report.provenance_text import first_lines_of, last_lines
-from predict.report.tables import figures_table
+from predict.report.memory import headlines
+from predict.report.provenance import first_lines_of, last_lines
+from predict.report.text import figures_table
 from predict.rl.state.memory import TERMS
 from sampling.number_text import duration, percent, size
 from sampling.units import GIB

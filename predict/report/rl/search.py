@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.prediction_json import interval_json
-from predict.report.tables import figures_table
+from predict.report.prediction import interval_json
+from predict.report.text import figures_table
 from sampling.number_text import duration, durations
 
 if TYPE_CHECKING:

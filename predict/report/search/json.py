@@ -9,7 +9,7 @@ from typing import Any
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
-from predict.report.prediction_json import interval_json
+from predict.report.prediction import interval_json
 from sampling.units import GIB
 
 VERSION = 1

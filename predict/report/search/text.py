@@ -10,9 +10,9 @@ from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
 from predict.plan_search.survey import SHORT, in_words
 from predict.report.money import ASSUMED_GOODPUT, goodput_text, tokens_text
-from predict.report.provenance_text import first_lines_of
+from predict.report.provenance import first_lines_of
 from predict.report.search.json import space_json
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent
 from sampling.units import GIB

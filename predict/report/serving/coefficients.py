@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.serving.step_model import step_model
 from sampling.files.faults import counted
 from sampling.number_text import duration, plain

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.money import amount_text
-from predict.report.provenance_text import noted
+from predict.report.provenance import noted
 from predict.report.serving.planning import (
     cost_json,
     cost_lines,
@@ -17,9 +17,8 @@ from predict.report.serving.planning import (
     rate_json,
     rate_text,
 )
-from predict.report.serving.rests_on import coefficients_line, notes_on_step, sources_line
-from predict.report.serving.step import server_line
-from predict.report.tables import figures_table
+from predict.report.serving.step import coefficients_line, notes_on_step, server_line, sources_line
+from predict.report.text import figures_table
 from predict.serving.step_model import KERNELS
 from sampling.files.faults import counted
 from sampling.number_text import duration, plain

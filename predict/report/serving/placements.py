@@ -10,8 +10,8 @@ from rich.markup import escape
 from predict.report.money import amount_text
 from predict.report.serving.outcome import answer_json, load_line
 from predict.report.serving.planning import binding_text, objectives_text
-from predict.report.serving.rests_on import coefficients_line, notes_on_answers
-from predict.report.tables import figures_table
+from predict.report.serving.step import coefficients_line, notes_on_answers
+from predict.report.text import figures_table
 from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
 from predict.serving.planning.loaded_server import Rate

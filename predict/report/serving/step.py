@@ -1,4 +1,4 @@
-"""One step of a serving engine, as text and JSON."""
+"""One step of a serving engine as text and JSON, and the rows and coefficients that it rests on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.provenance_text import noted
-from predict.report.serving.rests_on import notes_on_step, sources_line
-from predict.report.tables import figures_table
-from predict.serving.step_model import step_model
+from predict.report.provenance import noted, notes_on_prices
+from predict.report.text import figures_table
+from predict.serving.batch import StepBatch
+from predict.serving.kernels.features import EXECUTION, prices_of
+from predict.serving.planning.answer import Answer
+from predict.serving.step_model import KERNELS, step_model
+from predict.serving.stepper import Stepper
+from predict.step.prediction import ALL
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from predict.serving.batch import StepBatch
     from predict.serving.config import ServingRun
     from predict.serving.stepper import Stepper
+
 
 VERSION = 1
 
@@ -119,3 +124,49 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
         "source": one.coefficients.source,
         "notes": notes_on_step(one, batch),
     }
+
+
+NOTED = 0.01
+"""Log half-width from which on a note says that the interval is wider."""
+
+
+def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes on the rows and on the coefficients that a batch's step rests on."""
+    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper)]
+
+
+def _notes_on_coefficients(stepper: Stepper) -> list[str]:
+    """A note where the coefficients are of one other server: its requests or steps tell how far off they are there alone."""
+    fitted = stepper.coefficients.server
+    if fitted in ("", stepper.server.title):
+        return []
+    other = "may be too narrow: how servers differ is not counted"
+    if stepper.untold_width >= NOTED:
+        untold = ", ".join(map(step_model(stepper.coefficients.model).title_of, stepper.untold))
+        other = f"is wider: no measurement told of {untold}"
+    return [f"These coefficients are of {fitted}; the interval of another server {other}"]
+
+
+def _notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes as the training commands print them, by the kernels of a batch's step; none for a model that prices no kernels."""
+    if stepper.coefficients.model != KERNELS.name:
+        return []
+    server, analytic = stepper.server, stepper.sources(batch).get("analytic", 0.0) > ALL
+    return notes_on_prices(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
+
+
+def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
+    """The notes of several servers as lines that catch the eye, each once."""
+    notes = (note for one in answers for note in notes_on_step(one.server.stepper, one.outcomes[0].mean_batch))
+    return noted(list(dict.fromkeys(notes)))
+
+
+def coefficients_line(stepper: Stepper) -> str:
+    """The model of the step, and where its coefficients come from."""
+    return f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}"
+
+
+def sources_line(stepper: Stepper, batch: StepBatch) -> str:
+    """The sources of the times of a batch's kernels."""
+    shares = ", ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
+    return f"prices of kernels  {shares}"

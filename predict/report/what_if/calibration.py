@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.report.tables import figures_table
+from predict.report.text import figures_table
 from predict.run.calibration.priors import NINETY, prior_deviations
 from predict.run.calibration.terms import TERMS, Posterior, bounds
 from sampling.number_text import duration

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.rank_memory import TERMS
-from predict.report.prediction_json import interval_json
-from predict.report.provenance_text import first_lines_of
-from predict.report.tables import figures_table
+from predict.report.prediction import interval_json
+from predict.report.provenance import first_lines_of
+from predict.report.text import figures_table
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text

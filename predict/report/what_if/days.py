@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from predict.ledger.training_cost import TrainingCost
-from predict.report.feasibility import headlines, misfit
+from predict.report.memory import headlines, misfit
 from predict.report.money import ASSUMED_GOODPUT, goodput_text, money_text, span_text, tokens_text
-from predict.report.provenance_text import first_lines_of
-from predict.report.run_text import run_text
+from predict.report.provenance import first_lines_of
+from predict.report.text import run_text
 from predict.step.prediction import Prediction
 from sampling.number_text import duration
 

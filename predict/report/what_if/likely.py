@@ -6,9 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from predict.report.prediction_json import VERSION, interval_json, prediction_json
-from predict.report.prediction_text import in_words, prediction_text, step_line
-from predict.report.provenance_text import first_lines_of
+from predict.report.prediction import VERSION, in_words, interval_json, prediction_json, prediction_text, step_line
+from predict.report.provenance import first_lines_of
 from predict.unstated.likely import LikelySteps
 from predict.unstated.values import stated
 from sampling.files.faults import counted

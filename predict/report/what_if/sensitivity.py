@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.report.prediction_json import interval_json
-from predict.report.provenance_text import first_lines_of
-from predict.report.tables import figures_table
+from predict.report.prediction import interval_json
+from predict.report.provenance import first_lines_of
+from predict.report.text import figures_table
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.report.provenance_text import first_lines_of
-from predict.report.tables import figures_table
+from predict.report.provenance import first_lines_of
+from predict.report.text import figures_table
 from predict.step.prediction import Prediction
 from predict.what_if.rows import Predicted, SweptRows
 from predict.what_if.sweep import Sweep

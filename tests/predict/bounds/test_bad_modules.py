@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.bounds.exported.read import read_module
+from predict.bounds.read_module import read_module
 from sampling.errors import UserError
 from tests.predict.bounds.modules import forward, write
 

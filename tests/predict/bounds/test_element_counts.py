@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from predict.bounds.element_counts import element_counts
-from predict.bounds.exported.read import read_module
+from predict.bounds.read_module import read_module
 from tests.predict.bounds.modules import forward, graph_of, write
 
 X, Y = "torch.randn(8, 16)", "torch.randn(8, 16)"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.report import console
+from predict.report import text
 from predict.schedules import makespan, names
 from tests.predict.cli.scheduled import DEMO, EVEN, schedules
 
@@ -218,7 +218,7 @@ def test_an_order_file_of_set_lies_in_the_current_folder(
 def test_a_narrow_terminal_loses_columns_not_names(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    monkeypatch.setattr(console, "PIPE_WIDTH", columns)
+    monkeypatch.setattr(text, "PIPE_WIDTH", columns)
     assert main(["schedule", *EVEN, "--schedule", "1f1b,zb-h1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= columns

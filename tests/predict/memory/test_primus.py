@@ -18,8 +18,7 @@ from predict.model.layer_kinds import LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
 from predict.model.spec import ModelSpec
-from predict.report.memory.json import primus_json
-from predict.report.memory.text import primus_lines
+from predict.report.memory import primus_json, primus_lines
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.units import GIB

@@ -10,7 +10,7 @@ from rich.console import Console
 from predict import one_batch
 from predict.report.pictures.memory_plot import save_memory_plot
 from predict.report.pictures.schedule_plot import save_plot
-from predict.report.prediction_text import prediction_text
+from predict.report.prediction import prediction_text
 from sampling.files.places import CONFIGS
 
 NAME = "[red]a[/b] $x $y"

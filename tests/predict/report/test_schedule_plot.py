@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from predict.report.palette import fill
 from predict.report.pictures import schedule_plot
 from predict.report.pictures.schedule_plot import save_plot
-from predict.report.schedules.palette import fill
 from predict.schedules import registry
 from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timeline import Timeline

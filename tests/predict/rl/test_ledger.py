@@ -12,7 +12,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.report.rl.page import rl_content
+from predict.report.page.rl import rl_content
 from predict.rl.ledger.books import RlLedger
 from sampling.errors import UserError
 

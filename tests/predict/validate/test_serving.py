@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from predict.cli import main
-from predict.report.console import show
 from predict.report.published.serving import serving_validation_text
+from predict.report.text import show
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
 from predict.serving.fitting.result import first_token_us
 from predict.serving.scheduler.latency import latency_of

@@ -12,8 +12,7 @@ import pytest
 
 from predict import one_batch
 from predict.cli import main
-from predict.report.traces.chakra.files import GROUPS, save_chakra
-from predict.report.traces.chakra.places import Place
+from predict.report.traces.chakra import GROUPS, Place, save_chakra
 from predict.report.traces.pieces import Pieces
 from predict.step.priced_rank import BUCKETS
 from predict.workload.rank.groups import groups_of

@@ -1,0 +1,230 @@
+"""Read a file's module as a graph of operations."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.bounds.graph import Graph, Operation, Role, Tensor
+from predict.bounds.torch_operations import kind_of, macs_of, row_of, skipped_share
+from predict.bounds.user_file import DATA_DEPENDENT, TORCH_DTYPE, export, load_module
+from sampling.errors import UserError
+from sampling.hardware.hardware_file import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    import torch
+
+INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "checkpoint", "tag_activation_checkpoint")
+"""Operations that run a graph of their own once."""
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def read_module(path: Path, precision: str) -> Graph:
+    """The forward of a file's `Model` on its `get_inputs()`, with floating-point tensors of the precision.
+
+    UserError, with the file, the line and the operation, for what cannot be exported.
+    """
+    made = load_module(path, precision)
+    program = export(made, path)
+    return _Reader(path, precision).graph(program, shared_names(made.module))
+
+
+class _Reader:
+    """Turns the nodes of an exported program into operations."""
+
+    def __init__(self, path: Path, precision: str) -> None:
+        self.path = path
+        self.precision = precision
+        self.operations: list[Operation] = []
+
+    def graph(self, program: torch.export.ExportedProgram, shared: Mapping[str, str]) -> Graph:
+        """The graph of a program, in which a weight that goes by two names is one tensor; `shared` is its first name by each."""
+        inputs = set(program.graph_signature.user_inputs)
+        target = {spec.arg.name: shared.get(str(spec.target)) for spec in program.graph_signature.input_specs}
+        first: dict[str, Any] = {}
+        values: dict[torch.fx.Node, Any] = {}
+        tensors: dict[Role, list[Tensor]] = {"input": [], "weight": [], "made": []}
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                role: Role = "input" if node.name in inputs else "weight"
+                weight = target[node.name] or node.name
+                if weight not in first:
+                    first[weight] = self._tensors(node, role, node.name)
+                    tensors[role] += _leaves(first[weight])
+                values[node] = first[weight]
+        outputs = self._run(program.graph_module, values, prefix="")
+        return Graph(
+            name=self.path.stem,
+            precision=self.precision,
+            inputs=tuple(tensors["input"]),
+            weights=tuple(tensors["weight"]),
+            operations=tuple(self.operations),
+            outputs=tuple(_leaves(outputs)),
+        )
+
+    def _run(self, module: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], *, prefix: str) -> Any:
+        """Read a graph whose placeholders have `values`; the value that it returns."""
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                values[node] = self._attribute(module, node, prefix)
+            elif node.op == "call_function":
+                values[node] = self._call(node, values, prefix)
+            elif node.op == "output":
+                return _given(node.args[0], values)
+        return None
+
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node, prefix: str) -> Any:
+        import torch
+
+        found: Any = module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            return self._tensor(found, f"{prefix}{node.name}", "made", node)
+        return found
+
+    def _call(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], prefix: str) -> Any:
+        name = _name(node)
+        arguments = _given(node.args, values)
+        if name == "getitem":
+            return arguments[0][arguments[1]]
+        if name in INLINED:
+            return self._inline(node, arguments, prefix)
+        self._require_plain(node, name)
+        written = self._tensors(node, "made", f"{prefix}{node.name}")
+        reads, writes = tuple(_leaves((arguments, _given(node.kwargs, values)))), tuple(_leaves(written))
+        if writes:
+            by_name = _by_name(node, arguments, _given(node.kwargs, values))
+            self.operations.append(self._operation(node, name, reads, writes, by_name, prefix))
+        return written
+
+    def _inline(self, node: torch.fx.Node, arguments: Sequence[Any], prefix: str) -> Any:
+        """The operations of a graph that another operation runs."""
+        at, inner = next((at, each) for at, each in enumerate(arguments) if hasattr(each, "graph"))
+        places = [each for each in inner.graph.nodes if each.op == "placeholder"]
+        given = dict(zip(places, arguments[at + 1 :], strict=False))
+        return self._run(inner, given, prefix=f"{prefix}{node.name}.")
+
+    def _operation(
+        self,
+        node: torch.fx.Node,
+        name: str,
+        reads: tuple[Tensor, ...],
+        writes: tuple[Tensor, ...],
+        arguments: Mapping[str, Any],
+        prefix: str,
+    ) -> Operation:
+        trains = bool(arguments.get("training", arguments.get("train", False)))
+        kind = kind_of(name, reads, trains=trains)
+        dims = arguments.get("dim")
+        named = [each for each in (dims if isinstance(dims, (list, tuple)) else [dims]) if isinstance(each, int)]
+        return Operation(
+            name=f"{prefix}{node.name}",
+            type=name.strip("_"),
+            kind=kind,
+            reads=reads,
+            writes=writes,
+            macs=macs_of(name, reads, writes[0], tuple(arguments.values())) if reads else 0,
+            skipped=skipped_share(name, reads, causal=bool(arguments.get("is_causal", False))),
+            row=row_of(name, reads, writes, named) if kind == "row" else 0,
+            line=self._line(node),
+            module=_part(node),
+        )
+
+    def _require_plain(self, node: torch.fx.Node, name: str) -> None:
+        """UserError for an operation that runs graphs in a way that is not read here."""
+        if any(hasattr(each, "graph") for each in _graphs_of(node)):
+            known = ", ".join(INLINED[:2])
+            raise UserError(
+                f"{self._line(node) or self.path}: {name} is not read: it runs a part of the module by itself; write the part out ({known} are read)"
+            )
+
+    def _tensors(self, node: torch.fx.Node, role: Role, name: str) -> Any:
+        """The tensors that a node makes, as it makes them: one, or a list of them, or none."""
+        import torch
+
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, name, role, node)
+        if isinstance(value, (list, tuple)):
+            return [
+                self._tensor(each, f"{name}.{place}", role, node) if isinstance(each, torch.Tensor) else each
+                for place, each in enumerate(value)
+            ]
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise self._data_dependent(node)
+        return value
+
+    def _tensor(self, value: torch.Tensor, name: str, role: Role, node: torch.fx.Node) -> Tensor:
+        if not all(isinstance(size, int) for size in value.shape):
+            raise self._data_dependent(node)
+        dtype = str(value.dtype).removeprefix("torch.")
+        own = dtype == TORCH_DTYPE[self.precision]
+        width = float(DTYPE_BYTES[self.precision]) if own else float(value.element_size())
+        return Tensor(name=name, shape=tuple(value.shape), dtype=dtype, item_bytes=width, role=role)
+
+    def _data_dependent(self, node: torch.fx.Node) -> UserError:
+        return UserError(f"{self._line(node) or self.path}: {_name(node)} cannot be counted: {DATA_DEPENDENT}")
+
+    def _line(self, node: torch.fx.Node) -> str:
+        """The innermost line of the user's file that calls a node, else the outermost line known."""
+        frames = FRAME.findall(node.meta.get("stack_trace") or "")
+        own = [frame for frame in frames if frame[0] == str(self.path)]
+        return ":".join((own[-1:] or frames[:1])[0]) if frames else ""
+
+
+def shared_names(module: torch.nn.Module) -> dict[str, str]:
+    """The name of every parameter and buffer → the first name of the same tensor, as of a head tied to the embedding."""
+    first: dict[int, str] = {}
+    state = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in state}
+
+
+def _part(node: torch.fx.Node) -> str:
+    """The path of the submodule that calls a node."""
+    stack = [*(node.meta.get("nn_module_stack") or {}).values()]
+    return str(stack[-1][0]).removeprefix("L['self'].") if stack else ""
+
+
+def _name(node: torch.fx.Node) -> str:
+    """`linear` for aten.linear.default."""
+    target: Any = node.target
+    packet = getattr(target, "overloadpacket", target)
+    return str(getattr(packet, "__name__", packet)).rpartition(".")[2]
+
+
+def _given(value: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """An argument with the values of its nodes in their place."""
+    import torch
+
+    return torch.fx.node.map_arg(value, lambda node: values[node])
+
+
+def _graphs_of(node: torch.fx.Node) -> Iterator[Any]:
+    for each in node.all_input_nodes:
+        if each.op == "get_attr":
+            module: Any = node.graph.owning_module
+            with contextlib.suppress(AttributeError):
+                yield getattr(module, str(each.target))
+
+
+def _leaves(value: Any) -> Iterator[Tensor]:
+    """The tensors inside lists and mappings, each once."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _leaves(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _leaves(each)
+
+
+def _by_name(node: torch.fx.Node, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of its schema, in their order."""
+    schema = getattr(node.target, "_schema", None)
+    names = [each.name for each in schema.arguments] if schema else [str(place) for place in range(len(arguments))]
+    return {**dict(zip(names, arguments, strict=False)), **named}

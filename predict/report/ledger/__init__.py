@@ -1,1 +1,0 @@
-"""The ledger of a step as text, JSON and a long table."""

@@ -1,1 +1,0 @@
-"""The timeline of a schedule as boxes over an axis."""

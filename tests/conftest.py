@@ -17,6 +17,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store import profiles
 from sampling.store.manifest import read_manifest
 from sampling.store.profiles import OWN, SHIPPED, is_fitted
+from tests.oracles.shared import SHARED
 from tests.project_copy import project_with_examples
 from tests.warm.python import warm_interpreter
 
@@ -40,6 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         tests = Counter(item.path for item in items)
         items.sort(key=lambda item: tests[item.path])
+
+
+def pytest_report_header() -> str:
+    beside = "beside the clone" if SHARED.is_dir() else "not beside the clone: tests/oracles is left out"
+    return f"tables of others: {beside}"
 
 
 def pytest_collection_finish() -> None:

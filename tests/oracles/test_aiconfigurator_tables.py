@@ -29,11 +29,6 @@ from tests.predict.prices.test_kernels import gpu_of
 from tests.regressors.synthetic_operators import CLUSTER, Product, sample
 
 TABLES = SHARED / "data" / "aiconfigurator"
-if not TABLES.is_dir():
-    pytest.skip(
-        "../shared/data/aiconfigurator is missing; this compares hardware, analytic times and fits with its tables",
-        allow_module_level=True,
-    )
 
 HARDWARE = {
     "a100_sxm": "a100-80gb",

@@ -11,11 +11,6 @@ from tests.oracles.shared import SHARED
 from tests.predict.prices.test_collective_priors import cluster_of, time_us
 
 PEER = SHARED / "oracles" / "collectives_peer_model.json"
-if not PEER.is_file():
-    pytest.skip(
-        "../shared/oracles/collectives_peer_model.json is missing; this compares times of collectives with another tool's",
-        allow_module_level=True,
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from predict.ledger import conventions
 from sampling.files.places import CONFIGS
 from tests.oracles.shared import SHARED
 
 ORACLES = SHARED / "oracles" / "flops"
-if not ORACLES.is_dir():
-    pytest.skip(
-        "../shared/oracles/flops is missing; this compares conventions with verl's counts", allow_module_level=True
-    )
 
 
 def _cases(name: str) -> list[dict[str, Any]]:

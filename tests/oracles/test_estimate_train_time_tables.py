@@ -15,11 +15,6 @@ from tests.predict.prices.test_kernels import gpu_of
 from tests.sampling.importers.test_estimate_train_time import quarantined
 
 TABLES = SHARED / "data" / "estimate-train-time"
-if not TABLES.is_dir():
-    pytest.skip(
-        "../shared/data/estimate-train-time is missing; this imports its tables and compares our analytic times with them",
-        allow_module_level=True,
-    )
 
 
 def test_corrupt_tables_are_quarantined_and_the_others_kept() -> None:

@@ -17,11 +17,6 @@ from tests.predict.memory.test_primus import DEEPSEEK_V2, MIXTRAL_8X22B, PRINTED
 from tests.predict.workload.parallel_runs import spec
 
 COMPONENTS = SHARED / "oracles" / "memory" / "components.json"
-if not COMPONENTS.is_file():
-    pytest.skip(
-        "../shared/oracles/memory/components.json is missing; this compares memory by component with another tool's",
-        allow_module_level=True,
-    )
 
 ROWS: list[dict[str, Any]] = json.loads(COMPONENTS.read_text())
 LLAMA_405B = replace(

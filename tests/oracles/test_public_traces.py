@@ -13,11 +13,10 @@ from sampling.importers.torch_trace.events import load_trace
 from tests.oracles.shared import SHARED
 
 TRACES = sorted((SHARED / "data" / "traces").glob("**/*.json.gz"))
-MISSING = "no public traces in ../shared/data/traces"
 
 
 def run_of_trace(path: Path) -> TrainingRun:
-    """A run on as many ranks as the trace tells, on GPUs if it holds kernels of one; its model is not the traced one."""
+    """A run on as many ranks as the trace has, on GPUs if it holds kernels of one; its model is not the traced one."""
     trace = load_trace(path, with_shapes=False)
     ranks = max(trace.world_size or 1, 1 + (trace.rank or 0))
     sizes = [
@@ -43,8 +42,7 @@ def run_of_trace(path: Path) -> TrainingRun:
     return load("configs/runs/demo.yml", [*sizes, *on_cpu])
 
 
-@pytest.mark.skipif(not TRACES, reason=MISSING)
-@pytest.mark.parametrize("trace", TRACES or [Path("none")], ids=lambda path: path.name)
+@pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
 def test_the_ledger_of_a_public_trace_closes(trace: Path) -> None:
     measured = read_measured(trace, run_of_trace(trace))
     assert measured.step_us > 0

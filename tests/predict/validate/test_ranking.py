@@ -21,8 +21,6 @@ from predict.validate.ranking.ratios import ratio_coverage
 from predict.validate.ranking.scores import agreement, by_prediction, by_time, following
 from tests.predict.validate.published_rows import DENSE, row, written
 
-LAYOUTS = Path(__file__).parents[4] / "shared" / "truth" / "layouts.csv"
-
 
 def plan(measured: float | None, predicted: float, verdict: Verdict = "FITS", **cells: str) -> MeasuredPlan:
     return MeasuredPlan(
@@ -157,14 +155,3 @@ def test_the_command_tells_fractions_in_json_and_a_table_in_text(
 def test_a_table_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "ranking"]) == 2
     assert "--truth: missing" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not LAYOUTS.is_file(), reason=f"{LAYOUTS} is not beside the clone")
-def test_every_measured_layout_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "ranking", "--truth", str(LAYOUTS), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert len(content["groups"]) == 5
-    assert all("status: error" in why for why in content["left_out"])
-    assert content["summary"]["tau"] > 0.8
-    # the rule as facts of these plans have it, told what fits
-    assert content["summary"]["rule_regret"] == 0

@@ -16,6 +16,7 @@ from typing import Any
 from predict.anchor.benchmark_file import Benchmark, as_json
 from predict.anchor.restored_prices import RestoredPrices, RestoredWork
 from predict.anchor.unit_costs import BLOCK_PHASES, blocks_by_unit, call_cost, unit_costs
+from predict.interval import Interval, sum_of_calls
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import Prices
 from predict.prices.whose_rows import is_another_cpu, notes_on_benchmark
@@ -48,11 +49,9 @@ def restored(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """Ratios of measured over priced work of a phase of a unit, and the priced kernels (µs) of the measured work."""
+    """The ratio of measured over priced work of a phase of a unit, and the priced kernels (µs) of the measured work."""
 
-    median: float
-    low: float
-    high: float
+    ratio: Interval
     kernels_us: float
 
     def times(self, work_us: float) -> Times:
@@ -61,12 +60,13 @@ class Scale:
         Where the reduced plan changed the work, the bounds also contain the measurement plus the difference as priced: the two
         ways differ by as much as the prices miss the measurement.
         """
-        added_us = self.median * self.kernels_us + work_us - self.kernels_us
+        added_us = self.ratio.median * self.kernels_us + work_us - self.kernels_us
         unchanged = math.isclose(work_us, self.kernels_us, rel_tol=SAME)
+        scaled = self.ratio.scaled(work_us)
         return Times(
-            median_us=self.median * work_us,
-            low_us=max(0.0, min(self.low * work_us, added_us)),
-            high_us=max(self.high * work_us, added_us),
+            median_us=scaled.median,
+            low_us=max(0.0, min(scaled.low, added_us)),
+            high_us=max(scaled.high, added_us),
             source="measured" if unchanged else "extrapolated",
         )
 
@@ -144,12 +144,7 @@ class Restoration:
     def _whole_call(self, unit: str, call: Call, phase: Phase) -> Times:
         cost = call_cost(call, phase, self._inner)
         work = self._scale(unit, phase).times(cost.work_us)
-        return replace(
-            work,
-            median_us=work.median_us + cost.communication_us,
-            low_us=work.low_us + cost.communication_us,
-            high_us=work.high_us + cost.communication_us,
-        )
+        return sum_of_calls([Interval.of(work), Interval.exactly(cost.communication_us)]).in_place_of(work)
 
     def _timed(self, unit: str, phase: Phase) -> Phase:
         """The phase whose time stands for a phase of a block: itself, or the whole backward where a half was not timed.
@@ -168,9 +163,9 @@ class Restoration:
                 "--gpus 1, or mend the links in cluster"
             )
         return Scale(
-            median=work_us / cost.work_us,
-            low=max(0.0, timed.low - cost.communication_us) / cost.work_us,
-            high=(timed.high - cost.communication_us) / cost.work_us,
+            ratio=Interval(
+                median=work_us, low=max(0.0, timed.low - cost.communication_us), high=timed.high - cost.communication_us
+            ).ratio_to(cost.work_us),
             kernels_us=cost.kernels_us,
         )
 

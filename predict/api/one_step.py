@@ -87,13 +87,13 @@ def days(
     `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default:
     `training_cost.GOODPUT`). UserError for a number, a price or a share that is none.
     """
-    from predict.ledger.training_cost import Span, asked_training, training_cost
+    from predict.ledger.training_cost import asked_training, training_cost
 
     asked = asked_training(tokens, price=price, goodput=goodput)
     step = prediction.step_time
     return training_cost(
         prediction.run,
-        Span(median=step.median_us, low=step.low_us, high=step.high_us),
+        step,
         tokens=asked.tokens,
         goodput=asked.goodput,
         price=asked.price,

@@ -11,6 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from predict import estimate
+from predict.interval import width_of_step
 from predict.run.calibration.file import scaled
 from predict.run.calibration.priors import NETWORK, NETWORKS, prior_at
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior, bounds
@@ -135,7 +136,7 @@ class _Start:
     machine_error: float
 
     def prior(self, logs: Floats, network: float) -> Floats:
-        return prior_at(logs, math.hypot(self.transfer_error, self.machine_error), network)
+        return prior_at(logs, width_of_step(self.transfer_error, self.machine_error), network)
 
 
 def _fitted(start: _Start, low: Floats, high: Floats, network: float, share: float) -> Fit:

@@ -16,6 +16,7 @@ import numpy as np
 
 from predict import estimate
 from predict.calibrate.fit import Fit, MeasuredRun, fit, unexplained
+from predict.interval import width_of_step
 from predict.own_runs.belonging import unit_mistake
 from predict.own_runs.repeats import AT_ODDS
 from predict.run.calibration.priors import prior_deviations
@@ -70,7 +71,7 @@ def _whose_rows(measured: Sequence[MeasuredRun]) -> str:
 
 def reach(found: Fit) -> Floats | None:
     """The farthest from 0 that the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
-    widths = prior_deviations(math.hypot(found.transfer_error, found.machine_error))
+    widths = prior_deviations(width_of_step(found.transfer_error, found.machine_error))
     far = np.abs(found.logs) > FAR * widths
     borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)
     alone = far & ~borne

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from predict.interval import Interval
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
@@ -69,18 +70,6 @@ def require_paid(tokens: str | None, price: str | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
-    """A figure with its 90 % bounds."""
-
-    median: float
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Span:
-        return Span(median=self.median * factor, low=self.low * factor, high=self.high * factor)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingCost:
     """A training of `tokens` in `steps` steps, of which a share of the time, `goodput`, is kept.
 
@@ -90,33 +79,33 @@ class TrainingCost:
     tokens: float
     steps: int
     goodput: float
-    days: Span
-    gpu_hours: Span
-    cost: Span | None
+    days: Interval
+    gpu_hours: Interval
+    cost: Interval | None
     """Money, in the currency of the price; None without one."""
     currency: str
-    energy_mwh: Span | None
+    energy_mwh: Interval | None
     """MWh of the GPUs at the board's power limit, hosts, network and cooling not counted; None where the hardware file states no
     power."""
 
 
 def training_cost(
-    run: TrainingRun, step_us: Span, *, tokens: float, goodput: float = GOODPUT, price: Price | None = None
+    run: TrainingRun, step_us: Interval, *, tokens: float, goodput: float = GOODPUT, price: Price | None = None
 ) -> TrainingCost:
     """The cost of training on `tokens` tokens at a step time, in µs."""
     steps = math.ceil(tokens / tokens_per_step(run))
-    hours = step_us.times(steps / goodput / HOUR_US)
+    hours = step_us.scaled(steps / goodput / HOUR_US)
     gpus, power_w = run.cluster.world_size, run.cluster.gpu.power_w
-    gpu_hours = hours.times(gpus)
+    gpu_hours = hours.scaled(gpus)
     return TrainingCost(
         tokens=tokens,
         steps=steps,
         goodput=goodput,
-        days=hours.times(1 / HOURS_PER_DAY),
+        days=hours.scaled(1 / HOURS_PER_DAY),
         gpu_hours=gpu_hours,
-        cost=gpu_hours.times(price.per_gpu(run.cluster.gpus_per_node)) if price else None,
+        cost=gpu_hours.scaled(price.per_gpu(run.cluster.gpus_per_node)) if price else None,
         currency=price.currency if price else "",
-        energy_mwh=gpu_hours.times(power_w / WATTS_PER_MEGAWATT) if power_w else None,
+        energy_mwh=gpu_hours.scaled(power_w / WATTS_PER_MEGAWATT) if power_w else None,
     )
 
 

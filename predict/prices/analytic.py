@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from predict.interval import Interval
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.kernels import operator_us
 from regressors.bank.times import Times
@@ -31,7 +32,7 @@ class SpeedOfLight:
 
 def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
     if call.OVERHEAD:
-        return Times(median_us=0.0, low_us=0.0, high_us=0.0, source="analytic")
+        return Interval.exactly(0.0).as_times("analytic")
     if isinstance(call, Operator) and cluster.gpu.kind != "cpu" and not call.parts(phase):
         return _kernel_time(call, phase, cluster.gpu)
     if isinstance(call, Collective) and cluster.gpu.kind != "cpu":
@@ -41,18 +42,16 @@ def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
     efficiency = cluster.gpu.efficiency
     resources = [value / efficiency[_kind(name)] for name, value in terms.items()]
     median_us = latency_us + max(resources, default=0.0)
-    return Times(median_us=median_us, low_us=median_us / SPREAD, high_us=median_us * SPREAD, source="analytic")
+    return Interval.from_log(median_us, math.log(SPREAD)).as_times("analytic")
 
 
 def _kernel_time(call: Operator, phase: Phase, gpu: Gpu) -> Times:
     median_us, width = operator_us(call, phase, gpu)
-    factor = math.exp(width)
-    return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="analytic")
+    return Interval.from_log(median_us, width).as_times("analytic")
 
 
 def _collective_time(call: Collective, cluster: Cluster) -> Times:
-    median_us, factor = collective_us(call, cluster), math.exp(half_width(call))
-    return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="analytic")
+    return Interval.from_log(collective_us(call, cluster), half_width(call)).as_times("analytic")
 
 
 def _kind(term: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from predict.interval import Interval
 from predict.prices.collective_priors import collective_us, half_width
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
@@ -31,8 +32,7 @@ class CollectiveCorrection:
         ratio = self._ratio(call, cluster)
         if ratio is None:
             return None
-        median_us, factor = ratio * collective_us(call, cluster), math.exp(half_width(call))
-        return Times(median_us=median_us, low_us=median_us / factor, high_us=median_us * factor, source="extrapolated")
+        return Interval.from_log(ratio * collective_us(call, cluster), half_width(call)).as_times("extrapolated")
 
     def _ratio(self, call: Collective, cluster: Cluster) -> float | None:
         between = call.ranks > call.ranks_per_node

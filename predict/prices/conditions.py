@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from predict.interval import width_of_call
 from predict.prices.published_constants import (
     EAGER,
     ROWWISE_FP8,
@@ -36,7 +37,7 @@ class Factor:
     half_width: float = 0.0
 
     def __mul__(self, other: Factor) -> Factor:
-        return Factor(value=self.value * other.value, half_width=math.hypot(self.half_width, other.half_width))
+        return Factor(value=self.value * other.value, half_width=width_of_call(self.half_width, other.half_width))
 
 
 EAGER_WIDTH = 0.25

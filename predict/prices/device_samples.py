@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from predict.interval import Interval
 from predict.prices.conditions import Factor
 from predict.prices.cost_model import CostModel
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
@@ -57,13 +58,7 @@ def launch_floors(facts: Mapping[str, Any], layers: str) -> dict[Phase, Times]:
 
 def _floor(fact: Mapping[str, Any]) -> Times:
     width = fact["half_width"] if fact["rows"] >= LEAST_LAYERS else math.log1p(LAUNCH_FLOOR_WIDTH.value)
-    value_us = fact["value"]
-    return Times(
-        median_us=value_us,
-        low_us=value_us * math.exp(-width),
-        high_us=value_us * math.exp(width),
-        source="measured",
-    )
+    return Interval.from_log(fact["value"], width).as_times("measured")
 
 
 def bounds(time: Times) -> dict[str, float]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from predict.interval import Interval
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
@@ -180,14 +180,7 @@ class PriceList:
         factor = self._conditions.factor(call, time) if self._conditions else UNCHANGED
         if factor == UNCHANGED:
             return time
-        above, below = math.log(time.high_us / time.median_us), math.log(time.median_us / time.low_us)
-        median_us = time.median_us * factor.value
-        return replace(
-            time,
-            median_us=median_us,
-            low_us=median_us / math.exp(math.hypot(below, factor.half_width)),
-            high_us=median_us * math.exp(math.hypot(above, factor.half_width)),
-        )
+        return Interval.of(time).widened(factor.half_width).scaled(factor.value).in_place_of(time)
 
 
 def _with_kin(asked: Asked) -> tuple[Asked, ...]:

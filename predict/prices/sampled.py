@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from predict.interval import Interval
 from predict.prices.collective_correction import CollectiveCorrection
 from predict.prices.cost_model import Asked, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
@@ -68,11 +68,5 @@ def _by_own_kernel(call: Call, time: Times, sampled_kernel: str, cluster: Cluste
 
 
 def _slower(time: Times, slowdown: float) -> Times:
-    wider = math.exp(UNLIKE_WIDTH)
-    return replace(
-        time,
-        median_us=time.median_us * slowdown,
-        low_us=time.low_us * slowdown / wider,
-        high_us=time.high_us * slowdown * wider,
-        source="extrapolated" if time.source == "measured" else time.source,
-    )
+    slower = Interval.of(time).scaled(slowdown).stretched(UNLIKE_WIDTH).in_place_of(time)
+    return replace(slower, source="extrapolated") if time.source == "measured" else slower

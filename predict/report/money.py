@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isinf
 
-from predict.ledger.training_cost import TIMES, Span, TrainingCost
+from predict.interval import Interval
+from predict.ledger.training_cost import TIMES, TrainingCost
 from sampling.number_text import DIGITS, significant
 
 ASSUMED_GOODPUT = "assumed: Llama 3 405B kept above it, arXiv 2407.21783"
@@ -13,13 +14,13 @@ MOST_DECIMALS = 9
 """Decimals of an amount at most: a token costs millionths."""
 
 
-def span_text(span: Span) -> str:
+def span_text(span: Interval) -> str:
     """`1,240 (1,110 to 1,400)`; the figure alone where its bounds are the same."""
     median, low, high = map(_number, (span.median, span.low, span.high))
     return median if median == low == high else f"{median} ({low} to {high})"
 
 
-def money_text(cost: Span, currency: str) -> str:
+def money_text(cost: Interval, currency: str) -> str:
     """The cost with its currency."""
     return _with_currency(span_text(cost), currency)
 

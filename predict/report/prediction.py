@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from predict.interval import Interval
 from predict.memory.advice import Advice
 from predict.report.memory import NO_CHANGE, advice_line, headlines, misfit, smallest_in_words, summary, verdict_json
 from predict.report.provenance import first_lines_of, last_lines
 from predict.report.text import run_text
 from predict.run.frameworks import refused_by_runtime
 from predict.run.model_flops import PALM_NO_LOOKUP
-from predict.step.interval import Interval
 from predict.step.itemised.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 from sampling.number_text import bar, duration, durations, percent

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from predict.rl.phase import DRIVER, Phase, independent, plus
+from predict.interval import Interval, sum_of_phases
+from predict.rl.phase import DRIVER, Phase, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS
-from predict.step.interval import Interval
 from sampling.units import SECOND_US
 
 
@@ -38,4 +38,4 @@ def with_moving(rl: RlRun, phases: Sequence[Phase]) -> tuple[Phase, ...]:
 def _longer(phase: Phase, moving: Interval) -> Phase:
     bound_by = "host" if moving.median_us > phase.time.median_us else phase.bound_by
     parts = plus(phase.parts, {DRIVER: moving.median_us})
-    return replace(phase, time=independent([phase.time, moving]), bound_by=bound_by, parts=parts)
+    return replace(phase, time=sum_of_phases([phase.time, moving]), bound_by=bound_by, parts=parts)

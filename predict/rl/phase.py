@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import hypot
 
+from predict.interval import Interval
 from predict.rl.terms import Factors
-from predict.step.interval import Interval, widened
 from predict.step.itemised.breakdown import add_up
 
 NAMES = (
@@ -72,16 +71,6 @@ def in_order(phases: Iterable[Phase]) -> tuple[Phase, ...]:
     return tuple(sorted(phases, key=lambda phase: NAMES.index(phase.name)))
 
 
-def exactly(time_us: float) -> Interval:
-    """A time without uncertainty."""
-    return Interval(median_us=time_us, low_us=time_us, high_us=time_us)
-
-
-def scaled(time: Interval, factor: float) -> Interval:
-    """The interval with its median and bounds multiplied."""
-    return Interval(median_us=factor * time.median_us, low_us=factor * time.low_us, high_us=factor * time.high_us)
-
-
 def with_factors(phase: Phase, factors: Factors) -> Phase:
     """The phase as its factor has it, MFU included; `phase` has none yet."""
     kernels = {"gen": factors.rollout} | dict.fromkeys(UPDATES, factors.update) | dict.fromkeys(PASSES, factors.passes)
@@ -93,39 +82,9 @@ def with_factors(phase: Phase, factors: Factors) -> Phase:
         for name, figure in phase.mfu.items()
     }
     parts = plus(phase.parts, {FRAMEWORK: (factor - 1) * phase.time.median_us})
-    return replace(phase, time=widened(scaled(phase.time, factor), factors.half_width), mfu=mfu, parts=parts)
+    return replace(phase, time=phase.time.scaled(factor).widened(factors.half_width), mfu=mfu, parts=parts)
 
 
 def plus(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     """The sum of two ledgers, heading by heading, without headings of no time."""
     return {name: time_us for name, time_us in add_up([parts, more]).items() if abs(time_us) > NOTHING_US}
-
-
-def together(times: Iterable[Interval]) -> Interval:
-    """The sum of times whose errors move together, as those of phases on the same kernels do."""
-    listed = list(times)
-    return Interval(
-        median_us=sum(time.median_us for time in listed),
-        low_us=sum(time.low_us for time in listed),
-        high_us=sum(time.high_us for time in listed),
-    )
-
-
-def independent(times: Iterable[Interval]) -> Interval:
-    """The sum of times with their bounds added in quadrature, as for errors that have nothing in common."""
-    listed = list(times)
-    median = sum(time.median_us for time in listed)
-    return Interval(
-        median_us=median,
-        low_us=median - hypot(*(time.median_us - time.low_us for time in listed)),
-        high_us=median + hypot(*(time.high_us - time.median_us for time in listed)),
-    )
-
-
-def longer(first: Interval, second: Interval) -> Interval:
-    """The time until both of two things that run side by side are done."""
-    return Interval(
-        median_us=max(first.median_us, second.median_us),
-        low_us=max(first.low_us, second.low_us),
-        high_us=max(first.high_us, second.high_us),
-    )

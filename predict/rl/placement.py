@@ -14,16 +14,15 @@ from functools import reduce
 
 import numpy as np
 
-from predict.rl.phase import independent, longer, scaled
+from predict.interval import Interval, longer, sum_of_phases
 from predict.rl.run.section import RlSection
 from predict.serving.batch import Floats
-from predict.step.interval import Interval
 
 
 def until_both_are_done(section: RlSection, generating: Interval, training: Interval) -> Interval:
     """The time of a step without the sync of the weights."""
     ways = (
-        independent([scaled(generating, generated), scaled(training, trained)]) for generated, trained in _ways(section)
+        sum_of_phases([generating.scaled(generated), training.scaled(trained)]) for generated, trained in _ways(section)
     )
     return reduce(longer, ways)
 

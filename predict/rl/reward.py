@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from predict.rl.phase import SCORING, Phase, exactly
+from predict.interval import Interval
+from predict.rl.phase import SCORING, Phase
 from predict.rl.run.config import RlRun
 from predict.serving.batch import Floats
 from sampling.units import SECOND_US
@@ -26,5 +27,5 @@ def reward_phase(rl: RlRun, phases: Iterable[Phase]) -> list[Phase]:
     if not rl.section.reward.latency_s:
         return []
     (gen,) = (phase for phase in phases if phase.name == "gen")
-    time = exactly(float(reward_us(rl, gen.time.median_us)))
+    time = Interval.exactly(float(reward_us(rl, gen.time.median_us)))
     return [Phase(name="reward", time=time, gpus=gen.gpus, bound_by="reward", parts={SCORING: time.median_us})]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from predict.interval import Interval, sum_of_phases, sum_of_training_phases
 from predict.rl.driver import adv_phase, with_moving
 from predict.rl.generation.queue import Queue, queue_of
 from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
-from predict.rl.phase import TRAINING, Phase, in_order, independent, together, with_factors
+from predict.rl.phase import TRAINING, Phase, in_order, with_factors
 from predict.rl.placement import until_both_are_done
 from predict.rl.plain.phases import plain_reward, plain_sync
 from predict.rl.reward import reward_phase
@@ -19,7 +20,6 @@ from predict.rl.state.memory import RlMemory, memory_of
 from predict.rl.terms import FACTORS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, pass_run, update
 from predict.rl.weight_sync import update_weights
-from predict.step.interval import Interval
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class RlStep:
     @property
     def training(self) -> Interval:
         """The phases on the trainer's GPUs, whose errors move together."""
-        return together(phase.time for phase in self.phases if phase.name in TRAINING)
+        return sum_of_training_phases(phase.time for phase in self.phases if phase.name in TRAINING)
 
     @property
     def generating(self) -> Interval:
         """The phases on the engines' GPUs."""
-        return independent(phase.time for phase in self.phases if phase.name in ("gen", "reward"))
+        return sum_of_phases(phase.time for phase in self.phases if phase.name in ("gen", "reward"))
 
     @property
     def sync(self) -> Interval:
-        return independent(phase.time for phase in self.phases if phase.name == "update_weights")
+        return sum_of_phases(phase.time for phase in self.phases if phase.name == "update_weights")
 
     @property
     def time(self) -> Interval:
@@ -63,7 +63,7 @@ class RlStep:
         Generation and training share the factors' half-width, and yet add in quadrature: it was fitted to whole steps that are added so
         (`predict.validate.rl.fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
         """
-        return independent([self._until_sync, self.sync])
+        return sum_of_phases([self._until_sync, self.sync])
 
     @property
     def _until_sync(self) -> Interval:

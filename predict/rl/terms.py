@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from predict.step.interval import Interval
+from predict.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class RlTerm:
 
     def times(self, number: float) -> Interval:
         """`number` times the term, with its bounds."""
-        return Interval(median_us=number * self.value, low_us=number * self.low, high_us=number * self.high)
+        return Interval(median=self.value, low=self.low, high=self.high).scaled(number)
 
 
 TERMS: Mapping[str, RlTerm] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from predict.interval import sum_of_phases
 from predict.rl.flops import mfu_of_phase
 from predict.rl.layout import laid_out_pass
-from predict.rl.phase import OFFLOAD, Phase, independent, plus, scaled
+from predict.rl.phase import OFFLOAD, Phase, plus
 from predict.rl.run.config import RlRun
 from predict.rl.state.offload import offload_time
 from predict.run.training_run import TrainingRun
@@ -53,7 +54,7 @@ def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = 
     run = update_run(rl, base)
     one = estimate(run)
     moved = offload_time(one, section, of=("parameters", "optimizer"))
-    time = independent([scaled(one.step_time, steps), moved])
+    time = sum_of_phases([one.step_time.scaled(steps), moved])
     kernels = {heading: steps * time_us for heading, time_us in one.breakdown_us.items()}
     parts = plus(kernels, {OFFLOAD: moved.median_us})
     phase = Phase(
@@ -73,7 +74,7 @@ def forward_pass(rl: RlRun, prediction: Prediction, name: str) -> Phase:
     section, run = rl.section, prediction.run
     forwards = forward_ledger_us(prediction)
     moved = offload_time(prediction, section, of=("reference" if name == "ref" else "parameters",))
-    time = independent([scaled(prediction.step_time, sum(forwards.values()) / prediction.median_us), moved])
+    time = sum_of_phases([prediction.step_time.scaled(sum(forwards.values()) / prediction.median_us), moved])
     parts = plus(forwards, {OFFLOAD: moved.median_us})
     return Phase(
         name=name,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from predict.interval import Interval, sum_of_phases
 from predict.model.spec import ModelSpec
-from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, exactly, independent, plus
+from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS, RlTerm
-from predict.step.interval import Interval
 from predict.workload.rank.share import held_dtype
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
@@ -21,9 +21,11 @@ MATRICES_PER_EXPERT = 3
 def update_weights(rl: RlRun) -> Phase:
     """The phase: the transfer of the weights, and the engines' waking up."""
     sync, base = rl.section.weight_sync, rl.base
-    times = sync_parts(base.model, link_of(rl), sent_dtype(rl), sync.method) | {WAKE: exactly(SECOND_US * sync.wake_s)}
+    times = sync_parts(base.model, link_of(rl), sent_dtype(rl), sync.method) | {
+        WAKE: Interval.exactly(SECOND_US * sync.wake_s)
+    }
     parts = plus({name: time.median_us for name, time in times.items()}, {})
-    return Phase(name="update_weights", time=independent(times.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
+    return Phase(name="update_weights", time=sum_of_phases(times.values()), gpus=rl.gpus, bound_by="sync", parts=parts)
 
 
 def sent_dtype(rl: RlRun) -> str:
@@ -35,7 +37,7 @@ def sent_dtype(rl: RlRun) -> str:
 
 def sync_time(model: ModelSpec, link: Link, precision: str, method: str) -> Interval:
     """The time of a transfer by a method of `rl.weight_sync`."""
-    return independent(sync_parts(model, link, precision, method).values())
+    return sum_of_phases(sync_parts(model, link, precision, method).values())
 
 
 def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dict[str, Interval]:
@@ -48,12 +50,11 @@ def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dic
         return {TRANSFER: _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])}
     of_tensor = TERMS["tensor_s" if method == "tensors" else "gather_s"]
     handling = of_tensor.times(SECOND_US * tensor_count(model))
-    return {TRANSFER: exactly(transfer_us(model, link, precision)), TENSORS: handling}
+    return {TRANSFER: Interval.exactly(transfer_us(model, link, precision)), TENSORS: handling}
 
 
 def _at_rate(size_bytes: float, gb_per_s: RlTerm) -> Interval:
-    low, middle, high = (size_bytes / (rate * 1e3) for rate in (gb_per_s.high, gb_per_s.value, gb_per_s.low))
-    return Interval(median_us=middle, low_us=low, high_us=high)
+    return gb_per_s.times(1e3).dividing(size_bytes)
 
 
 def link_of(rl: RlRun) -> Link:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from predict.serving.batch import Chunk, StepBatch
 
 if TYPE_CHECKING:
+    from predict.interval import Interval
     from predict.serving.stepper import Stepper
-    from predict.step.interval import Interval
 
 __all__ = ["Chunk", "StepBatch", "step_time", "step_times"]
 

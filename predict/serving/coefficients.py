@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from math import exp
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from predict.interval import Interval
 from predict.run.calibration.written_files import COEFFICIENTS, read_written
 from predict.serving.step_model import KERNELS, MODELS, step_model
 from sampling.errors import Checks, UserError
@@ -87,10 +87,9 @@ class Coefficients:
         return self.client != Client()
 
     @property
-    def interval_factors(self) -> tuple[float, float, float]:
-        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound."""
-        wide = exp(self.half_width)
-        return 1 / wide, 1.0, wide
+    def interval_factors(self) -> Interval:
+        """Factors on the time of steps."""
+        return Interval.from_log(1.0, self.half_width)
 
     @property
     def values(self) -> dict[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, hypot, log1p
+from math import log1p
 
 import numpy as np
 
+from predict.interval import Interval, width_of_server
 from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
 from predict.run.calibration.priors import NINETY
@@ -24,7 +25,6 @@ from predict.serving.rules.positions import require_positions
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.step_table import StepTable
-from predict.step.interval import Interval
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 
@@ -58,8 +58,8 @@ class Stepper:
     def tables(self) -> tuple[StepTable, StepTable, StepTable]:
         """The steps at the lower bound of their interval, in the middle, and at the upper bound. The lower one counts no time of
         the host in an engine that the coefficients were not fitted to: that engine may hide all of it."""
-        low, _, high = self.interval_factors
-        return self._fastest.scaled(low), self.table, self.table.scaled(high)
+        factors = self.interval_factors
+        return self._fastest.scaled(factors.low), self.table, self.table.scaled(factors.high)
 
     @cached_property
     def _fastest(self) -> StepTable:
@@ -76,17 +76,18 @@ class Stepper:
         return step_model(self.coefficients.model).table_from(self.server, self.features, self.coefficients.values)
 
     @cached_property
-    def interval_factors(self) -> tuple[float, float, float]:
-        """Factors on the time of steps: at the lower bound of the interval, in the middle, and at the upper bound. Three things make
-        it wider: an architecture that the coefficients were not fitted to; terms that no measurement told of; and rows of another CPU under
+    def interval_factors(self) -> Interval:
+        """Factors on the time of steps. Three things make the interval wider: an architecture that the coefficients were not fitted to; terms that no measurement told of; and rows of another CPU under
         the shipped coefficients. Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
-        width = self.coefficients.half_width
-        if not self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture):
-            width += UNMEASURED_WIDTH
-        width += self.untold_width
-        if self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name):
-            width = hypot(width, ANOTHER_CPU)
-        return exp(-width), 1.0, exp(width)
+        known = self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture)
+        elsewhere = self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name)
+        width = width_of_server(
+            fitted=self.coefficients.half_width,
+            architecture=0.0 if known else UNMEASURED_WIDTH,
+            untold=self.untold_width,
+            machine=ANOTHER_CPU if elsewhere else 0.0,
+        )
+        return Interval.from_log(1.0, width)
 
     @property
     def untold(self) -> tuple[str, ...]:
@@ -121,18 +122,16 @@ class Stepper:
         sums = sums_of(batches, self.server.window)
         times = self.table.times_us(sums)
         least = times if self._fastest is self.table else self._fastest.times_us(sums)
-        low, _, high = self.interval_factors
-        bounds = [each.tolist() for each in (low * least, times, high * times)]
+        factors = self.interval_factors
+        bounds = [each.tolist() for each in (factors.low * least, times, factors.high * times)]
         require_batch_room(self.room.pool, self.server.engine.block_size, batches, sums)
-        return tuple(
-            Interval(median_us=time, low_us=first, high_us=last) for first, time, last in zip(*bounds, strict=True)
-        )
+        return tuple(Interval(median=time, low=first, high=last) for first, time, last in zip(*bounds, strict=True))
 
     def factors_at(self, batch: StepBatch) -> Interval:
         """The bounds of a batch's step over its middle, which are those of a server's whole time where its steps are like it."""
         sums = sums_of([batch], self.server.window)
         low, middle, high = (float(table.times_us(sums)[0]) for table in self.tables)
-        return Interval(median_us=1.0, low_us=low / middle, high_us=high / middle)
+        return Interval(median=middle, low=low, high=high).ratio_to(middle)
 
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
         """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation.

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from predict.interval import width_of_step, without_cause
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.calibration.priors import NINETY, prior_covariance
 from predict.run.calibration.terms import Posterior
@@ -41,7 +42,7 @@ def composition_error(
     """Half-width in log time at 90 %: the profile's error for the share of the work that samples cover, the spread of published
     runs for the rest; for all of it where the profile has no validation runs (`profile_error` None). It includes what all runs of the
     machine share, if `of_machine`."""
-    prior = published_spread(run) if of_machine else math.sqrt(published_spread(run) ** 2 - machine_error(run) ** 2)
+    prior = published_spread(run) if of_machine else without_cause(published_spread(run), machine_error(run))
     if profile_error is None:
         return prior
     analytic = sources["analytic"]
@@ -59,7 +60,7 @@ def error_terms(run: TrainingRun, profile_error: float | None, sources: Mapping[
 
 def published_spread(run: TrainingRun) -> float:
     """Half-width in log time at 90 % of published runs of this kind about what their parts imply; terms add in quadrature."""
-    return math.hypot(*unknowns(run).values())
+    return width_of_step(*unknowns(run).values())
 
 
 def unknowns(run: TrainingRun) -> dict[str, float]:
@@ -102,7 +103,7 @@ def calibrated_half_width(half_width: float, posterior: Posterior, elasticities:
     runs of the machine share: what is still unknown of its terms, by how the step depends on them, and the run's own."""
     by = np.array(elasticities)
     of_terms = math.sqrt(max(0.0, float(by @ np.array(posterior.covariance) @ by)))  # digits that the file drops
-    return NINETY * math.hypot(of_terms, posterior.scatter * own_deviation(half_width, elasticities))
+    return NINETY * width_of_step(of_terms, posterior.scatter * own_deviation(half_width, elasticities))
 
 
 def own_deviation(half_width: float, elasticities: Sequence[float]) -> float:

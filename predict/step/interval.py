@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 
+from predict.interval import Interval, from_shifts
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import rank_ends
 from predict.step.chunk_times import buckets_of, chunk_times
@@ -24,29 +23,19 @@ from predict.step.spread import Kind, Spread
 from regressors.features.arrays import Floats
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """A time in µs with its 90 % bounds."""
-
-    median_us: float
-    low_us: float
-    high_us: float
-
-
 def step_interval(
     step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float, *, blocking: bool = False
 ) -> Interval:
     """The 90 % bounds about `step_us`; `composition_error` is a half-width in log time."""
     _, high, low = _shifts(order, ranks, blocking=blocking)
-    above = math.hypot(step_us * math.expm1(composition_error), *np.maximum(high, 0.0))
-    below = math.hypot(step_us * math.expm1(-composition_error), *np.minimum(low, 0.0))
-    return Interval(median_us=step_us, low_us=max(step_us - below, step_us / 10), high_us=step_us + above)
+    above = (step_us * math.expm1(composition_error), *np.maximum(high, 0.0))
+    below = (step_us * math.expm1(-composition_error), *np.minimum(low, 0.0))
+    return from_shifts(step_us, below=below, above=above, least=step_us / 10)
 
 
 def calls_half_width(step_us: float, order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool = False) -> float:
     """Half-width in log time at 90 % that the bounds of the calls alone leave the step."""
-    alone = step_interval(step_us, order, ranks, 0.0, blocking=blocking)
-    return math.log(alone.high_us / alone.low_us) / 2
+    return step_interval(step_us, order, ranks, 0.0, blocking=blocking).half_width_log
 
 
 def kind_shifts(
@@ -113,40 +102,3 @@ def _after_of_alike(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
     exposed: Floats = one.exposed_reduction_in(windows, reduction) + one.exposed_all_gather_of(all_gather)
     after: Floats = blocking + exposed + optimizer
     return after
-
-
-def one_interval(intervals: Sequence[Interval], unstated: float = 0.0) -> Interval:
-    """One interval of equally likely runs: the geometric mean of their medians, within the widest of their bounds.
-
-    `unstated` is a half-width in log time at 90 % for what is open too, and the runs do not differ in; it widens each of them.
-    """
-    wide = [widened(one, unstated) for one in intervals]
-    return Interval(
-        median_us=math.exp(fmean(math.log(one.median_us) for one in wide)),
-        low_us=min(one.low_us for one in wide),
-        high_us=max(one.high_us for one in wide),
-    )
-
-
-def widened(interval: Interval, width: float) -> Interval:
-    """The interval with a further half-width in log time, which adds in quadrature on either side."""
-    if not width:
-        return interval
-    median_us = interval.median_us
-    return Interval(
-        median_us=median_us,
-        low_us=median_us * math.exp(-math.hypot(width, math.log(median_us / interval.low_us))),
-        high_us=median_us * math.exp(math.hypot(width, math.log(interval.high_us / median_us))),
-    )
-
-
-def narrowed(interval: Interval, share: float) -> Interval:
-    """The interval with its width in log time multiplied by `share` on either side."""
-    if share == 1:
-        return interval
-    median_us = interval.median_us
-    return Interval(
-        median_us=median_us,
-        low_us=median_us * (interval.low_us / median_us) ** share,
-        high_us=median_us * (interval.high_us / median_us) ** share,
-    )

@@ -5,12 +5,12 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from predict.interval import Interval, width_of_step
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.memory_timeline import RankTimeline, memory_timeline
 from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
@@ -26,7 +26,7 @@ from predict.schedules.engine.timing import simulate
 from predict.step.chunk_times import chunk_times
 from predict.step.composition_error import calibrated_half_width, composition_error, error_terms, machine_error
 from predict.step.elasticities import elasticities
-from predict.step.interval import Interval, calls_half_width, kind_shifts, narrowed, step_interval
+from predict.step.interval import calls_half_width, kind_shifts, step_interval
 from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
 from predict.step.sources import step_sources
@@ -80,7 +80,7 @@ class Prediction:
     @cached_property
     def step_time(self) -> Interval:
         """The step time with its 90 % interval, as much narrower as the measured runs of a calibration make it."""
-        return narrowed(self._uncalibrated, self.share_left)
+        return self._uncalibrated.narrowed(self.share_left)
 
     @cached_property
     def _uncalibrated(self) -> Interval:
@@ -98,15 +98,15 @@ class Prediction:
             return 1.0
         by = elasticities(self.run, self._step_us)
         known = calibrated_half_width(self.own_half_width, self.run.calibration, by)
-        return min(self.run.calibration.scatter, known / _half_width(self._uncalibrated))
+        return min(self.run.calibration.scatter, known / self._uncalibrated.half_width_log)
 
     @property
     def own_half_width(self) -> float:
         """Half-width in log time of the interval that no calibration has narrowed, without what all runs of the machine share."""
         if not (self.prices.transfer_error or machine_error(self.run)):
-            return _half_width(self._uncalibrated)
+            return self._uncalibrated.half_width_log
         own = composition_error(self.run, self.prices.profile_error, self.sources, of_machine=False)
-        return _half_width(self._interval(own))
+        return self._interval(own).half_width_log
 
     def _step_us(self, run: TrainingRun) -> float:
         """The step of a run that differs in times alone, in this prediction's order."""
@@ -118,7 +118,7 @@ class Prediction:
     @property
     def composition_error(self) -> float:
         """Half-width in log time that no single call's interval covers."""
-        return math.hypot(self._own_rows_error, self._transfer_error)
+        return width_of_step(self._own_rows_error, self._transfer_error)
 
     @property
     def _own_rows_error(self) -> float:
@@ -253,11 +253,6 @@ def rests_on(posterior: Posterior) -> dict[str, Any]:
         "left_out_percent": posterior.left_out_percent,
         "widths_log": dict(posterior.widths),
     }
-
-
-def _half_width(interval: Interval) -> float:
-    """Half-width of an interval in log time."""
-    return math.log(interval.high_us / interval.low_us) / 2
 
 
 def _require_rows_as_calibrated(run: TrainingRun, prices: Prices) -> None:

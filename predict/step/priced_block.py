@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from predict.interval import Interval, from_shifts, sum_of_calls
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
@@ -170,12 +171,8 @@ class BlockPrices:
         mixture launches besides is added to it. A stated one counts as analytic."""
         sampled = self.prices.launch_floors.get(launching.phase) if launching.any_layer_us else None
         parts = [sampled or _stated_floor(launching.any_layer_us), _stated_floor(launching.mixture_us)]
-        return Times(
-            median_us=launching.share * sum(part.median_us for part in parts),
-            low_us=launching.share * sum(part.low_us for part in parts),
-            high_us=launching.share * sum(part.high_us for part in parts),
-            source="measured" if sampled and launching.as_sampled else "analytic",
-        )
+        whole = sum_of_calls(map(Interval.of, parts)).scaled(launching.share)
+        return whole.as_times("measured" if sampled and launching.as_sampled else "analytic")
 
     def _overlap(self, each: OverlappedCommunication) -> PricedOverlap:
         communication = self.prices.priced(each.communication)
@@ -229,7 +226,7 @@ def _bounded(glue_us: float, parts_us: float) -> float:
 
 def _stated_floor(floor_us: float) -> Times:
     width_us = LAUNCH_FLOOR_WIDTH.value * floor_us
-    return Times(median_us=floor_us, low_us=floor_us - width_us, high_us=floor_us + width_us, source="analytic")
+    return from_shifts(floor_us, below=[width_us], above=[width_us]).as_times("analytic")
 
 
 def launched_us(busy_us: Time, floor_us: Time, *, synchronous: bool = False) -> Time:

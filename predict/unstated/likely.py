@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
+from predict.interval import Interval, equally_likely
 from predict.memory.estimate import memory_of
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Interval, one_interval
 from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from predict.unstated.values import USUAL, nodes_of_experts, stated, values_of
@@ -48,7 +48,7 @@ class LikelySteps:
     @cached_property
     def step_time(self) -> Interval:
         """The step time with the 90 % interval of all runs."""
-        return one_interval([one.step_time for one in self.predictions], self.unstated)
+        return equally_likely([one.step_time for one in self.predictions], self.unstated)
 
     @property
     def middle(self) -> Prediction:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from predict.interval import Interval
 from predict.measure.measurement import DeviceRecord
-from predict.step.interval import Interval
 
 VERSION = 1
 
@@ -52,7 +52,7 @@ class ValidationRow:
 
     @property
     def covered(self) -> bool:
-        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+        return self.predicted.covers(self.measured_us)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

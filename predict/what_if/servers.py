@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import hypot, log
 from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice
 from predict.config.overrides import as_settings, parse_overrides
+from predict.interval import Interval, width_of_ratio
 from predict.plan_search.answer.ties import Contender, Ratio, ratio
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving, overridden
 from predict.serving.planning.answer import Answer, Questions, answer
 from predict.serving.planning.cost import TokenCost
-from predict.serving.planning.loaded_server import LoadedServer, Rate
+from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.schema import ENGINE_NAME, SECTIONS
 from predict.serving.stepper import Stepper
 from predict.what_if.rows import SweptRows, swept_rows
@@ -43,7 +43,7 @@ class Order:
     value: Callable[[Answer], float]
 
 
-def carried(found: Answer) -> Rate:
+def carried(found: Answer) -> Interval:
     """The rate that a server carries: with objectives the highest at which they hold, else its capacity."""
     rate = found.kept.rate if found.kept else found.capacity
     assert rate is not None
@@ -54,13 +54,13 @@ def carried_ratio(first: Answer, other: Answer) -> Ratio:
     """The rate that the other carries over that of the first. Their errors count as independent: between measured servers of one model on one
     GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so that none of them cancels."""
     rates = [carried(each) for each in (first, other)]
-    apart = hypot(*(log(rate.high_per_s / rate.low_per_s) / 2 for rate in rates if rate.low_per_s))
-    values = [Contender(value=rate.median_per_s, repeats=apart) for rate in rates]
+    apart = width_of_ratio(*(rate.half_width_log for rate in rates if rate.low))
+    values = [Contender(value=rate.median, repeats=apart) for rate in rates]
     return ratio(*values)
 
 
 def per_gpu(found: Answer) -> float:
-    return carried(found).median_per_s / found.server.run.server.placement.gpus
+    return carried(found).median / found.server.run.server.placement.gpus
 
 
 def carried_cost(found: Answer) -> TokenCost | None:
@@ -78,9 +78,7 @@ def money(found: Answer) -> float:
 ORDERS: Mapping[str, Order] = {
     COST: Order(meaning="money per million output tokens at the rate that is carried", value=money),
     GPU_TIME: Order(meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)),
-    "rate": Order(
-        meaning="requests per second that a server carries", value=lambda found: -carried(found).median_per_s
-    ),
+    "rate": Order(meaning="requests per second that a server carries", value=lambda found: -carried(found).median),
     **{
         name: Order(meaning=f"mean {name.upper()}", value=lambda found, name=name: _mean_us(found, name))  # type: ignore[misc]
         for name in ("e2e", "ttft", "tpot")

@@ -27,7 +27,8 @@ from sampling.extras import require_library
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from predict.serving.planning.loaded_server import Outcome, Rate
+    from predict.interval import Interval
+    from predict.serving.planning.loaded_server import Outcome
 
 EXAMPLES = """\
 examples:
@@ -121,7 +122,7 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
     require_library("matplotlib")
 
 
-def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Rate | None) -> None:
+def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Interval | None) -> None:
     from predict.report.pictures.figure_file import save_figure
     from predict.report.pictures.sweep_plot import sweep_figure
 

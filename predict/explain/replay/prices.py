@@ -8,6 +8,7 @@ from typing import Any
 
 from predict.explain.replay.pace import TraceFactors
 from predict.explain.trace.naming import direction
+from predict.interval import Interval
 from predict.prices.price_list import Priced, Prices
 from predict.step.itemised.breakdown import DP, P2P
 from predict.step.itemised.items import CP, EP, HOST, TP
@@ -118,17 +119,8 @@ def is_whole(unit: Priced) -> bool:
 
 
 def _times(unit: Priced, factor: float, source: Source | None = None) -> Priced:
-    time = unit.time
-    return replace(
-        unit,
-        time=replace(
-            time,
-            median_us=time.median_us * factor,
-            low_us=time.low_us * factor,
-            high_us=time.high_us * factor,
-            source=source or time.source,
-        ),
-    )
+    time = Interval.of(unit.time).scaled(factor).in_place_of(unit.time)
+    return replace(unit, time=replace(time, source=source) if source else time)
 
 
 def _spread(parts: Iterable[Priced]) -> bool:

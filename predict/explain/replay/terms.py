@@ -12,6 +12,7 @@ from predict.explain.replay.pace import CARRIED, MODELLED, REPEATS, TraceFactors
 from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.trace.messages import COMMUNICATION
 from predict.explain.trace.naming import direction
+from predict.interval import width_of_step
 from predict.ledger.work import StepItem, step_items
 from predict.run.calibration.priors import NINETY
 from predict.step.itemised.breakdown import BUBBLE, OVERHEAD, STRAGGLERS
@@ -100,7 +101,7 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
         for kind, doubt in _doubts(name, origin, same_run=same_run, pace_doubt=pace_doubt):
             shifts_us[kind] += doubt * abs(time_us)  # a rest below 0 is as doubtful as one above
     work_us = sum(time_us for _, origin, time_us in spent if origin != FOLLOWS)
-    return NINETY * math.hypot(
+    return NINETY * width_of_step(
         max(REPEATS, TWO_RUNS * spread), *(shift_us / work_us for shift_us in shifts_us.values())
     )
 

@@ -20,10 +20,10 @@ from predict.explain.replay.pace import SHARED, TraceFactors, paces
 from predict.explain.replay.prices import ReplayedPrices
 from predict.explain.replay.terms import ReplayedTerm, half_width, terms_of
 from predict.explain.unprofiled import without_profiler
+from predict.interval import Interval
 from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Interval, widened
 from predict.step.itemised.breakdown import BUBBLE, STRAGGLERS
 from predict.step.itemised.items import HOST
 from predict.step.prediction import Prediction
@@ -76,9 +76,8 @@ class Replay:
             (1 - SHARED) * self.modelled.prices.transfer_error / NINETY
         )  # the trace's pace tells the shared part
         pace_doubt = math.hypot(self.replayed.prices.factors.pace_doubt, transferred)
-        exact = Interval(median_us=self.median_us, low_us=self.median_us, high_us=self.median_us)
         width = half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt, spread=self.traced.spread)
-        return widened(exact, width)
+        return Interval.from_log(self.median_us, width)
 
     def share(self, origin: str) -> float:
         """Share of the step whose time has an origin."""

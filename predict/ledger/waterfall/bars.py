@@ -8,11 +8,11 @@ composition error belongs to the step as a whole, and to none of its bars.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from predict.interval import from_shifts
 from predict.ledger.waterfall.classes import BUBBLES, CLASSES, DATA, RUNTIME, SENDS, class_of
 from predict.prices.price_list import Priced, Prices
 from predict.step.itemised.breakdown import OPTIMIZER, itemise
@@ -52,11 +52,12 @@ def waterfall(prediction: Prediction) -> tuple[Bar, ...]:
 
 def _bar(name: str, headings: Mapping[str, float], changes: Mapping[Kind, Change]) -> Bar:
     time_us = sum(headings.values())
-    below = math.hypot(*(min(0.0, *each) for each in changes.values()))
-    above = math.hypot(*(max(0.0, *each) for each in changes.values()))
-    return Bar(
-        name=name, time_us=time_us, low_us=max(0.0, time_us - below), high_us=time_us + above, headings=dict(headings)
+    time = from_shifts(
+        time_us,
+        below=[min(0.0, *each) for each in changes.values()],
+        above=[max(0.0, *each) for each in changes.values()],
     )
+    return Bar(name=name, time_us=time_us, low_us=time.low, high_us=time.high, headings=dict(headings))
 
 
 def _changes(prediction: Prediction) -> dict[str, dict[Kind, Change]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict.ledger.training_cost import Price, Span, TrainingCost, training_cost
+from predict.ledger.training_cost import Price, TrainingCost, training_cost
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ties import Ratio, contender, experiment, ratio
 from predict.plan_search.search import Found, Ranked
@@ -112,6 +112,4 @@ def _differing(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Mappin
 def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> TrainingCost | None:
     if tokens is None:
         return None
-    step = prediction.step_time
-    span = Span(median=step.median_us, low=step.low_us, high=step.high_us)
-    return training_cost(prediction.run, span, tokens=tokens, price=price)
+    return training_cost(prediction.run, prediction.step_time, tokens=tokens, price=price)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from predict.interval import Interval, width_of_ratio, without_cause
 from predict.plan_search.objective import Objective
 from predict.prices.published_constants import PLAN_SETTING
 from predict.run.model_flops import tokens_per_step
@@ -32,12 +33,9 @@ MOST_OF_IT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class Ratio(Interval):
     """The figure that plans are ranked by, of a plan over that of the best one, with its 90 % bounds."""
 
-    median: float
-    low: float
-    high: float
     widest: Kind | None
     """The kind of call whose error moves the ratio most, if any does."""
     share: float
@@ -52,9 +50,9 @@ class Ratio:
     def overlap(self) -> float:
         """Share by which the intervals of the two plans overlap once their common errors are taken out: 1 where their medians are
         the same, 0 from where they only touch, which is where the plan is no longer tied."""
-        width = math.log(self.high / self.low) / 2
         if self.median <= 1.0:
             return 1.0
+        width = self.half_width_log
         return max(0.0, 1 - math.log(self.median) / width) if width else 0.0
 
 
@@ -104,16 +102,16 @@ def ratio(best: Contender, other: Contender) -> Ratio:
     """The ratio of another plan to the best one."""
     kinds = {*best.half_widths, *other.half_widths}
     left = {kind: other.half_widths.get(kind, 0.0) - best.half_widths.get(kind, 0.0) for kind in sorted(kinds)}
-    own_terms = math.sqrt(abs(other.composition_error**2 - best.composition_error**2))
+    own_terms = without_cause(other.composition_error, best.composition_error)
     differing = sum(own != others for own, others in zip(other.settings, best.settings, strict=True))
     of_settings = max(best.per_setting, other.per_setting) * math.sqrt(differing)
-    width = math.hypot(other.repeats, own_terms, of_settings, *left.values())
-    median = other.value / best.value
+    width = width_of_ratio(other.repeats, own_terms, of_settings, *left.values())
+    found = Interval.from_log(other.value / best.value, width)
     widest = max(left, key=lambda kind: abs(left[kind]), default=None)
     return Ratio(
-        median=median,
-        low=median / math.exp(width),
-        high=median * math.exp(width),
+        median=found.median,
+        low=found.low,
+        high=found.high,
         widest=widest,
         share=left[widest] ** 2 / width**2 if widest and width else 0.0,
     )

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from predict.serving.planning.loaded_server import Outcome, Rate
+    from predict.interval import Interval
+    from predict.serving.planning.loaded_server import Outcome
 
 SIZE = (10.5, 4.0)
 """Inches."""
@@ -22,7 +23,7 @@ NOTE = (
 )
 
 
-def sweep_figure(outcomes: Sequence[Outcome], capacity: Rate | None, *, title: str) -> Figure:
+def sweep_figure(outcomes: Sequence[Outcome], capacity: Interval | None, *, title: str) -> Figure:
     """Three panels over the rates of the outcomes; the capacity with its interval where it was sought."""
     from matplotlib.figure import Figure
 
@@ -32,8 +33,8 @@ def sweep_figure(outcomes: Sequence[Outcome], capacity: Rate | None, *, title: s
         axes = figure.add_axes((0.065 + 0.32 * place, 0.15, 0.265, 0.66))
         _panel(axes, ordered, name, unit_us)
         if capacity:
-            axes.axvspan(capacity.low_per_s, capacity.high_per_s, color=LIMIT, alpha=0.12, linewidth=0)
-            axes.axvline(capacity.median_per_s, color=LIMIT, linestyle=(0, (4, 2)), linewidth=1.1, gid="capacity")
+            axes.axvspan(capacity.low, capacity.high, color=LIMIT, alpha=0.12, linewidth=0)
+            axes.axvline(capacity.median, color=LIMIT, linestyle=(0, (4, 2)), linewidth=1.1, gid="capacity")
         axes.set_xlabel("requests per second", fontsize=9)
         axes.set_ylabel(label, fontsize=9)
         axes.set_ylim(bottom=0)

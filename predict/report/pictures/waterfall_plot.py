@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from predict.step.interval import Interval
+    from predict.interval import Interval
 
 WIDTH, ROW, ABOVE, BELOW, LEFT, RIGHT = 9.0, 0.34, 0.75, 0.5, 1.25, 2.0
 """Inches."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from predict.interval import Interval
 from predict.report.money import amount_text
 from predict.report.serving.outcome import answer_json, load_line
 from predict.report.serving.planning import binding_text, objectives_text
@@ -14,7 +15,6 @@ from predict.report.serving.step import coefficients_line, notes_on_answers
 from predict.report.text import figures_table
 from predict.report.what_if.sweep import rows_text
 from predict.serving.planning.answer import Answer
-from predict.serving.planning.loaded_server import Rate
 from predict.what_if.compare import differing, setting_text
 from predict.what_if.servers import (
     ServerSweep,
@@ -90,9 +90,9 @@ def _figures(found: Answer) -> list[str]:
     return cells
 
 
-def _rate_cells(rate: Rate | None) -> list[str]:
+def _rate_cells(rate: Interval | None) -> list[str]:
     assert rate is not None
-    return [significant(rate.median_per_s), f"{significant(rate.low_per_s)} to {significant(rate.high_per_s)}"]
+    return [significant(rate.median), f"{significant(rate.low)} to {significant(rate.high)}"]
 
 
 def servers_json(found: ServerSweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -157,10 +157,10 @@ def _cells(found: Answer) -> dict[str, Any]:
     return cells
 
 
-def _rate_columns(name: str, rate: Rate | None) -> dict[str, float]:
+def _rate_columns(name: str, rate: Interval | None) -> dict[str, float]:
     if rate is None:
         return {}
-    return {f"{name}_rps": rate.median_per_s, f"{name}_low_rps": rate.low_per_s, f"{name}_high_rps": rate.high_per_s}
+    return {f"{name}_rps": rate.median, f"{name}_low_rps": rate.low, f"{name}_high_rps": rate.high}
 
 
 def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
@@ -216,12 +216,12 @@ def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
     for figure in ("e2e", "ttft", "tpot"):
         rows.append((f"{figure.upper()}, mean", time(figure, lambda spread: spread.mean_us), duration))
         rows.append((f"{figure.upper()}, p90", time(figure, lambda spread: spread.percentiles_us[90]), duration))
-    rows.append(("capacity, requests/s", lambda found: found.capacity.median_per_s, plain))
+    rows.append(("capacity, requests/s", lambda found: found.capacity.median, plain))
     if first.kept:
         rows.append(
             (
                 f"{objectives_text(first.kept.objectives)} up to, requests/s",
-                lambda found: carried(found).median_per_s,
+                lambda found: carried(found).median,
                 plain,
             )
         )

@@ -7,19 +7,20 @@ from dataclasses import asdict
 from math import isinf
 from typing import Any
 
+from predict.interval import Interval
 from predict.report.money import amount_text, money_text
 from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.highest_rate import ObjectivesRate
-from predict.serving.planning.loaded_server import LoadedServer, Rate
+from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.planning.objectives import Objective
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent, plain
 
 
-def rate_text(rate: Rate) -> str:
+def rate_text(rate: Interval) -> str:
     """`27.3 requests/s (90 %: 25.4 to 29.5)`."""
-    bounds = f"{plain(rate.low_per_s)} to {plain(rate.high_per_s)}"
-    return f"{plain(rate.median_per_s)} requests/s (90 %: {bounds})"
+    bounds = f"{plain(rate.low)} to {plain(rate.high)}"
+    return f"{plain(rate.median)} requests/s (90 %: {bounds})"
 
 
 def objectives_text(objectives: Sequence[Objective]) -> str:
@@ -40,7 +41,7 @@ def binding_text(found: ObjectivesRate) -> str:
 
 def objectives_lines(server: LoadedServer, found: ObjectivesRate) -> list[str]:
     """The rate, what binds it, goodput, and the servers that the config's own rate takes."""
-    per_gpu = found.rate.median_per_s / gpus_of(server)
+    per_gpu = found.rate.median / gpus_of(server)
     lines = [
         f"objectives  {objectives_text(found.objectives)}",
         f"            hold up to {rate_text(found.rate)}, {plain(per_gpu)} per GPU; above it {binding_text(found)}",
@@ -72,8 +73,8 @@ def gpus_of(server: LoadedServer) -> int:
     return server.run.server.placement.gpus
 
 
-def rate_json(rate: Rate) -> dict[str, float]:
-    return {"median": rate.median_per_s, "low": rate.low_per_s, "high": rate.high_per_s}
+def rate_json(rate: Interval) -> dict[str, float]:
+    return {"median": rate.median, "low": rate.low, "high": rate.high}
 
 
 def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, Any]:

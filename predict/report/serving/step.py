@@ -75,7 +75,7 @@ def believed(several: Sequence[Stepper]) -> Stepper:
 
 def _width(one: Stepper) -> float:
     """Share by which the upper bound of a step is above the step."""
-    return one.interval_factors[2] - 1
+    return one.interval_factors.high - 1
 
 
 def believed_text(several: Sequence[Stepper]) -> str:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predict.interval import Interval
 from predict.rl.flops import mfu_of_phase
 from predict.rl.generation.bound import bound_by, mean_batch
 from predict.rl.generation.sampling_rounds import rounds_of
 from predict.rl.generation.steady import steady, steps_needed
 from predict.rl.layout import laid_out_pass
-from predict.rl.phase import RESPONSES, TAIL, Phase, plus, scaled
+from predict.rl.phase import RESPONSES, TAIL, Phase, plus
 from predict.rl.plain.phases import plain_steps, sources_of_decode
 from predict.rl.run.config import RlRun
 from predict.rl.run.engines import rollout_engine
@@ -25,7 +26,6 @@ from predict.serving.scheduler.traffic import Ints, Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
-from predict.step.interval import Interval
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import Cluster
 
@@ -115,7 +115,7 @@ def _simulated(rl: RlRun) -> Rollout:
         ends = np.sort(last.last_us)
         of_step = float(ends[-1]) / (ahead + 1) / shares.share
     return Rollout(
-        time=scaled(factors_at(mean_batch(server, last)), of_step * shares.generated),
+        time=factors_at(mean_batch(server, last)).scaled(of_step * shares.generated),
         replicas=replicas,
         room=room,
         served=last,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import exp, hypot, log
+from collections.abc import Sequence
 
 import numpy as np
 
+from predict.interval import Interval, sum_of_calls, width_of_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced
 from predict.rl.phase import Phase
@@ -14,7 +14,6 @@ from predict.rl.plain.calls import decode_batches, decode_calls, decode_keys, pr
 from predict.rl.run.config import RlRun
 from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
-from predict.step.interval import Interval
 from predict.step.itemised.breakdown import add_up
 from predict.workload.rank.blocks import Calls
 
@@ -46,7 +45,7 @@ def plain_steps(rl: RlRun, most_tokens: int) -> tuple[StepTable, Interval]:
         request_us=0.0,
     )
     step = _time(rl, decode_calls(rl, batches[-1], many))
-    return table, Interval(median_us=1.0, low_us=step.low_us / step.median_us, high_us=step.high_us / step.median_us)
+    return table, step.ratio_to(step.median)
 
 
 def _from_zero(decodes: Floats, batches: list[int], times: Floats) -> Floats:
@@ -92,13 +91,5 @@ def _time(rl: RlRun, calls: Calls) -> Interval:
     """The sum of calls one after the other, with the error of the profile's whole runs in its bounds."""
     prices = open_prices(rl.base.cluster, rl.base.execution)
     priced = prices.priced(calls)
-    median = sum(one.total_us for one in priced)
-    below, above = (abs(log(_bound(priced, name) / median)) for name in ("low_us", "high_us"))
-    error = hypot(prices.profile_error or 0.0, prices.transfer_error)
-    return Interval(
-        median_us=median, low_us=median / exp(hypot(below, error)), high_us=median * exp(hypot(above, error))
-    )
-
-
-def _bound(priced: Iterable[Priced], name: str) -> float:
-    return sum(one.count * float(getattr(one.time, name)) for one in priced)
+    calls_alone = sum_of_calls(Interval.of(one.time).scaled(one.count) for one in priced)
+    return calls_alone.widened(width_of_step(prices.profile_error or 0.0, prices.transfer_error))

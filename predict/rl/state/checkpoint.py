@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from predict.rl.phase import STORAGE, Phase, exactly
+from predict.interval import Interval
+from predict.rl.phase import STORAGE, Phase
 from predict.rl.run.config import RlRun
 from predict.workload.rank.share import weight_bytes
 from sampling.units import SECOND_US
@@ -19,4 +20,6 @@ def checkpoint_phase(rl: RlRun) -> Phase | None:
     size_bytes = base.model.parameters * (weight_bytes(base) + OPTIMIZER_BYTES)
     time_us = SECOND_US * size_bytes / (saved.gb_per_s * 1e9) / saved.every
     gpus = base.cluster.world_size
-    return Phase(name="checkpoint", time=exactly(time_us), gpus=gpus, bound_by="storage", parts={STORAGE: time_us})
+    return Phase(
+        name="checkpoint", time=Interval.exactly(time_us), gpus=gpus, bound_by="storage", parts={STORAGE: time_us}
+    )

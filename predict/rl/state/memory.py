@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from predict.interval import Interval
 from predict.memory.estimate import Verdict
 from predict.rl.phase import NAMES
 from predict.rl.run.section import COLOCATED
 from predict.rl.state.offload import moved_bytes, moved_time
-from predict.step.interval import Interval
 
 if TYPE_CHECKING:
     from predict.rl.generation.rollout import Rollout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from predict.interval import Interval
 from predict.rl.run.section import RlSection
 from predict.rl.terms import HOST_GB_PER_S, HOST_HIGH, HOST_LOW
-from predict.step.interval import Interval
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
@@ -31,8 +31,4 @@ def moved_bytes(prediction: Prediction, section: RlSection, *, of: Sequence[str]
 
 def moved_time(bytes_moved: float) -> Interval:
     """The time of so many bytes between a GPU and the host."""
-    return Interval(
-        median_us=bytes_moved / (HOST_GB_PER_S * BYTES_PER_US),
-        low_us=bytes_moved / (HOST_HIGH * BYTES_PER_US),
-        high_us=bytes_moved / (HOST_LOW * BYTES_PER_US),
-    )
+    return Interval(median=HOST_GB_PER_S, low=HOST_LOW, high=HOST_HIGH).scaled(BYTES_PER_US).dividing(bytes_moved)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+from predict.interval import width_of_step
 from predict.run.execution import (
     BETWEEN_NODES_TIME,
     EXPOSED_TIME,
@@ -135,7 +136,7 @@ class Posterior:
     @property
     def shared_error(self) -> float:
         """Half-width in log time at 90 % of all that the runs' steps have in common beyond the terms' own priors."""
-        return math.hypot(self.transfer_error, self.machine_error)
+        return width_of_step(self.transfer_error, self.machine_error)
 
     @property
     def widths(self) -> Mapping[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from predict.interval import Interval
 from predict.ledger.training_cost import Price
 from predict.serving.planning.cost import TokenCost, cost_at_rate, cost_of_load
 from predict.serving.planning.highest_rate import (
@@ -14,7 +15,7 @@ from predict.serving.planning.highest_rate import (
     rate_of_objectives,
     rate_of_slow_first_tokens,
 )
-from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
+from predict.serving.planning.loaded_server import LoadedServer, Outcome
 from predict.serving.planning.objectives import Objective
 
 
@@ -52,7 +53,7 @@ class Answer:
     """The config's load, or one for each rate."""
     costs: tuple[TokenCost, ...]
     """Costs of these loads; () without a price."""
-    capacity: Rate | None
+    capacity: Interval | None
     capacity_cost: TokenCost | None
     slow_first_tokens_per_s: float | None
     """The rate at which the mean time to the first token passes three times that of a low rate."""
@@ -82,13 +83,13 @@ def answer(
         capacity = server.capacity()
         told()
         if asked.slow_first_tokens:
-            slow = rate_of_slow_first_tokens(server, capacity.median_per_s, told)
+            slow = rate_of_slow_first_tokens(server, capacity.median, told)
         if asked.objectives:
             kept = rate_of_objectives(server, asked.objectives, capacity, told)
     progress(asked.simulations, asked.simulations)
     price = asked.price
     if price and capacity and asked.capacity:
-        (there,) = server.at_rates([capacity.median_per_s])
+        (there,) = server.at_rates([capacity.median])
         capacity_cost = cost_at_rate(server, there, capacity, price)
     if price and kept:
         kept_cost = cost_at_rate(server, kept.outcome, kept.rate, price)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 
-from predict.ledger.training_cost import Price, Span
+from predict.interval import Interval
+from predict.ledger.training_cost import Price
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
+from predict.serving.planning.loaded_server import LoadedServer, Outcome
 
 SECONDS_PER_HOUR, MILLION = 3600.0, 1e6
 
@@ -18,11 +18,11 @@ SECONDS_PER_HOUR, MILLION = 3600.0, 1e6
 class TokenCost:
     """Money per million tokens. The GPUs cost the same whatever they do, so a server that is busier has cheaper tokens."""
 
-    output: Span
+    output: Interval
     """All of the cost over the output tokens: prompts are included. Infinite where the rate may be 0."""
-    input_alone: Span
+    input_alone: Interval
     """The part of prompts over the prompt tokens: the cost is divided by the time that each takes in the server's steps."""
-    output_alone: Span
+    output_alone: Interval
     """The rest over the output tokens."""
     currency: str
     gpu_hour: float
@@ -34,19 +34,18 @@ def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenC
     return cost_at_rate(server, outcome, outcome.answered, price)
 
 
-def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Rate, price: Price) -> TokenCost:
+def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Interval, price: Price) -> TokenCost:
     """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
     run = server.run
     gpu_hour = price.per_gpu(run.gpus_per_node)
     per_s = gpu_hour * run.server.placement.gpus / SECONDS_PER_HOUR
-    most = per_s / rate.low_per_s if rate.low_per_s else inf
-    request = Span(median=per_s / rate.median_per_s, low=per_s / rate.high_per_s, high=most)
+    request = rate.dividing(per_s)
     traffic, share = outcome.served.traffic, prompts_share(server, outcome)
     prompt, output = (float(tokens.mean()) for tokens in (traffic.prompt, traffic.output))
     return TokenCost(
-        output=request.times(MILLION / output),
-        input_alone=request.times(MILLION * share / prompt),
-        output_alone=request.times(MILLION * (1 - share) / output),
+        output=request.scaled(MILLION / output),
+        input_alone=request.scaled(MILLION * share / prompt),
+        output_alone=request.scaled(MILLION * (1 - share) / output),
         currency=price.currency,
         gpu_hour=gpu_hour,
     )

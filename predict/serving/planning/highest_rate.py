@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from predict.serving.planning.loaded_server import LoadedServer, Outcome, Rate
+from predict.interval import Interval
+from predict.serving.planning.loaded_server import LoadedServer, Outcome
 from predict.serving.planning.objectives import Objective, met_share
 from predict.serving.scheduler.latency import RequestTimes
 from predict.serving.step_table import StepTable
@@ -38,7 +39,7 @@ class ObjectivesRate:
     """The highest rate of all replicas at which every objective holds and the queue does not grow."""
 
     objectives: tuple[Objective, ...]
-    rate: Rate
+    rate: Interval
     binding: tuple[Objective, ...]
     """Those that fail just above the rate; () where the queue grows first."""
     outcome: Outcome
@@ -49,12 +50,12 @@ class ObjectivesRate:
     @property
     def goodput_per_s(self) -> float:
         """Requests per second that meet every limit."""
-        return self.rate.median_per_s * self.met_share
+        return self.rate.median * self.met_share
 
     def servers_for(self, rate: float) -> tuple[int, int | None]:
         """Servers like this one that carry a rate, and those that do so even at the lower bound; None where none do there."""
-        at_least = ceil(rate / self.rate.low_per_s) if self.rate.low_per_s else None
-        return ceil(rate / self.rate.median_per_s), at_least
+        at_least = ceil(rate / self.rate.low) if self.rate.low else None
+        return ceil(rate / self.rate.median), at_least
 
 
 def bisected(holds: Callable[[float], bool], least: float, most: float) -> Bracket:
@@ -79,7 +80,7 @@ def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, told: Simul
 
 
 def rate_of_objectives(
-    server: LoadedServer, objectives: Sequence[Objective], capacity: Rate, told: Simulated = lambda: None
+    server: LoadedServer, objectives: Sequence[Objective], capacity: Interval, told: Simulated = lambda: None
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
@@ -95,15 +96,15 @@ def rate_of_objectives(
             return Bracket(holds=most, fails=most)
         return bisected(holds, LOW * most, most) if holds(LOW * most) else Bracket(holds=0.0, fails=LOW * most)
 
-    found = edge(middle, capacity.median_per_s)
+    found = edge(middle, capacity.median)
     times = server.times_at(found.fails)
     failing = tuple(one for one in objectives if not one.holds(times))
     if not found.holds:
         raise InfeasibleError(_not_even_alone(failing, times, found.fails))
-    rate = Rate(
-        median_per_s=found.holds,
-        low_per_s=min(found.holds, edge(slow, capacity.low_per_s).holds),
-        high_per_s=max(found.holds, edge(fast, capacity.high_per_s).holds),
+    rate = Interval(
+        median=found.holds,
+        low=min(found.holds, edge(slow, capacity.low).holds),
+        high=max(found.holds, edge(fast, capacity.high).holds),
     )
     (outcome,) = server.at_rates([found.holds])
     return ObjectivesRate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from predict.interval import Interval
 from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
@@ -24,15 +25,6 @@ LEAST_GROWN = 5.0
 """Requests by which a queue must have grown: in a load of few requests, a burst looks like a large share."""
 SEARCHED = 1000
 """Requests that a rate is judged by in a search, at least: a p99 rests on ten of them."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
-    """Requests per second with their 90 % bounds."""
-
-    median_per_s: float
-    low_per_s: float
-    high_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,10 +62,10 @@ class Outcome:
         return self._grows(self.high)
 
     @property
-    def answered(self) -> Rate:
-        """Requests that all replicas answer: as many as arrive where the queue does not grow, else those that end in a second."""
+    def answered(self) -> Interval:
+        """Requests per second that all replicas answer: as many as arrive where the queue does not grow, else those that end in a second."""
         rates = [self._answered_per_s(each) for each in (self.low, self.latency, self.high)]
-        return Rate(median_per_s=rates[1], low_per_s=min(rates), high_per_s=max(rates))
+        return Interval(median=rates[1], low=min(rates), high=max(rates))
 
     def _answered_per_s(self, latency: Latency) -> float:
         arrives = not self.load.concurrency and self.load.rate and not self._grows(latency)
@@ -134,7 +126,7 @@ class LoadedServer:
         for rate in rates:
             yield self.under(at_rate(self.run.load, rate))
 
-    def capacity(self) -> Rate:
+    def capacity(self) -> Interval:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
         load = self._share(self.run.load)
         replicas = self.run.server.placement.dp
@@ -142,7 +134,7 @@ class LoadedServer:
             replicas * capacity_per_s(self.engine, self.room.pool, table, load, self._recorded)
             for table in self.stepper.tables
         )
-        return Rate(median_per_s=middle, low_per_s=low, high_per_s=high)
+        return Interval(median=middle, low=low, high=high)
 
     def times_at(self, rate: float, table: StepTable | None = None) -> RequestTimes:
         """The times of SEARCHED requests or more of the config's load at a rate, with the steps of another table than the middle one."""

@@ -14,9 +14,10 @@ from statistics import fmean, median
 from typing import Any
 
 from predict import estimate
+from predict.interval import Interval, equally_likely, width_of_step
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import particulars
-from predict.step.interval import Interval, one_interval, step_interval, widened
+from predict.step.interval import step_interval
 from predict.step.prediction import Prediction
 from predict.validate.published.comparison import Comparison, unstated_recipe
 from predict.validate.published.repeats import configurations
@@ -46,11 +47,10 @@ class Known:
     def interval(self, widths: Widths) -> Interval:
         own = [widths.get(name, 0.0) for name in (*self.unknowns, self.framework) if name != UNSTATED]
         unstated = widths.get(UNSTATED, 0.0) if UNSTATED in self.unknowns else 0.0
-        return one_interval([widened(one, math.hypot(*own)) for one in self.intervals], unstated)
+        return equally_likely([one.widened(width_of_step(*own)) for one in self.intervals], unstated)
 
     def covered(self, widths: Widths) -> bool:
-        interval = self.interval(widths)
-        return interval.low_us <= self.measured_us <= interval.high_us
+        return self.interval(widths).covers(self.measured_us)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +122,7 @@ def _known(one: Comparison) -> Known:
 def _of_calls(run: TrainingRun) -> Interval:
     """The interval that the bounds of calls and the particulars of the run leave."""
     told: Prediction = estimate(run)
-    error = math.hypot(*particulars(run).values())
+    error = width_of_step(*particulars(run).values())
     return step_interval(told.median_us, told.timeline.order, told.ranks, error, blocking=run.blocks_on_sends)
 
 
@@ -179,7 +179,7 @@ def _coverages(known: Sequence[Known], without: Mapping[str, Widths]) -> list[Co
                 judged_as=judged_as,
                 configurations=len(own),
                 coverage=fmean(one.covered(without[one.source]) for one in own),
-                log_half_width=fmean(math.log(each.high_us / each.low_us) / 2 for each in intervals),
+                log_half_width=fmean(each.half_width_log for each in intervals),
             )
         )
     return found

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from predict import estimate
+from predict.interval import Interval
 from predict.prices.published_constants import UNSTATED_RECIPE
 from predict.run.calibration.file import calibrated
 from predict.run.calibration.terms import Posterior
 from predict.run.model_flops import mfu
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Interval
 from predict.step.prediction import Prediction
 from predict.unstated.likely import LikelySteps
 from predict.validate.published.completeness import completeness
@@ -49,13 +49,13 @@ class Comparison:
     @property
     def covered(self) -> bool:
         assert self.predicted is not None
-        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+        return self.predicted.covers(self.measured_us)
 
     @property
     def log_half_width(self) -> float:
         """Half of the 90 % interval's width in log time: 0.1 is about ±10 %."""
         assert self.predicted is not None
-        return math.log(self.predicted.high_us / self.predicted.low_us) / 2
+        return self.predicted.half_width_log
 
     @property
     def judged_as(self) -> str:

@@ -8,12 +8,12 @@ from statistics import median
 from typing import TypeAlias
 
 from predict import estimate
+from predict.interval import Interval, equally_likely
 from predict.memory.estimate import Verdict
 from predict.plan_search.answer.ties import Contender, contender
 from predict.plan_search.objective import OBJECTIVES
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
-from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import candidates
 from sampling.errors import InfeasibleError
@@ -83,7 +83,7 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
         raise NotExpressibleError(f"status: {status} says nothing of time or memory")
     runs = candidates(row, timed=status == TIMED).runs
     estimates = [estimate(run) for run in runs]
-    predicted = one_interval([one.step_time for one in estimates])
+    predicted = equally_likely([one.step_time for one in estimates])
     nearest = min(estimates, key=lambda one: abs(one.median_us - predicted.median_us))
     return MeasuredPlan(
         row=row,

@@ -29,7 +29,7 @@ def ratio_coverage(plans: Sequence[MeasuredPlan]) -> RatioCoverage:
     for first, second in combinations(timed, 2):
         predicted = ratio(first.contender, second.contender)
         measured = (second.measured_us or math.nan) / (first.measured_us or math.nan)
-        inside.append(predicted.low <= measured <= predicted.high)
+        inside.append(predicted.covers(measured))
         if predicted.tied:
             tied_inside.append(inside[-1])
     return RatioCoverage(

@@ -8,10 +8,10 @@ from math import log
 from statistics import fmean
 from typing import Any
 
+from predict.interval import Interval, equally_likely
 from predict.rl.step import RlStep, scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors, in_sample
 from predict.rl.training import Estimate
-from predict.step.interval import Interval, one_interval
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, factors_without
 from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
@@ -82,7 +82,7 @@ def _compared(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> 
         open_length=row.number("response_mean") is None,
         phases={
             name: Judged(
-                predicted=one_interval([times[name] for times in found]),
+                predicted=equally_likely([times[name] for times in found]),
                 measured_us=SECOND_US * seconds,
                 in_sample=in_sample(row.text("source_id"), name),
             )

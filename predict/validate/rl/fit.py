@@ -91,7 +91,7 @@ def fitted_half_width(observed: Sequence[Observed]) -> float:
         inside = 0.0
         for one in observed:
             time = scaled_step(one.step, replace(without[one.source], half_width=half_width)).time
-            inside += (time.low_us <= one.measured_us("step") <= time.high_us) / weights[one.run]
+            inside += (time.covers(one.measured_us("step"))) / weights[one.run]
         return inside / len(weights)
 
     return next((width for width in HALF_WIDTHS if held(width) >= HELD), HALF_WIDTHS[-1])

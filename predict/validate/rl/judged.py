@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from predict.step.interval import Interval
+from predict.interval import Interval
 from sampling.units import SECOND_US
 
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
@@ -30,7 +30,7 @@ class Judged:
 
     @property
     def covered(self) -> bool:
-        return self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+        return self.predicted.covers(self.measured_us)
 
 
 def summaries(judged: Mapping[str, Sequence[Judged]]) -> dict[str, dict[str, dict[str, float | None]]]:

@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from predict import rl_step
+from predict.interval import Interval
 from predict.measure.rl.measurement import STEP, RlMeasurement, Spread, measure_rl, pool_rl
 from predict.measure.rl.requirements import require_measurable_rl
 from predict.rl.step import RlStep
-from predict.step.interval import Interval
 
 VERSION = 1
 STEPS_PER_ROUND = 5
@@ -32,7 +32,7 @@ class MeasuredPhase:
 
     @property
     def covered(self) -> bool:
-        return self.predicted.low_us <= self.measured.median_us <= self.predicted.high_us
+        return self.predicted.covers(self.measured.median_us)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

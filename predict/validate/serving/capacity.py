@@ -80,10 +80,10 @@ def _case_of(row: CapacityRow, comparison: Comparison) -> Case | None:
 
 def _capacity(row: CapacityRow, case: Case, comparison: Comparison) -> Capacity:
     load = replace(case.load, prompt=row.prompt, output=row.output_len)
-    table = comparison.table(case)
+    table, factors = comparison.table(case), comparison.coefficients.interval_factors
     low, predicted, high = (
         capacity_per_s(case.engine, case.pool, table.scaled(1 / factor), load)
-        for factor in comparison.coefficients.interval_factors
+        for factor in (factors.low, factors.median, factors.high)
     )
     return Capacity(
         model=row.model,

@@ -137,9 +137,10 @@ class Comparison:
         left_out = case.stage.experiment if case.stage.experiment in self.coefficients.experiments else ""
         table, client = self.table(case), self.client(left_out)
         requests = traffic or traffic_of(case.load)
+        factors = self.coefficients.interval_factors
         low, middle, high = (
             latency_of(serve(case.engine, case.pool, table.scaled(factor), requests), client)
-            for factor in self.coefficients.interval_factors
+            for factor in (factors.low, factors.median, factors.high)
         )
         return Compared(stage=case.stage, predicted=middle, low=low, high=high, fitted_without=left_out)
 

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from predict.ledger.training_cost import Span
+from predict.interval import Interval
 from predict.report.money import amount_text, money_text
 
 
@@ -26,5 +26,5 @@ def test_an_amount_has_three_digits_and_no_exponent(amount: float, currency: str
 
 
 def test_bounds_stand_beside_the_median() -> None:
-    assert money_text(Span(median=2.0, low=1.0, high=inf), "$") == "$2.00 (1.00 to no bound)"
-    assert money_text(Span(median=2.0, low=2.0, high=2.0), "EUR") == "2.00 EUR"
+    assert money_text(Interval(median=2.0, low=1.0, high=inf), "$") == "$2.00 (1.00 to no bound)"
+    assert money_text(Interval(median=2.0, low=2.0, high=2.0), "EUR") == "2.00 EUR"

@@ -65,14 +65,12 @@ def test_a_cache_without_room_is_infeasible() -> None:
 def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
     one = loaded("load.duration_s=60")
     capacity = one.capacity()
-    assert capacity.low_per_s < capacity.median_per_s < capacity.high_per_s
-    below, near, above = one.at_rates(
-        [0.2 * capacity.median_per_s, 0.8 * capacity.median_per_s, 1.5 * capacity.median_per_s]
-    )
+    assert capacity.low < capacity.median < capacity.high
+    below, near, above = one.at_rates([0.2 * capacity.median, 0.8 * capacity.median, 1.5 * capacity.median])
     assert below.latency.e2e.mean_us < near.latency.e2e.mean_us < above.latency.e2e.mean_us
     assert (below.grows, near.grows, above.grows) == (False, False, True)
     assert (below.may_grow, above.may_grow) == (False, True)
-    assert above.latency.requests_per_s == pytest.approx(capacity.median_per_s, rel=0.15)
+    assert above.latency.requests_per_s == pytest.approx(capacity.median, rel=0.15)
     assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
 
 
@@ -80,7 +78,7 @@ def test_capacity_is_what_a_server_does_under_overload() -> None:
     """Answers of whole length alone count, however few requests run at once."""
     for places in (1, 16):
         one = loaded(f"engine.max_num_seqs={places}", "load.duration_s=60", "load.rate=100")
-        assert one.capacity().median_per_s == pytest.approx(one.as_configured().latency.requests_per_s, rel=0.015)
+        assert one.capacity().median == pytest.approx(one.as_configured().latency.requests_per_s, rel=0.015)
 
 
 def test_the_drain_of_a_queue_is_no_throughput() -> None:
@@ -102,7 +100,7 @@ def test_the_queue_is_the_rate_times_the_wait() -> None:
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_a_queue_that_grows_is_told_whatever_the_replicas(replicas: int) -> None:
     one = loaded(f"placement.dp={replicas}", "load.duration_s=120", "load.arrivals=constant", "engine.max_num_seqs=16")
-    slow, fast = one.at_rates([share * one.capacity().median_per_s for share in (0.8, 1.1)])
+    slow, fast = one.at_rates([share * one.capacity().median for share in (0.8, 1.1)])
     assert (slow.grows, fast.grows) == (False, True)
 
 

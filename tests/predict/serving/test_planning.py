@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from predict.cli import main
+from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
 from predict.serving.planning.cost import cost_at_rate, cost_of_load
 from predict.serving.planning.highest_rate import bisected, rate_of_objectives
-from predict.serving.planning.loaded_server import LoadedServer, Rate
+from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.planning.objectives import Objective, met_share, parse_objectives
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError, UserError
@@ -27,7 +28,7 @@ def server() -> LoadedServer:
 
 
 @pytest.fixture(scope="module")
-def capacity(server: LoadedServer) -> Rate:
+def capacity(server: LoadedServer) -> Interval:
     return server.capacity()
 
 
@@ -64,19 +65,19 @@ def test_bisection_finds_an_edge() -> None:
     assert found.fails - found.holds < 0.05
 
 
-def test_a_tighter_objective_holds_at_a_lower_rate_and_binds(server: LoadedServer, capacity: Rate) -> None:
+def test_a_tighter_objective_holds_at_a_lower_rate_and_binds(server: LoadedServer, capacity: Interval) -> None:
     loose, tight = (
         rate_of_objectives(server, parse_objectives([text]), capacity) for text in ("e2e_p90=60s", "tpot_p90=9ms")
     )
     assert (loose.rate, loose.binding) == (capacity, ())
-    assert tight.rate.low_per_s < tight.rate.median_per_s < tight.rate.high_per_s <= capacity.high_per_s
+    assert tight.rate.low < tight.rate.median < tight.rate.high <= capacity.high
     assert [one.name for one in tight.binding] == ["tpot_p90"]
     assert 0.85 <= tight.met_share <= 0.97
     assert tight.outcome.latency.tpot.percentiles_us[90] == pytest.approx(9e3, rel=0.05)
-    assert tight.servers_for(2.5 * tight.rate.median_per_s)[0] == 3
+    assert tight.servers_for(2.5 * tight.rate.median)[0] == 3
 
 
-def test_an_objective_that_no_rate_keeps_is_infeasible(server: LoadedServer, capacity: Rate) -> None:
+def test_an_objective_that_no_rate_keeps_is_infeasible(server: LoadedServer, capacity: Interval) -> None:
     with pytest.raises(InfeasibleError, match=r"no rate keeps it: .* tpot_mean is .* ms, above 1 ms"):
         rate_of_objectives(server, parse_objectives(["tpot_mean=1ms"]), capacity)
 
@@ -85,13 +86,13 @@ def test_tokens_cost_what_the_gpus_cost_while_they_are_made() -> None:
     """$3.6 per hour are $0.001 per second; at 10 requests of 50 tokens per second that is $2 per million tokens."""
     one = loaded()
     (outcome,) = one.at_rates([10.0])
-    rate = Rate(median_per_s=10.0, low_per_s=5.0, high_per_s=20.0)
+    rate = Interval(median=10.0, low=5.0, high=20.0)
     cost = cost_at_rate(one, outcome, rate, parse_price("$3.6/gpu-h"))
     assert (cost.output.median, cost.output.low, cost.output.high) == pytest.approx((2.0, 1.0, 4.0))
     divided = cost.input_alone.median * 600 + cost.output_alone.median * 50
     assert divided == pytest.approx(cost.output.median * 50)
     assert 0 < cost.input_alone.median < cost.output_alone.median
-    never = cost_at_rate(one, outcome, Rate(median_per_s=10.0, low_per_s=0.0, high_per_s=20.0), parse_price("3/gpu-h"))
+    never = cost_at_rate(one, outcome, Interval(median=10.0, low=0.0, high=20.0), parse_price("3/gpu-h"))
     assert never.output.high == inf
 
 
@@ -117,13 +118,9 @@ def test_a_load_that_is_not_carried_costs_what_the_server_can_do() -> None:
     loop = loaded("engine.max_num_seqs=8", "load.rate=0", "load.concurrency=8")
     outcome, full = one.as_configured(), loop.as_configured()
     assert outcome.grows
-    assert outcome.answered.median_per_s < 100
-    assert outcome.answered.low_per_s < outcome.answered.median_per_s < outcome.answered.high_per_s
-    assert (
-        full.answered.median_per_s
-        == full.latency.requests_per_s
-        == pytest.approx(outcome.answered.median_per_s, rel=0.1)
-    )
+    assert outcome.answered.median < 100
+    assert outcome.answered.low < outcome.answered.median < outcome.answered.high
+    assert full.answered.median == full.latency.requests_per_s == pytest.approx(outcome.answered.median, rel=0.1)
 
 
 def test_throughput_is_the_rate_of_arrivals_below_saturation() -> None:

@@ -66,7 +66,7 @@ def recorded(tmp_path: Path, same: bool) -> str:
 def test_the_capacity_of_a_file_is_that_of_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of their lengths, and of the prompts that they share; at rates beside it the same requests arrive faster or slower."""
     own, same = (served(recorded(tmp_path, each)) for each in (False, True))
-    carried, more = (one.capacity().median_per_s for one in (own, same))
+    carried, more = (one.capacity().median for one in (own, same))
     assert more > 1.2 * carried
     slow, fast = own.at_rates([0.8 * carried, 1.25 * carried])
     assert len(slow.served.traffic) == 40

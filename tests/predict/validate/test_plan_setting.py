@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from predict.interval import Interval
 from predict.plan_search.answer.ties import Contender
 from predict.prices.published_constants import PLAN_SETTING
-from predict.step.interval import Interval
 from predict.validate.learning.plan_setting import learn_plan_setting
 from predict.validate.published.row import PublishedRow
 from predict.validate.ranking.plans import MeasuredPlan
@@ -23,7 +23,7 @@ def group(source: str, error: float) -> list[MeasuredPlan]:
             row=PublishedRow(cells={"row_id": source, "source_id": source}),
             settings=(),
             measured_us=value * math.exp(error * place),
-            predicted=Interval(median_us=value, low_us=value, high_us=value),
+            predicted=Interval(median=value, low=value, high=value),
             contender=Contender(value=value, per_setting=PLAN_SETTING.value, settings=(place,)),
             verdict="FITS",
         )

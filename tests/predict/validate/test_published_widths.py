@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from predict.step.interval import Interval
+from predict.interval import Interval
 from predict.validate.learning.widths import EVERY, MIXTURE, Known, learnt_widths
 
 
@@ -18,7 +18,7 @@ def _known(source: str, error: float, *unknowns: str, framework: str = "nemo") -
         measured_us=100.0 * math.exp(-error),
         framework=framework,
         unknowns=(EVERY, *unknowns),
-        intervals=(Interval(median_us=100.0, low_us=99.0, high_us=101.0),),
+        intervals=(Interval(median=100.0, low=99.0, high=101.0),),
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
+from predict.interval import Interval
 from predict.memory.estimate import Verdict
 from predict.plan_search.answer.ties import Contender
-from predict.step.interval import Interval
 from predict.validate.published.row import PublishedRow
 from predict.validate.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
 from predict.validate.ranking.group_scores import judged, summary
@@ -27,7 +27,7 @@ def plan(measured: float | None, predicted: float, verdict: Verdict = "FITS", **
         row=PublishedRow(cells={"row_id": "a", "recompute": "none", "mbs": "1", "tp": "1", "pp": "1"} | cells),
         settings=(),
         measured_us=measured,
-        predicted=Interval(median_us=predicted, low_us=0.9 * predicted, high_us=1.1 * predicted),
+        predicted=Interval(median=predicted, low=0.9 * predicted, high=1.1 * predicted),
         contender=Contender(value=predicted, repeats=0.05),
         verdict=verdict,
     )

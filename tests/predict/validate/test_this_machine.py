@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from predict.cli import main
+from predict.interval import Interval
 from predict.measure import real_step
 from predict.measure.measurement import Measurement
 from predict.measure.system_noise import OTHERS, SPREAD
 from predict.prices.profile_error import validation_path
 from predict.report.measured.validation import validation_text
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Interval
 from predict.validate.kept_figures import keep
 from predict.validate.validation_rows import ValidationRow
 from sampling.files.places import DATA_VARIABLE
@@ -28,7 +28,7 @@ def row(*, noise: str = "") -> ValidationRow:
     return ValidationRow(
         run="a",
         plan="1 process",
-        predicted=Interval(median_us=100.0, low_us=90.0, high_us=110.0),
+        predicted=Interval(median=100.0, low=90.0, high=110.0),
         measured_us=300.0,
         measured_low_us=290.0,
         measured_high_us=310.0,

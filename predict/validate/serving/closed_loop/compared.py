@@ -103,7 +103,7 @@ def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, St
     low, middle, high = stepper.tables
     if row.cuda_graphs == UNKNOWN:
         eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))
-        high = with_launches(middle, eager).scaled(stepper.interval_factors[2])
+        high = with_launches(middle, eager).scaled(stepper.interval_factors.high)
     return low, middle, high
 
 

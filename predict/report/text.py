@@ -1,4 +1,4 @@
-"""What every report in a terminal is made of: where it is printed, its tables, and a call or a run in one line."""
+"""The parts that every report in a terminal is made of: where it is printed, its tables, and a call or a run in one line."""
 
 from __future__ import annotations
 

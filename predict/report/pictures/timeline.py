@@ -1,4 +1,4 @@
-"""What a schedule's picture shows of its timeline: the steady state, a time axis that leaves its repeats out, and the boxes.
+"""The parts of a timeline that the picture of a schedule shows: the steady state, a time axis that leaves its repeats out, and the boxes.
 
 The steady state is the stretch in which every rank does the same again and again, a period apart.
 """

@@ -2,7 +2,7 @@
 
 Widths are half-widths of the logarithm at 90 %. Two rules add them: errors with a common cause move together, so that their widths add
 linearly (`together`, `shared_causes`); errors with causes of their own add in quadrature (`independent`, `independent_causes`).
-Call sites name what they add, and the functions below state which rule that follows; docs/explanation/intervals.md says why.
+Call sites name what they add, and the functions at the end state which rule that follows.
 """
 
 from __future__ import annotations

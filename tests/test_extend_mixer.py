@@ -28,7 +28,7 @@ def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
         "sampling/operators/lightning_attention.py",
         "sampling/torch_work/operators/lightning_attention.py",
         "predict/model/parts/lightning_attention.py",
-        "predict/model/families/minimax.py",
+        "predict/huggingface/families/minimax.py",
         "predict/workload/layers/lightning_attention.py",
         "predict/memory/components/lightning_attention.py",
         "tests/predict/workload/test_lightning_attention.py",

@@ -13,7 +13,7 @@ LISTS = (
     "tests/sampling/operators/test_operators.py",
     "tests/sampling/importers/test_storing.py",
     "tests/sampling/hardware/test_hardware.py",
-    "tests/predict/model/test_families.py",
+    "tests/predict/huggingface/test_families.py",
     "tests/predict/memory/test_activations.py",
 )
 FIGURES = ("tests/golden",)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.model.layer_kinds import DENSE
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, ModelSpec
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.lengths import require_one_length
 from predict.run.plan import Batch, Plan

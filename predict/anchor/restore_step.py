@@ -20,12 +20,12 @@ from predict.interval import Interval, sum_of_calls
 from predict.prices.cost_model import Asked
 from predict.prices.price_list import Prices
 from predict.prices.whose_rows import is_another_cpu, notes_on_benchmark
+from predict.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import total_us
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls
 from predict.workload.layers.whole_layers import whole_layer_calls
-from predict.workload.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.errors import SamplesError

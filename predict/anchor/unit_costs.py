@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from predict.prices.price_list import Prices
+from predict.rank.blocks import Block, single
+from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, block_prices, total_us
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
 from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
-from predict.workload.rank.blocks import Block, single
-from predict.workload.rank.share import RankShare
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 

@@ -18,7 +18,7 @@ from predict.config.document import Document
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.shipped import as_read, shipped_file, shipped_instead
-from predict.model.huggingface import ModelReading, override, own_key, read_model
+from predict.huggingface.config_json import ModelReading, override, own_key, read_model
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
 from sampling.errors import ConfigError

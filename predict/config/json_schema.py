@@ -7,7 +7,7 @@ from typing import Any
 
 from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
 from predict.config.unknown import PLACEHOLDERS, UNKNOWN
-from predict.model.families import FAMILIES
+from predict.huggingface.families import FAMILIES
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import join
 from sampling.files.field_docs import field_docs

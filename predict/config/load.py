@@ -24,7 +24,7 @@ from predict.config.replicas import are_left, replicas_left, with_replicas_left
 from predict.config.rules import broken_rules
 from predict.config.sections import PRECISION, SECTIONS
 from predict.config.unknown import refusals, without_unknown
-from predict.model.huggingface import ModelReading
+from predict.huggingface.config_json import ModelReading
 from predict.model.spec import ModelSpec
 from predict.run.calibration.file import calibrated_by
 from predict.run.execution import Execution

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from predict.ledger.conventions.parts import CORES, ENDS, Part
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 

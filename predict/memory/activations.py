@@ -20,9 +20,9 @@ from predict.memory.components.saved_tensors import (
 from predict.memory.components.sizes import Sizes
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.part import LayerPart
-from predict.workload.rank.share import RankShare
+from predict.model.spec import LayerKind
+from predict.rank.share import RankShare
 
 ROTARY_TABLES = "rope"
 """The component that all layers of one forward share: one storage, to which each of them refers."""

@@ -15,8 +15,8 @@ from predict.memory.components.embedding_and_head import logits_of_loss
 from predict.memory.components.sizes import Sizes
 from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.state import FP32, StateBytes, bytes_per_parameter
+from predict.rank.share import RankShare, weight_bytes
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.share import RankShare, weight_bytes
 from sampling.cells.matrices import Shape
 from sampling.operators.experts import PER_EXPERT
 from sampling.units import MIB

@@ -12,9 +12,9 @@ from predict.memory.components.sizes import Sizes
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.state import StateBytes, gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.units import ChunkUnits, Unit, linear_shapes
+from predict.rank.groups import groups_of
+from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.groups import groups_of
-from predict.workload.rank.share import RankShare
 from sampling.cells.matrices import Shape
 
 

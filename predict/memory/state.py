@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
+from predict.rank.groups import Groups
+from predict.rank.share import RankShare, weight_bytes
+from predict.rank.weights import Weights, padded_vocabulary
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.groups import Groups
-from predict.workload.rank.share import RankShare, weight_bytes
-from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.hardware.cluster import DTYPE_BYTES
 
 FP32 = DTYPE_BYTES["fp32"]

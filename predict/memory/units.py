@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.spec import DENSE, LayerKind
+from predict.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
-from predict.workload.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from sampling.cells.matrices import Shape, products_on_rank
 
 Role = Literal["embedding", "layer", "joining", "head"]

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import Attention
 from predict.model.parts.dense import Dense
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
 from predict.model.parts.part import FeedForward, LayerPart, Mixer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """The traits by which layers of one model differ."""
+
+    mixer: str = "full"
+    """Attention over all earlier tokens (full), over the last `window` of them (sliding), linear attention (linear), or the
+    name of another mixer in `predict/model/parts`."""
+    sparse: bool = False
+    """The feed-forward is a mixture of experts, or whichever the model has in place of the dense MLP."""
+
+    @property
+    def name(self) -> str:
+        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, …"""
+        return f"{self.mixer}_{'moe' if self.sparse else 'dense'}"
+
+
+DENSE = LayerKind()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,16 +119,6 @@ class ModelSpec:
         if any(lacking.values()):
             named = ", ".join(field for field, lacks in lacking.items() if lacks)
             raise ValueError(f"{self.name}: layer_kinds need {named}, which is not given")
-
-    @classmethod
-    def from_hf_config(cls, source: Path | str | Mapping[str, Any]) -> ModelSpec:
-        """Read a `config.json`, or its keys as a mapping.
-
-        Raises ConfigError, listing every fault, for a file or value that is wrong or an architecture not modelled yet.
-        """
-        from predict.model.huggingface import load_model
-
-        return load_model(source)
 
     def __hash__(self) -> int:
         """A hash of a few sizes: what is kept by model looks it up for every plan, and its further fields are long."""

@@ -6,10 +6,10 @@ from collections import Counter
 
 from predict.interval import Interval, sum_of_phases
 from predict.model.spec import ModelSpec
+from predict.rank.share import held_dtype
 from predict.rl.phase import TENSORS, TRANSFER, WAKE, Phase, plus
 from predict.rl.run.config import RlRun
 from predict.rl.terms import TERMS, RlTerm
-from predict.workload.rank.share import held_dtype
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
 

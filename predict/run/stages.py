@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement

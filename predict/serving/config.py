@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, require_kind
 from predict.config.overrides import OPTION, parse_overrides
 from predict.config.shipped import as_read, shipped_file, shipped_instead
-from predict.model.huggingface import read_model
+from predict.huggingface.config_json import read_model
 from predict.model.spec import ModelSpec
 from predict.prices.whose_rows import require_known
 from predict.serving.engines import USUAL, engine_fault, engine_settings

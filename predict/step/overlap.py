@@ -13,8 +13,8 @@ import numpy as np
 
 from predict.prices.device_samples import CONTENTION_SLOWDOWN
 from predict.prices.kernels.norm import Time
+from predict.rank.sharded_weights import FSDP
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.sharded_weights import FSDP
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
 from sampling.collectives.kinds import Collective

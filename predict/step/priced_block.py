@@ -13,9 +13,9 @@ from predict.interval import Interval, from_shifts, sum_of_calls
 from predict.prices.kernels.norm import Time, joined_us
 from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
+from predict.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication
 from predict.run.training_run import TrainingRun
 from predict.step.overlap import Contention, contention_of, exposed_us
-from predict.workload.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication
 from regressors.bank.times import Times
 from regressors.dataset.launching import LAUNCH_NORM
 from regressors.features.arrays import Floats

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
+from predict.rank.share import RankShare
+from predict.rank.weights import Weights, embedding_weights, head_weights, layer_weights
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.kept_by_run import KeptByRun
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, accumulation_block, layer_blocks
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights
 
 DEFAULT = Plan()
 OF_PIPELINES: Mapping[str, Any] = {

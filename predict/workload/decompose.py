@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from predict.rank.blocks import Calls
 from predict.run.plan import BEST
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -16,7 +17,6 @@ from predict.schedules import registry
 from predict.workload.alike_runs import block_cache
 from predict.workload.as_sampled import as_sampled
 from predict.workload.chunks import ChunkCalls, chunk_of_operators
-from predict.workload.rank.blocks import Calls
 from predict.workload.sends import sends_of_ranks
 from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers

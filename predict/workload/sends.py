@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from predict.rank.blocks import Calls, Message
+from predict.rank.groups import group_of
+from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
-from predict.workload.rank.blocks import Calls, Message
-from predict.workload.rank.groups import group_of
-from predict.workload.rank.share import RankShare
 from sampling.collectives.kinds import SendRecv
 
 KEPT = 128

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from predict.rank.blocks import Calls
+from predict.rank.groups import Groups, RankGroup, groups_of
+from predict.rank.share import held_dtype, weight_bytes
+from predict.rank.weights import Weights, embedding_weights, head_weights, layer_weights, summed
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.blocks import Calls
-from predict.workload.rank.groups import Groups, RankGroup, groups_of
-from predict.workload.rank.share import held_dtype, weight_bytes
-from predict.workload.rank.weights import Weights, embedding_weights, head_weights, layer_weights, summed
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
+from predict.rank.blocks import Calls, Message
+from predict.rank.weights import Weights, padded_vocabulary
 from predict.run.plan import Batch, Plan
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload import plain_step_end, sharded_step_end
 from predict.workload.kept_by_run import KeptByRun
-from predict.workload.rank.blocks import Calls, Message
-from predict.workload.rank.weights import Weights, padded_vocabulary
 from predict.workload.sends import PIPELINE, pair_on_a_node
 from sampling.call import Counted
 from sampling.collectives.kinds import AllReduce

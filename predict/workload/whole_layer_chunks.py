@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from predict.rank.blocks import Calls, plain
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import ChunkCalls
 from predict.workload.layers.core_attention import attended
 from predict.workload.layers.whole_layers import common_fields, embedding_call, head_call, layer_call
-from predict.workload.rank.blocks import Calls, plain
 from predict.workload.sends import activation_bytes
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer

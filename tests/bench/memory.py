@@ -13,8 +13,8 @@ from pathlib import Path
 from stopwatch import seconds
 
 from predict.config.load import build, load
+from predict.huggingface.config_json import load_model
 from predict.memory.estimate import memory_of
-from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -23,7 +23,7 @@ REPEATS = 15
 
 def large_dense() -> TrainingRun:
     """Llama 3.1 405B on 1,024 H100."""
-    model = ModelSpec.from_hf_config(CONFIGS / "models" / "llama3.1-405b.json")
+    model = load_model(CONFIGS / "models" / "llama3.1-405b.json")
     sections = {
         "cluster": {"hardware": "h100-sxm", "nodes": 128, "gpus_per_node": 8, "profile": "none"},
         "plan": {"tp": 8, "sp": True, "pp": 16, "dp": 8, "zero": 1},

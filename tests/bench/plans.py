@@ -18,7 +18,7 @@ from stopwatch import seconds
 
 from predict import estimate
 from predict.config.load import build, load
-from predict.model.spec import ModelSpec
+from predict.huggingface.config_json import load_model
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 
@@ -28,7 +28,7 @@ REPEATS = 9
 
 def plans() -> Iterator[TrainingRun]:
     """Every legal plan of a grid for Llama 3 70B on 64 H100."""
-    model = ModelSpec.from_hf_config(CONFIGS / "models" / "llama3-70b.json")
+    model = load_model(CONFIGS / "models" / "llama3-70b.json")
     grid = itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (1, 2, 4), (0, 1, 3), ("none", "full", "selective"))
     for tp, pp, vpp, micro, zero, recompute in grid:
         plan = {
@@ -54,7 +54,7 @@ def plans() -> Iterator[TrainingRun]:
 
 def growing(*, pp: int = 4, vpp: int = 1, microbatches: int = 256) -> TrainingRun:
     """As many layers of Llama 3 70B's as the longest pipeline needs, on one node per pipeline rank."""
-    model = replace(ModelSpec.from_hf_config(CONFIGS / "models" / "llama3-70b.json"), layers=320 if vpp > 1 else 256)
+    model = replace(load_model(CONFIGS / "models" / "llama3-70b.json"), layers=320 if vpp > 1 else 256)
     sections = {
         "cluster": {"hardware": "h100-sxm", "nodes": pp, "gpus_per_node": 8, "profile": "none"},
         "plan": {"tp": 8, "sp": True, "pp": pp, "vpp": vpp, "schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from predict.cli import one_batch
+from predict.rank.sharded_weights import FSDP
 from predict.step.itemised import breakdown, items
 from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
-from predict.workload.rank.sharded_weights import FSDP
 from tests.docs.pages import ROOT
 
 ENTRIES = (

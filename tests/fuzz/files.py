@@ -14,7 +14,7 @@ from pathlib import Path
 from predict.anchor.benchmark_file import as_json, load_benchmark
 from predict.anchor.memory_benchmark_file import load_memory_benchmark
 from predict.config.load import load
-from predict.model.spec import ModelSpec
+from predict.huggingface.config_json import load_model
 from predict.run.calibration.file import read_calibration
 from predict.schedules import registry
 from predict.schedules.files.order_files import read_order, write_order
@@ -85,7 +85,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind(name="hardware.yml", sound=_config("hardware/h100-sxm.yml"), read=read_hardware)
     yield Kind(name="ranges.yml", sound=_config("sampling/gpu.yml"), read=lambda path: read_ranges(path, "h100-sxm"))
     for model in ("llama3-8b", "deepseek-v3", "gemma3-27b"):
-        yield Kind(name=f"{model}.json", sound=_config(f"models/{model}.json"), read=ModelSpec.from_hf_config, cases=40)
+        yield Kind(name=f"{model}.json", sound=_config(f"models/{model}.json"), read=load_model, cases=40)
     benchmark = json.dumps(as_json(benchmarked(run(), 1)), indent=1).encode()
     yield Kind(name="bench.json", sound=benchmark, read=load_benchmark)
     memory = json.dumps({"memory": as_json(memory_runs.benchmark_of(memory_runs.run()))}, indent=1).encode()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from predict.huggingface.config_json import load_model
 from predict.memory.activations import layer_activations
 from predict.memory.profiles import memory_profiles
-from predict.model.layer_kinds import DENSE, LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, LayerKind
 from predict.prices.collective_priors import collective_us
 from predict.prices.kernels import operator_us
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
@@ -63,7 +63,7 @@ def schedules() -> dict[str, Any]:
 
 def models() -> dict[str, Any]:
     """Parameters, and model FLOPs per token with attention's part of them, of every shipped model."""
-    specs = {path.stem: ModelSpec.from_hf_config(path) for path in sorted((CONFIGS / "models").glob("*.json"))}
+    specs = {path.stem: load_model(path) for path in sorted((CONFIGS / "models").glob("*.json"))}
     return {
         name: {
             "parameters": spec.parameters,

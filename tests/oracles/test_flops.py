@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from predict.model.families import FAMILIES
+from predict.huggingface.config_json import load_model
+from predict.huggingface.families import FAMILIES
 from predict.model.spec import ModelSpec
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from sampling.files.places import CONFIGS
@@ -42,7 +43,7 @@ def test_verl_counts_the_same() -> None:
         if not _is_of_text_we_read(case):
             continue
         config = case["config"]
-        spec = ModelSpec.from_hf_config(config)
+        spec = load_model(config)
         assert _verl(spec, case["batch_seqlens"]) == pytest.approx(case["flops_fwd_bwd"], rel=1e-9), case["name"]
         compared.append(config["model_type"])
     expected = "deepseek_v3 gemma3_text gpt_oss llama mistral qwen2 qwen3 qwen3_5_moe qwen3_moe"
@@ -50,7 +51,7 @@ def test_verl_counts_the_same() -> None:
 
 
 def test_qwen3_5_counts_the_same_beside_its_recurrence() -> None:
-    spec = ModelSpec.from_hf_config(CONFIGS / "models" / "qwen3.5-35b-a3b.json")
+    spec = load_model(CONFIGS / "models" / "qwen3.5-35b-a3b.json")
     oracle = _oracle("qwen35.json")
     assert spec.active_parameters == oracle["param_active"]
     for case in oracle["cases"]:

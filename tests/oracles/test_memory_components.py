@@ -10,7 +10,7 @@ import pytest
 
 from predict.memory.activations import layer_activations
 from predict.memory.primus.projection import primus_memory
-from predict.model.layer_kinds import DENSE
+from predict.model.spec import DENSE
 from tests.oracles.shared import SHARED
 from tests.predict.memory.test_activations import PROFILES, SPARSE, rank_of
 from tests.predict.memory.test_primus import DEEPSEEK_V2, MIXTRAL_8X22B, PRINTED, components, run

@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from predict.huggingface import families
+from predict.huggingface.families import llama
 from predict.memory import profiles
 from predict.memory.profiles import eager
-from predict.model import families
-from predict.model.families import llama
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.products import gemm_us
 from sampling import importers

@@ -17,7 +17,7 @@ from predict.config.foreign.megatron.numerics import BASE, EPSILON, with_numeric
 from predict.config.foreign.megatron.plan import read_batch, read_plan
 from predict.config.foreign.megatron.text import read_mapping, read_script
 from predict.config.foreign.model_keys import model_section, shipped_models_of_shape
-from predict.model.huggingface import override
+from predict.huggingface.config_json import load_model, override
 from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.run.frameworks import ON_GPUS
@@ -124,7 +124,7 @@ def _model_of(
         read_model_arguments(silent, name=name)
         given.passed_over(*silent.used, BASE, EPSILON)
         path = shipped_model(chosen_model) if isinstance(chosen_model, str) else None
-        return known if chosen_model is None else {}, ModelSpec.from_hf_config(path) if path else None
+        return known if chosen_model is None else {}, load_model(path) if path else None
     spec = read_model_arguments(given, name=name)
     if spec is None or given.faults:
         return {}, spec
@@ -194,7 +194,7 @@ def _read_torchtitan(document: Mapping[str, Any], chosen_model: Any) -> ForeignF
     path = shipped_model(name) if isinstance(name, str) else None
     if path is None and chosen_model is None:
         given.fault("model.flavor", f"{shown(name)} is not a shipped model; give --set model=NAME")
-    layers = ModelSpec.from_hf_config(path).layers if path else 0
+    layers = load_model(path).layers if path else 0
     sections = torchtitan_read.read_sections(given, layers=layers)
     model = {} if path is None or chosen_model is not None else {"model": path.stem}
     return ForeignFile(sections={**model, **sections}, faults=given.faults, notes=given.notes, not_read=given.left_over)

@@ -7,12 +7,11 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from predict.model.families import FAMILIES
-from predict.model.families.family import Family
-from predict.model.huggingface import read_model
-from predict.model.layer_kinds import DENSE
+from predict.huggingface.config_json import load_model, read_model
+from predict.huggingface.families import FAMILIES
+from predict.huggingface.families.family import Family
 from predict.model.shipped import shipped_model, shipped_models
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, ModelSpec
 
 ACTIVATIONS: Mapping[bool, str] = {True: "silu", False: "gelu_new"}
 """An activation of each kind, gated or not: which one it is changes no cost."""
@@ -49,7 +48,7 @@ def _shape(spec: ModelSpec) -> ModelSpec:
 def _shipped(name: str) -> ModelSpec:
     path = shipped_model(name)
     assert path is not None
-    return ModelSpec.from_hf_config(path)
+    return load_model(path)
 
 
 def _keys(spec: ModelSpec, model_type: str, family: Family) -> dict[str, Any]:

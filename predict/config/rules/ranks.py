@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
 from predict.model.spec import ModelSpec
+from predict.rank.weights import padded_vocabulary
 from predict.run.execution import WHOLE_LAYERS
-from predict.workload.rank.weights import padded_vocabulary
 from sampling.files.faults import divisors
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
-from predict.model.families.family import MOST_LAYERS
+from predict.huggingface.families.family import MOST_LAYERS
 from predict.run.plan import BEST, Plan
 from predict.run.stage_layout import split_layers
 from sampling.errors import ConfigError

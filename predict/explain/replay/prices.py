@@ -10,10 +10,10 @@ from predict.explain.replay.pace import TraceFactors
 from predict.explain.trace.naming import direction
 from predict.interval import Interval
 from predict.prices.price_list import Priced, Prices
+from predict.rank.blocks import Message
 from predict.step.itemised.breakdown import DP, P2P
 from predict.step.itemised.items import CP, EP, HOST, TP
 from predict.step.priced_block import total_us
-from predict.workload.rank.blocks import Message
 from regressors.bank.times import Source
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from predict.huggingface.config_json import load_model
 from predict.ledger.conventions.config_keys import MOST
 from predict.model.spec import ModelSpec
 from sampling.files.faults import Fault, config_error, shown
@@ -33,9 +34,9 @@ def require_batch(lengths: Sequence[int]) -> None:
 
 def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: str) -> ModelSpec:
     """The model's shape, for a convention that counts full, sliding and linear layers. Raises ConfigError for an unsound batch,
-    wherever `ModelSpec.from_hf_config` does, and as `require_counted` does."""
+    wherever `load_model` does, and as `require_counted` does."""
     require_batch(lengths)
-    spec = ModelSpec.from_hf_config(config)
+    spec = load_model(config)
     require_counted(spec, convention)
     return spec
 

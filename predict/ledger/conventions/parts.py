@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.linear_attention import LinearAttention
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from sampling.cells.matrices import Matrix
 
 CHUNK = 64

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from predict.rank.sharded_weights import FSDP
 from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, P2P, STRAGGLERS
 from predict.step.itemised.items import CP, EP, GLUE, HOST, OTHER, TP
 from predict.workload.layers.layer import RECOMPUTE
-from predict.workload.rank.sharded_weights import FSDP
 from sampling.arithmetic.operator import Operator
 from sampling.catalogue import registry
 

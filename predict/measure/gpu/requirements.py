@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.frameworks import framework_settings
 from predict.run.training_run import TrainingRun
 

@@ -8,7 +8,7 @@ from predict.memory.components.norms import norm, normed_input
 from predict.memory.components.saved_tensors import Saved, SavedTensors
 from predict.memory.components.sizes import FP32, INDEX, Sizes
 from predict.memory.profiles.memory_profile import LossBytes
-from predict.workload.rank.weights import padded_vocabulary
+from predict.rank.weights import padded_vocabulary
 
 
 def embedding(sizes: Sizes) -> Saved:

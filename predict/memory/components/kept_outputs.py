@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from predict.memory.components.core_attention import CORE
 from predict.memory.components.sizes import FP32, Sizes
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.attention import heads_on_rank
+from predict.model.spec import LayerKind
 from sampling.cells.matrices import Matrix
 
 

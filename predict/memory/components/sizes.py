@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.model.spec import ModelSpec
-from predict.workload.rank.share import RankShare
+from predict.rank.share import RankShare
 
 FP32 = 4
 INDEX = 8

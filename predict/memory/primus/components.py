@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.weights import padded_vocabulary
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.weights import padded_vocabulary
 
 ITEM_BYTES = 2
 FP32_BYTES = 4

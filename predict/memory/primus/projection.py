@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from predict.memory.primus.components import PrimusComponent, PrimusLayer, PrimusShapes, Softmax
 from predict.memory.primus.differences import differences
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
 from predict.run.stage_layout import slices, split_layers
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
 from predict.plan_search.space.distinct import Indices, distinct
 from predict.plan_search.space.legal import Space
 from predict.prices.open import open_prices
+from predict.rank.blocks import Repeated
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, block_prices
 from predict.workload.alike_runs import block_cache
 from predict.workload.layers.layer import LayerBlocks
-from predict.workload.rank.blocks import Repeated
 from regressors.features.arrays import Floats
 
 PHASES = ("forward", "backward", "backward_input", "backward_weight", "again", "accumulation")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
 from predict.plan_search.space.distinct import Indices, distinct
 from predict.plan_search.space.legal import Space
 from predict.run.stages import Stage, placement_of, stages_of_ranks

@@ -15,12 +15,12 @@ from predict.memory.chunk_memory import ChunkCounter, UnitMemory
 from predict.memory.profiles import memory_profile_of
 from predict.memory.state import state_of_unit
 from predict.memory.units import Unit, embedding_unit, head_units, layer_unit
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
 from predict.plan_search.floors.structures import kinds_of
 from predict.plan_search.space.distinct import Indices, distinct
 from predict.plan_search.space.legal import Space
+from predict.rank.groups import groups_of
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.groups import groups_of
 from regressors.features.arrays import Floats
 
 STATE = ("plan.tp", "plan.cp", "plan.dp", "plan.ep", "plan.etp", "plan.zero", "plan.shard")

@@ -50,7 +50,7 @@ class Place:
         return pipeline_rank * self._block + self.local
 
     def group(self, name: str, ranks: int) -> tuple[int, ...]:
-        """The members of its group of this name (`predict.workload.rank.groups`) and size; all GPUs of its pipeline rank for a
+        """The members of its group of this name (`predict.rank.groups`) and size; all GPUs of its pipeline rank for a
         name that is none, as that of clipping."""
         strides = self._strides()
         if name not in strides or ranks == 1:

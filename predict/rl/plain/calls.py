@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from predict.rank.blocks import Calls
 from predict.rl.run.config import RlRun
 from predict.rl.training import pass_run, update_run
 from predict.run.stages import stages_of_ranks
 from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.layers.whole_layers import embedding_call, layer_call
 from predict.workload.plain_step_end import weights_of
-from predict.workload.rank.blocks import Calls
 from sampling.call import Counted, Request
 from sampling.cells.decode_layer import DecodeLayer
 from sampling.cells.next_token import NextToken

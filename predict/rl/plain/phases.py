@@ -9,13 +9,13 @@ import numpy as np
 from predict.interval import Interval, sum_of_calls, width_of_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced
+from predict.rank.blocks import Calls
 from predict.rl.phase import Phase
 from predict.rl.plain.calls import decode_batches, decode_calls, decode_keys, prefill_calls, reward_calls, sync_calls
 from predict.rl.run.config import RlRun
 from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.itemised.breakdown import add_up
-from predict.workload.rank.blocks import Calls
 
 
 def plain_steps(rl: RlRun, most_tokens: int) -> tuple[StepTable, Interval]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model, shipped_models
-from predict.model.spec import ModelSpec
 from predict.rl.run.section import RlSection
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import Fault, did_you_mean, shown
@@ -37,5 +37,5 @@ def _valued(base: TrainingRun, name: str) -> TrainingRun:
     """The run of a model of this name, or of the actor's shape. Its head has a column per tensor-parallel rank, the fewest that divide;
     its embedding is looked up, but what the optimizer does for its rows is left out."""
     path = shipped_model(name) if name else None
-    model = ModelSpec.from_hf_config(path) if path else base.model
+    model = load_model(path) if path else base.model
     return replace(base, model=replace(model, vocab=base.plan.tp, tied=False), model_keys={})

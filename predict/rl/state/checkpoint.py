@@ -5,7 +5,6 @@ from __future__ import annotations
 from predict.interval import Interval
 from predict.rl.phase import STORAGE, Phase
 from predict.rl.run.config import RlRun
-from predict.workload.rank.share import weight_bytes
 from sampling.units import SECOND_US
 
 OPTIMIZER_BYTES = 12

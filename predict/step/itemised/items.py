@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from predict.prices.price_list import Priced, Prices
+from predict.rank.blocks import Message, OverlappedCommunication
 from predict.step.priced_block import PricedBlock, PricedOverlap, total_us
-from predict.workload.rank.blocks import Message, OverlappedCommunication
 from regressors.bank.times import Source
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from predict.config.load import build
-from predict.model.families.family import MOST_LAYERS
-from predict.model.layer_kinds import LayerKind
+from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import IN_TURN
 from predict.run.training_run import TrainingRun
 from predict.validate.published.models import latent_of, sparse_layers

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from predict.model.families.family import MOST_LAYERS
-from predict.model.layer_kinds import DENSE, LayerKind
+from predict.huggingface.config_json import load_model
+from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
 from predict.model.shipped import shipped_model
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.truth.columns import MOST_MTP_LAYERS
 
@@ -105,7 +105,7 @@ def _by_name(row: PublishedRow) -> ModelSpec:
     path = shipped_model(name) or shipped_model(TOTAL_SIZE.sub("", name))
     if path is None:
         raise NotExpressibleError(f"layers: not published, and configs/models has no {name or 'model without a name'}")
-    return ModelSpec.from_hf_config(path)
+    return load_model(path)
 
 
 def _notes(row: PublishedRow) -> str:
@@ -157,7 +157,7 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
 def _shipped(row: PublishedRow) -> ModelSpec | None:
     """The model of the row's name in configs/models."""
     path = shipped_model(TOTAL_SIZE.sub("", row.text("model")))
-    return ModelSpec.from_hf_config(path) if path else None
+    return load_model(path) if path else None
 
 
 def _window(row: PublishedRow) -> int | None:

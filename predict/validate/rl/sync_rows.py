@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.rl.terms import in_sample
@@ -64,7 +65,7 @@ def _model(row: PublishedRow) -> tuple[ModelSpec, str]:
     path = shipped_model(re.sub(r"-Math|\.1(?=$)", "", name))
     if path is None:
         raise NotExpressibleError(f"model: {name} is not in configs/models")
-    return ModelSpec.from_hf_config(path), dtype.lower() or "bf16"
+    return load_model(path), dtype.lower() or "bf16"
 
 
 def _machines(row: PublishedRow) -> tuple[int, str]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.serving.engines import USUAL, engine_settings
 from predict.serving.scheduler.traffic import Load
 from predict.serving.server import Placement, Server, cluster_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from predict.model.families.family import MOST_LAYERS
+from predict.huggingface.families.family import MOST_LAYERS
 from sampling.files.keys import Count, Key, keys_of, one_of
 
 NORM = r"(RMS|rms|Layer|layer)[ _-]?(Norm|norm)"

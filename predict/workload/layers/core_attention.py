@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from predict.rank.module import Works
+from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.module import Works
-from predict.workload.rank.share import RankShare
 from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import RoPE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.dense import Dense
-from predict.workload.rank.module import Module, Works
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.tensor_parallel import entering, leaving
+from predict.model.spec import LayerKind
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.operators.elementwise import Gelu, SwiGLU
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from predict.rank.module import Exchange, Module
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import TP, entering
+from predict.rank.weights import embedding_weights, head_weights, padded_vocabulary
 from predict.workload.layers.launches import launchings_of_end
 from predict.workload.layers.layer import LayerBlocks, blocks_of, layer_modules
-from predict.workload.rank.module import Exchange, Module
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.tensor_parallel import TP, entering
-from predict.workload.rank.weights import embedding_weights, head_weights, padded_vocabulary
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy, Embedding

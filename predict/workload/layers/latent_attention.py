@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.latent_attention import LatentAttention
+from predict.model.spec import LayerKind
+from predict.rank.context_parallel import exchange_of_keys
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
 from predict.workload.layers.core_attention import CORE, core_attention, rotary
-from predict.workload.rank.context_parallel import exchange_of_keys
-from predict.workload.rank.module import Module, Works
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.tensor_parallel import entering, leaving
 from sampling.cells.matrices import products_on_rank
 from sampling.operators.streaming import Stream
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from predict.model.layer_kinds import LayerKind
-from predict.workload.rank.blocks import Launching
-from predict.workload.rank.share import RankShare
+from predict.model.spec import LayerKind
+from predict.rank.blocks import Launching
+from predict.rank.share import RankShare
 from sampling.call import Phase
 
 LEFT_TO_THE_HOST: Mapping[str, float] = {"none": 1.0, "layers": 0.5, "full": 0.0}

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from predict.model.layer_kinds import DENSE, LayerKind
 from predict.model.parts.attention import heads_on_rank
 from predict.model.parts.part import LayerPart
+from predict.model.spec import DENSE, LayerKind
+from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication
+from predict.rank.gradient_sums import gradient_sums
+from predict.rank.module import Exchange, Module, Work, with_calls, work_of
+from predict.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
+from predict.rank.share import RankShare
+from predict.rank.weights import Weights, layer_weights
 from predict.workload.layers.core_attention import CORE
 from predict.workload.layers.launches import launchings
 from predict.workload.layers.whole_layers import layer_call
-from predict.workload.rank.blocks import Block, Calls, Launching, OverlappedCommunication
-from predict.workload.rank.gradient_sums import gradient_sums
-from predict.workload.rank.module import Exchange, Module, Work, with_calls, work_of
-from predict.workload.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.weights import Weights, layer_weights
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
 from sampling.cells.layer import DenseLayer

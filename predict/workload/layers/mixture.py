@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
+from predict.model.spec import LayerKind
+from predict.rank.blocks import Calls
+from predict.rank.module import Exchange, Module, Works
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
 from predict.run.execution import IN_TURN
 from predict.workload.layers.dense import mlp_works
 from predict.workload.layers.expert_load import busiest_rank, distribution_on_rank
 from predict.workload.layers.token_copies import expected_places
-from predict.workload.rank.blocks import Calls
-from predict.workload.rank.module import Exchange, Module, Works
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.tensor_parallel import entering, leaving
 from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import products_on_rank
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU

@@ -9,12 +9,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.share import held_dtype
+from predict.rank.weights import padded_vocabulary
 from predict.run.training_run import TrainingRun
 from predict.workload.layers.expert_load import distribution_on_rank
-from predict.workload.rank.share import held_dtype
-from predict.workload.rank.weights import padded_vocabulary
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer

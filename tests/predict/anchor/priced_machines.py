@@ -9,9 +9,8 @@ from typing import Any
 from predict import estimate
 from predict.anchor.benchmark_file import Benchmark, PhaseTime, benchmark_of
 from predict.anchor.reduced_run import reduced_for_time
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.run.execution import Execution

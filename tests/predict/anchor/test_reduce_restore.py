@@ -11,9 +11,10 @@ import pytest
 from predict import memory_advice
 from predict.anchor.benchmark_file import PhaseTime
 from predict.anchor.reduced_run import ranks_of, reduced, reduced_for_time
+from predict.huggingface.config_json import load_model
 from predict.model.spec import ModelSpec
+from predict.rank.groups import groups_of
 from predict.step.prediction import Prediction
-from predict.workload.rank.groups import groups_of
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Link
@@ -99,7 +100,7 @@ def test_a_restored_step_takes_each_measured_time_as_often_as_it_runs(unit: str,
 @pytest.mark.parametrize("name", ["gpt-oss-20b", "gemma2-27b", "qwen3.5-35b-a3b", "deepseek-v2"])
 def test_models_of_many_kinds_come_back(name: str) -> None:
     """Kinds without a module stay simulated, what modules leave out is restored."""
-    model = ModelSpec.from_hf_config(MODELS / f"{name}.json")
+    model = load_model(MODELS / f"{name}.json")
     subject = run(replace(model, layers=8, layer_kinds=model.layer_kinds[:8]), tp=2, sp=True, pp=2)
     same(restored(subject, benchmarked(subject, 1)), taken(subject))
 

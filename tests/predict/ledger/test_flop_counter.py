@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from predict.huggingface.config_json import load_model
 from predict.ledger import conventions
 from predict.ledger.conventions.parts import CHUNK
 from predict.model.spec import ModelSpec
-from tests.predict.model.family_configs import COMMON, TINY
+from tests.predict.huggingface.family_configs import COMMON, TINY
 from tests.predict.model.test_families import _transformers_config
 
 SEQUENCES, LENGTH = 2, 24
@@ -58,7 +59,7 @@ def _solved(spec: ModelSpec) -> int:
 def test_exact_is_what_torch_counts(name: str) -> None:
     """But for Gated DeltaNet to the digit: there torch counts the convolution's overhang too, 0.04 % of these widths."""
     config = FAMILIES[name]
-    spec = ModelSpec.from_hf_config(config)
+    spec = load_model(config)
     forward = conventions.exact(config, [LENGTH] * SEQUENCES) / 3
     exact = forward + _masked(spec) - _solved(spec)
     assert _counted(config) == pytest.approx(exact, rel=1e-3 if spec.linear else 1e-12)

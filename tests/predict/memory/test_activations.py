@@ -20,11 +20,10 @@ from predict.memory.activations import (
 from predict.memory.profiles import memory_profile_of, memory_profiles
 from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Role, Unit
-from predict.model.layer_kinds import DENSE, LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, LayerKind, ModelSpec
+from predict.rank.share import RankShare
+from predict.rank.weights import Weights, padded_vocabulary
 from predict.workload.layers.expert_load import busiest_rank
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.weights import Weights, padded_vocabulary
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import made, spec
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from predict.huggingface.config_json import load_model
 from predict.memory.activations import Activations, layer_activations
 from predict.memory.profiles import memory_profiles
-from predict.model.layer_kinds import DENSE
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, ModelSpec
+from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.share import RankShare
 from tests.predict.memory.test_activations import role_activations
 from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
@@ -49,7 +49,7 @@ def llama(name: str = "llama", **changes: Any) -> tuple[Any, ModelSpec]:
     shape |= {"intermediate_size": FFN, "num_hidden_layers": 1, "vocab_size": 96, "sliding_window": None}
     shape |= {"attn_implementation": "sdpa", **changes}
     config = kind(**{key: value for key, value in shape.items() if name == "mistral" or key != "sliding_window"})
-    return config, ModelSpec.from_hf_config({"architectures": [f"{name.title()}ForCausalLM"], **config.to_dict()})
+    return config, load_model({"architectures": [f"{name.title()}ForCausalLM"], **config.to_dict()})
 
 
 def llama_layer(config: Any, dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
@@ -74,7 +74,7 @@ def test_olmo_2_keeps_as_much_with_its_norms_after_attention_and_mlp(dtype: torc
     x = torch.randn(BATCH, SEQ, HEADS * HEAD_DIM, dtype=dtype, requires_grad=True)
     positions = llama_layer(llama()[0], dtype)[2]
     counted = saved_bytes(lambda: layer(x, position_embeddings=positions), [layer])
-    spec = ModelSpec.from_hf_config({"architectures": ["Olmo2ForCausalLM"], **config.to_dict()})
+    spec = load_model({"architectures": ["Olmo2ForCausalLM"], **config.to_dict()})
     assert layer_of(spec, dtype, "eager").kept_bytes == counted
 
 
@@ -144,7 +144,7 @@ def test_gpt2_keeps_every_byte_that_torch_saves(kernel: str, dtype: torch.dtype)
 
     shape = {"n_embd": HIDDEN, "n_head": 4, "n_inner": 4 * HIDDEN, "n_layer": 1, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
     config = GPT2Config(**shape, activation_function="gelu_pytorch_tanh", attn_implementation=kernel)
-    spec = ModelSpec.from_hf_config({**config.to_dict(), "architectures": ["GPT2LMHeadModel"]})
+    spec = load_model({**config.to_dict(), "architectures": ["GPT2LMHeadModel"]})
     block = GPT2Block(config, 0).to(dtype).train()
     x = torch.randn(BATCH, SEQ, HIDDEN, dtype=dtype, requires_grad=True)
     mask = causal_mask(dtype) if kernel == "eager" else None
@@ -188,7 +188,7 @@ class PlainGpt(nn.Module):
 
 def gpt_spec() -> ModelSpec:
     shape = {"n_embd": HIDDEN, "n_head": 4, "n_layer": 1, "n_positions": SEQ, "vocab_size": 96, "n_inner": None}
-    return ModelSpec.from_hf_config({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **shape})
+    return load_model({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **shape})
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.model.layer_kinds import DENSE, LayerKind
+from predict.model.spec import DENSE, LayerKind
 from tests.predict.memory.test_activations import SPARSE, TOKENS, layer
 from tests.predict.workload.parallel_runs import spec
 

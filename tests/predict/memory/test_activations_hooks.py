@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from predict.memory.components.norms import norm_bytes
 from predict.memory.components.sizes import Sizes
 from predict.memory.profiles import memory_profiles
-from predict.workload.rank.share import RankShare
+from predict.rank.share import RankShare
 from tests.predict.workload.parallel_runs import made
 
 BF16, FP32 = torch.bfloat16, torch.float32

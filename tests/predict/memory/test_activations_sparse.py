@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from predict.huggingface.config_json import load_model
 from predict.memory.activations import Activations, layer_activations
 from predict.memory.profiles import memory_profiles
-from predict.model.spec import ModelSpec
-from predict.workload.rank.share import RankShare
+from predict.rank.share import RankShare
 from tests.predict.memory.test_activations_hooks import BF16, FP32, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
@@ -129,9 +129,7 @@ def counted_and_predicted(
         forward = torch.compile(forward, backend="aot_eager_decomp_partition")
         forward(x, *positions)
     counted = saved_bytes(lambda: forward(x, *positions), [layer])
-    spec = ModelSpec.from_hf_config(
-        {**config.to_dict(), "architectures": [kind.__name__.replace("DecoderLayer", "ForCausalLM")]}
-    )
+    spec = load_model({**config.to_dict(), "architectures": [kind.__name__.replace("DecoderLayer", "ForCausalLM")]})
     settings: dict[str, Any] = {}
     if modules:
         settings = {"plan__recompute": "selective", "plan__recompute_modules": modules}

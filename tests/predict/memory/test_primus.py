@@ -14,10 +14,9 @@ import pytest
 
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory, primus_memory
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.report.memory import primus_json, primus_lines
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError

@@ -13,10 +13,10 @@ from predict.memory.estimate import MemoryModel, memory_of
 from predict.memory.profiles import memory_profile_of
 from predict.memory.state import bytes_per_parameter
 from predict.memory.units import chunks_of_ranks, weights_of_chunks
+from predict.rank.weights import padded_vocabulary
 from predict.run.training_run import TrainingRun
-from predict.workload.rank.weights import padded_vocabulary
 from sampling.files.places import CONFIGS
-from tests.predict.model.family_configs import IN_TRANSFORMERS
+from tests.predict.huggingface.family_configs import IN_TRANSFORMERS
 from tests.predict.workload.parallel_runs import made, spec
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))

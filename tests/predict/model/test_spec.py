@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from predict.model.layer_kinds import DENSE
-from predict.model.spec import ModelSpec
+from predict.huggingface.config_json import load_model
+from predict.model.spec import DENSE
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 
@@ -56,13 +56,13 @@ TINY: list[dict[str, Any]] = [
     ids=["8B", "70B", "405B", "gpt2"],
 )
 def test_parameters_are_those_of_the_model_card(source: str | dict[str, Any], card: float) -> None:
-    spec = ModelSpec.from_hf_config(MODELS / source if isinstance(source, str) else source)
+    spec = load_model(MODELS / source if isinstance(source, str) else source)
     assert spec.parameters == pytest.approx(card, rel=1e-3)
 
 
 def test_parameters_of_published_models_are_exact() -> None:
     exact = {"llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "gpt2": 124_439_808}
-    assert {name: ModelSpec.from_hf_config(MODELS / f"{name}.json").parameters for name in exact} == exact
+    assert {name: load_model(MODELS / f"{name}.json").parameters for name in exact} == exact
 
 
 def _transformers_count(config: dict[str, Any]) -> int:
@@ -80,12 +80,12 @@ def _transformers_count(config: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("config", TINY, ids=[f"{n}-{config['model_type']}" for n, config in enumerate(TINY)])
 def test_parameters_are_those_that_transformers_counts(config: dict[str, Any]) -> None:
-    assert ModelSpec.from_hf_config(config).parameters == _transformers_count(config)
+    assert load_model(config).parameters == _transformers_count(config)
 
 
 @pytest.mark.parametrize("config", TINY, ids=[f"{n}-{config['model_type']}" for n, config in enumerate(TINY)])
 def test_the_parts_add_up_and_a_layer_more_adds_a_layer(config: dict[str, Any]) -> None:
-    spec = ModelSpec.from_hf_config(config)
+    spec = load_model(config)
     layer = spec.layer_parameters_of(spec.kinds()[0])
     ends = spec.embedding_parameters + spec.final_norm_parameters + spec.head_parameters
     assert spec.parameters == spec.layers * layer + ends
@@ -93,20 +93,20 @@ def test_the_parts_add_up_and_a_layer_more_adds_a_layer(config: dict[str, Any]) 
 
 
 def test_a_tied_head_costs_no_matrix() -> None:
-    untied = ModelSpec.from_hf_config(TINY[0])
+    untied = load_model(TINY[0])
     tied = replace(untied, tied=True)
     assert untied.parameters - tied.parameters == untied.vocab * untied.hidden
     assert tied.head_parameters == 0
 
 
 def test_widths_of_grouped_queries() -> None:
-    spec = ModelSpec.from_hf_config(MODELS / "llama3-8b.json")
+    spec = load_model(MODELS / "llama3-8b.json")
     assert (spec.q_width, spec.kv_width) == (4096, 1024)
 
 
 def test_qwen2_has_biases_on_query_key_and_value_alone() -> None:
-    qwen = ModelSpec.from_hf_config(TINY[4])
-    llama = ModelSpec.from_hf_config(TINY[0])
+    qwen = load_model(TINY[4])
+    llama = load_model(TINY[0])
     assert qwen.attention_bias
     assert not qwen.output_bias
     biases = qwen.mixer(DENSE).parameters(qwen) - llama.mixer(DENSE).parameters(llama)
@@ -115,9 +115,7 @@ def test_qwen2_has_biases_on_query_key_and_value_alone() -> None:
 
 def test_every_fault_of_a_config_json_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        ModelSpec.from_hf_config(
-            {"model_type": "llama", **COMMON, "hidden_size": 0, "num_experts": 8, "vocab_size": "x"}
-        )
+        load_model({"model_type": "llama", **COMMON, "hidden_size": 0, "num_experts": 8, "vocab_size": "x"})
     told = str(caught.value)
     assert all(fragment in told for fragment in ("hidden_size: 0", "num_experts: 8", "vocab_size: 'x'"))
     assert len(told.splitlines()) == 3
@@ -125,7 +123,7 @@ def test_every_fault_of_a_config_json_is_told_at_once() -> None:
 
 def test_a_missing_file_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'llama3-8b.json'"):
-        ModelSpec.from_hf_config(MODELS / "llama3-8.json")
+        load_model(MODELS / "llama3-8.json")
 
 
 LLAMA_LIKE = {
@@ -205,7 +203,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_configs_as_published_are_read(name: str) -> None:
-    assert ModelSpec.from_hf_config(PUBLISHED[name]).vocab > 0
+    assert load_model(PUBLISHED[name]).vocab > 0
 
 
 @pytest.mark.parametrize(
@@ -228,4 +226,4 @@ def test_configs_as_published_are_read(name: str) -> None:
 )
 def test_keys_that_nobody_knows_are_refused_whatever_they_sound_like(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: unknown key"):
-        ModelSpec.from_hf_config({**PUBLISHED["Llama 3.1"], key: 1})
+        load_model({**PUBLISHED["Llama 3.1"], key: 1})

@@ -9,8 +9,8 @@ import pytest
 from predict import estimate
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import HALVES, PriceList
+from predict.rank.blocks import calls_of
 from predict.workload.decompose import decompose
-from predict.workload.rank.blocks import calls_of
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from predict.prices.conditions import months_to_settle
+from predict.rank.share import RankShare
 from predict.workload.layers.launches import SPREAD, launchings
-from predict.workload.rank.share import RankShare
 from tests.predict.workload.parallel_runs import BATCH, estimated, made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from predict.huggingface.config_json import load_model
 from predict.model.spec import ModelSpec
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from sampling.files.places import CONFIGS
@@ -12,7 +13,7 @@ MODELS = CONFIGS / "models"
 
 
 def _shipped(name: str) -> ModelSpec:
-    return ModelSpec.from_hf_config(MODELS / f"{name}.json")
+    return load_model(MODELS / f"{name}.json")
 
 
 def test_a_dense_model_keeps_palms_formula() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
-from predict.model.spec import ModelSpec
 from predict.serving.config import load_serving
 from predict.serving.planning.loaded_server import LoadedServer
 from predict.serving.scheduler.traffic import Traffic
@@ -51,7 +51,7 @@ def server(
     path = shipped_model(model)
     assert path is not None
     return Server(
-        model=ModelSpec.from_hf_config(path),
+        model=load_model(path),
         cluster=load_cluster(hardware=hardware, nodes=1, gpus_per_node=placed.tp * placed.dp, profile="analytic"),
         placement=placed,
         engine_name="vllm-v1",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predict.cli import main
-from predict.model.huggingface import read_model
+from predict.huggingface.config_json import read_model
 from predict.serving import Chunk, StepBatch, step_time
 from predict.serving.config import load_serving
 from sampling.errors import ConfigError

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
+from predict.huggingface.config_json import load_model
 from predict.rl.terms import TERMS
 from predict.rl.weight_sync import sync_time, tensor_count
 from predict.validate.rl.judged import Judged, summary
@@ -59,11 +60,10 @@ def test_a_table_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 def test_figures_of_judged_times() -> None:
     from predict.model.shipped import shipped_model
-    from predict.model.spec import ModelSpec
 
     path = shipped_model("llama3-8b")
     assert path is not None
-    model = ModelSpec.from_hf_config(path)
+    model = load_model(path)
     time = sync_time(model, Link(latency_us=1, gb_per_s=100), "bf16", "tensors")
     assert time.low_us < time.median_us < time.high_us
     assert time.median_us == pytest.approx(

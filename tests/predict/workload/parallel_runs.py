@@ -9,14 +9,15 @@ from typing import Any
 
 from predict import estimate
 from predict.config.load import build
+from predict.huggingface.config_json import load_model
 from predict.model.spec import ModelSpec
+from predict.rank.blocks import Block, Blocks, single
+from predict.rank.share import RankShare
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.workload.decompose import RankCalls, decompose
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.rank.blocks import Block, Blocks, single
-from predict.workload.rank.share import RankShare
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective
@@ -29,7 +30,7 @@ BATCH = {"global": 16, "micro": 1, "seq_len": 4096}
 @cache
 def spec(name: str, layers: int = 0) -> ModelSpec:
     """A shipped model, or its first layers alone."""
-    whole = ModelSpec.from_hf_config(CONFIGS / "models" / f"{name}.json")
+    whole = load_model(CONFIGS / "models" / f"{name}.json")
     return replace(whole, layers=layers, layer_kinds=whole.layer_kinds[:layers]) if layers else whole
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from predict import estimate
+from predict.rank.blocks import Block
+from predict.rank.share import RankShare
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload import alike_runs, sharded_step_end
 from predict.workload.kept_by_run import KeptByRun
 from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
 from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.rank.blocks import Block
-from predict.workload.rank.share import RankShare
 from predict.workload.step_end import step_ends
 from tests.predict.workload.parallel_runs import made
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from predict.rank.blocks import single
 from predict.workload.chunks import ChunkCalls
-from predict.workload.rank.blocks import single
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.routing import Router

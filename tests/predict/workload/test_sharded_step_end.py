@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from predict.model.layer_kinds import LayerKind
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.weights import padded_vocabulary
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
 from predict.workload.layers.layer import FUSED_SHARE
-from predict.workload.rank.weights import padded_vocabulary
 from sampling.operators.optimizer import AdamW
 from tests.predict.workload.parallel_runs import collectives, communication, made, ranks, spec
 

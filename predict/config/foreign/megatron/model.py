@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.latent_attention import LatentAttention
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from sampling.files.faults import shown
 
 SIZES: Mapping[str, str] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from predict.config.unknown import UNKNOWN
+from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
-from predict.model.spec import ModelSpec
 from predict.serving.engines import engine_settings
 from predict.serving.scheduler.traffic import Load
 from predict.serving.server import PRECISIONS, Placement, Server, cluster_of
@@ -102,7 +102,7 @@ class ClosedLoop:
             chunked_prefill=True,
             enforce_eager=self.cuda_graphs == "off",
         )
-        model = ModelSpec.from_hf_config(file)
+        model = load_model(file)
         placement = Placement(
             tp=self.tp,
             dp=self.dp,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from predict.model.layer_kinds import LayerKind
 from predict.model.parts.mixture import Experts
-from predict.model.spec import ModelSpec
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.training_run import TrainingRun

@@ -10,7 +10,7 @@ from predict.measure.gpu import at_hand
 from predict.measure.gpu.at_hand import require_gpu_of
 from predict.measure.gpu.requirements import gpu_faults
 from predict.measure.requirements import require_measurable
-from predict.model.layer_kinds import LayerKind
+from predict.model.spec import LayerKind
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from tests.predict.measure.gpu.gpu_runs import DENSE, MIXTURE, gpu_run

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from predict.huggingface.config_json import load_model
 from predict.measure.serving.clock import Clock
 from predict.measure.serving.engine import RealServer, prompts_of
 from predict.measure.serving.model import ServedModel
 from predict.measure.serving.requests import Request
 from predict.measure.serving.scheduler import Scheduler
 from predict.model.shipped import shipped_model
-from predict.model.spec import ModelSpec
 from tests.predict.serving.servers import engine, requests
 
 BLOCKS = 30
@@ -22,7 +22,7 @@ BLOCKS = 30
 def tiny() -> ServedModel:
     path = shipped_model("tiny-llama")
     assert path is not None
-    return ServedModel(ModelSpec.from_hf_config(path), blocks=BLOCKS, block=16, positions=256, dtype=torch.float32)
+    return ServedModel(load_model(path), blocks=BLOCKS, block=16, positions=256, dtype=torch.float32)
 
 
 def generated(prompts: list[list[int]], outputs: list[int], blocks: int, **changes: Any) -> tuple[list[list[int]], int]:

@@ -12,10 +12,10 @@ import pytest
 
 from predict import one_batch
 from predict.cli import main
+from predict.rank.groups import groups_of
 from predict.report.traces.chakra import GROUPS, Place, save_chakra
 from predict.report.traces.pieces import Pieces
 from predict.step.priced_rank import BUCKETS
-from predict.workload.rank.groups import groups_of
 from sampling.collectives.kinds import Collective, SendRecv
 
 pytest.importorskip("google.protobuf", reason="no protobuf here: pip install 'steptime[chakra]'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.memory.profiles import memory_profiles
-from predict.model.layer_kinds import DENSE
+from predict.model.spec import DENSE
 from tests.predict.memory.test_activations import TOKENS, layer, rank_of, role_activations
 
 

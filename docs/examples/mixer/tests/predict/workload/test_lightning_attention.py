@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from predict.model.spec import ModelSpec
+from predict.huggingface.config_json import load_model
+from predict.rank.blocks import single
+from predict.rank.share import RankShare
+from predict.rank.weights import layer_weights
 from predict.workload.layers.layer import layer_blocks
-from predict.workload.rank.blocks import single
-from predict.workload.rank.share import RankShare
-from predict.workload.rank.weights import layer_weights
 from tests.predict.workload.parallel_runs import flops, made
 
 CONFIG: dict[str, Any] = {
@@ -33,16 +33,16 @@ def test_parameters_are_those_that_transformers_counts() -> None:
     torch = pytest.importorskip("torch")
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(transformers.MiniMaxConfig(**CONFIG))
-    assert ModelSpec.from_hf_config(CONFIG).parameters == sum(weight.numel() for weight in model.parameters())
+    assert load_model(CONFIG).parameters == sum(weight.numel() for weight in model.parameters())
 
 
 def test_every_second_layer_is_lightning_attention() -> None:
-    mixers = [kind.mixer for kind in ModelSpec.from_hf_config(CONFIG).kinds()]
+    mixers = [kind.mixer for kind in load_model(CONFIG).kinds()]
     assert mixers == ["full", "lightning_attention"] * 2
 
 
 def test_tensor_parallel_ranks_divide_the_layer() -> None:
-    one, two = (made(ModelSpec.from_hf_config(CONFIG), plan__tp=tp, plan__sp=tp > 1) for tp in (1, 2))
+    one, two = (made(load_model(CONFIG), plan__tp=tp, plan__sp=tp > 1) for tp in (1, 2))
     kind = one.model.kinds()[1]
     forward = [flops(single(layer_blocks(RankShare(run=run), kind).forward)) for run in (one, two)]
     assert forward[0] == pytest.approx(2 * forward[1], rel=0.01)

@@ -1,0 +1,63 @@
+"""Gemma 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.huggingface.families.family import (
+    PLAIN_ACTIVATIONS,
+    Family,
+    LayerPattern,
+    Number,
+    activation,
+    last_of_interval,
+    size,
+    switch,
+)
+from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
+from sampling.files.keys import Key, Scalar
+
+GEMMA: Mapping[str, Key] = {
+    **LLAMA_LIKE,
+    "heads": size("num_attention_heads", default=8),
+    "kv_heads": size("num_key_value_heads", default=4),
+    "head_dim": size("head_dim", default=256),
+    "activation": activation("hidden_activation", PLAIN_ACTIVATIONS, "gelu_pytorch_tanh"),
+    "tied": switch("tie_word_embeddings", True),
+    "attention_bias": ATTENTION_BIAS,
+    "pattern.window": size("sliding_window", default=4096, nullable=True, minimum=0),
+}
+GEMMA_BLOCK: Mapping[str, Scalar] = {**LLAMA_BLOCK, "mlp_bias": False, "norms_a_layer": 4}
+ALTERNATING = LayerPattern(mixer="sliding", full=last_of_interval, typed=True)
+
+
+def _caps(attention: float | None, logits: float | None) -> Mapping[str, Number]:
+    return {
+        "attention_cap": Number(names=("attn_logit_softcapping",), default=attention),
+        "logit_cap": Number(names=("final_logit_softcapping",), default=logits),
+    }
+
+
+GEMMA3 = Family(
+    keys={
+        **GEMMA,
+        "vocab": size("vocab_size", default=262_208),
+        "pattern.interval": size("sliding_window_pattern", default=6),
+    },
+    fixed={**GEMMA_BLOCK, "qk_norm": True},
+    pattern=ALTERNATING,
+    caps=_caps(None, None),
+    positions_are_stretched=True,
+    nested=True,
+)
+
+FAMILIES: Mapping[str, Family] = {
+    "gemma2": Family(
+        keys=GEMMA,
+        fixed={**GEMMA_BLOCK, "pattern.interval": 2},
+        pattern=ALTERNATING,
+        caps=_caps(50.0, 30.0),
+    ),
+    "gemma3": GEMMA3,
+    "gemma3_text": GEMMA3,
+}

@@ -1,0 +1,35 @@
+"""GLM-4.5 and its successors with mixtures of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.huggingface.families.family import (
+    MOST_PREDICTED_AHEAD,
+    Family,
+    LayerPattern,
+    Number,
+    after_dense,
+    size,
+    switch,
+)
+from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
+
+FAMILIES: Mapping[str, Family] = {
+    "glm4_moe": Family(
+        keys={
+            **LLAMA_LIKE,
+            "attention_bias": ATTENTION_BIAS,
+            "qk_norm": switch("use_qk_norm", False),
+            "experts.count": size("n_routed_experts"),
+            "experts.topk": size("num_experts_per_tok"),
+            "experts.ffn": size("moe_intermediate_size"),
+            "experts.shared_count": size("n_shared_experts", default=1, minimum=0),
+            "pattern.dense_before": size("first_k_dense_replace", default=1, minimum=0),
+            "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0, maximum=MOST_PREDICTED_AHEAD),
+        },
+        fixed={**LLAMA_BLOCK, "qkv_bias_only": True, "mlp_bias": False},
+        pattern=LayerPattern(sparse=after_dense),
+        rotary=Number(names=("partial_rotary_factor",), default=0.5),
+    ),
+}

@@ -1,0 +1,10 @@
+"""Kimi K2, whose architecture is DeepSeek-V3's (its `config.json` names DeepseekV3ForCausalLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.huggingface.families.deepseek import DEEPSEEK_FAMILY
+from predict.huggingface.families.family import Family
+
+FAMILIES: Mapping[str, Family] = {"kimi_k2": DEEPSEEK_FAMILY}

@@ -1,0 +1,26 @@
+"""Mistral and its mixture of experts, Mixtral."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.huggingface.families.family import Family, LayerPattern, always, never, size
+from predict.huggingface.families.shared_keys import EVERY_LAYER_SLIDES, LLAMA_BLOCK, LLAMA_LIKE, NO_BIAS, WINDOW
+
+FAMILIES: Mapping[str, Family] = {
+    "mistral": Family(
+        keys={**LLAMA_LIKE, "pattern.window": size("sliding_window", default=4096, nullable=True, minimum=0)},
+        fixed={**LLAMA_BLOCK, **NO_BIAS},
+        pattern=EVERY_LAYER_SLIDES,
+    ),
+    "mixtral": Family(
+        keys={
+            **LLAMA_LIKE,
+            "pattern.window": WINDOW,
+            "experts.count": size("num_local_experts"),
+            "experts.topk": size("num_experts_per_tok"),
+        },
+        fixed={**LLAMA_BLOCK, **NO_BIAS},
+        pattern=LayerPattern(mixer="sliding", full=never, sparse=always),
+    ),
+}

@@ -1,0 +1,95 @@
+"""A module of a layer: the operators and exchanges of its forward, from which those of its backward follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from predict.rank.blocks import Calls, OverlappedCommunication
+from sampling.arithmetic.composite import phase_of
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted, Phase
+
+Works = tuple[tuple[Operator, float], ...]
+"""Operators of a forward, each with the number of times that it runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """Communication of a module with one kind of group, forward and backward.
+
+    The shares say how much of the hiding work's time can hide it (0: none), `most` how much of it can be hidden. `hidden_by`
+    names the modules that hide it; empty for the module itself.
+    """
+
+    heading: str
+    forward: Calls
+    backward: Calls
+    forward_share: float = 0.0
+    backward_share: float = 0.0
+    hidden_by: tuple[str, ...] = ()
+    most: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Module:
+    """`name` is Megatron's name, by which selective recomputation chooses modules; `part_of` is the module that contains it."""
+
+    name: str
+    works: Works
+    exchanges: tuple[Exchange, ...] = ()
+    part_of: str = ""
+
+    def calls(self, phase: Phase) -> Calls:
+        """The operators of a phase; those without weights do all of their backward in its input half."""
+        return tuple(
+            Counted(call=call, phase=own, count=count)
+            for call, count in self.works
+            if (own := phase_of(call.PHASES, phase))
+        )
+
+    def is_among(self, names: Sequence[str]) -> bool:
+        return self.name in names or (bool(self.part_of) and self.part_of in names)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Calls and communication of a set of modules in one phase."""
+
+    calls: Calls
+    overlapped: tuple[OverlappedCommunication, ...]
+
+
+def work_of(modules: Iterable[Module], phase: Phase) -> Work:
+    """Operators and exchanges of a phase; the half of the weights exchanges nothing."""
+    own = [(module, module.calls(phase)) for module in modules]
+    calls = tuple(call for _, of_module in own for call in of_module)
+    if phase == "backward_weight":
+        return Work(calls=calls, overlapped=())
+    found = (_overlapped(exchange, own, of_module, phase) for module, of_module in own for exchange in module.exchanges)
+    return Work(calls=calls, overlapped=tuple(one for one in found if one.communication))
+
+
+def with_calls(work: Work, more: Calls) -> Work:
+    """The work and further calls after it."""
+    return Work(calls=work.calls + more, overlapped=work.overlapped) if more else work
+
+
+def _overlapped(
+    exchange: Exchange, modules: Sequence[tuple[Module, Calls]], own: Calls, phase: Phase
+) -> OverlappedCommunication:
+    """The exchange of a module whose calls are `own`, beside what hides it among all modules and their calls."""
+    forward = phase == "forward"
+    share = exchange.forward_share if forward else exchange.backward_share
+    work: Calls = ()
+    if share and exchange.hidden_by:
+        work = tuple(call for module, calls in modules if module.name in exchange.hidden_by for call in calls)
+    elif share:
+        work = own
+    return OverlappedCommunication(
+        heading=exchange.heading,
+        communication=exchange.forward if forward else exchange.backward,
+        work=work,
+        share=share,
+        most=exchange.most,
+    )

@@ -1,0 +1,139 @@
+"""A small config of each model family, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from predict.huggingface.config_json import load_model
+from sampling.errors import ConfigError
+
+COMMON = {
+    "hidden_size": 48,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "intermediate_size": 80,
+}
+MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+HYBRID = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 3,
+    "head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
+}
+LATENT = {
+    **COMMON,
+    "num_key_value_heads": 6,
+    "q_lora_rank": 12,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 2,
+    "n_group": 1,
+    "topk_group": 1,
+}
+WITHOUT_FFN = {key: value for key, value in COMMON.items() if key != "intermediate_size"}
+TINY: dict[str, dict[str, Any]] = {
+    "mistral": {"model_type": "mistral", **COMMON},
+    "mixtral": {"model_type": "mixtral", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "mixtral-window": {
+        "model_type": "mixtral",
+        **COMMON,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 3,
+        "head_dim": 10,
+        "sliding_window": 16,
+    },
+    "phi3": {"model_type": "phi3", **COMMON, "pad_token_id": 0, "sliding_window": 7},
+    "qwen2-window": {"model_type": "qwen2", **COMMON, "use_sliding_window": True, "max_window_layers": 2},
+    "qwen2_moe": {"model_type": "qwen2_moe", **COMMON, **MOE, "shared_expert_intermediate_size": 40},
+    "qwen2_moe-mixed": {
+        "model_type": "qwen2_moe",
+        **COMMON,
+        **MOE,
+        "shared_expert_intermediate_size": 40,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [3],
+        "qkv_bias": False,
+        "use_sliding_window": True,
+        "max_window_layers": 4,
+    },
+    "qwen3": {"model_type": "qwen3", **COMMON, "head_dim": 16, "attention_bias": True},
+    "qwen3-named": {
+        "model_type": "qwen3",
+        **COMMON,
+        "head_dim": 16,
+        "use_sliding_window": True,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention", "sliding_attention"],
+    },
+    "qwen3_moe": {"model_type": "qwen3_moe", **COMMON, **MOE, "head_dim": 16, "mlp_only_layers": [0, 4]},
+    "qwen3_next": {
+        "model_type": "qwen3_next",
+        **COMMON,
+        **MOE,
+        **HYBRID,
+        "shared_expert_intermediate_size": 40,
+        "mlp_only_layers": [1],
+        "attention_bias": True,
+    },
+    "qwen3_5": {"model_type": "qwen3_5", "text_config": {**COMMON, **HYBRID}},
+    "qwen3_5_text": {"model_type": "qwen3_5_text", **COMMON, **HYBRID, "full_attention_interval": 2},
+    "qwen3_5_moe": {
+        "model_type": "qwen3_5_moe",
+        "text_config": {**WITHOUT_FFN, **MOE, **HYBRID, "shared_expert_intermediate_size": 40},
+    },
+    "deepseek_v2": {"model_type": "deepseek_v2", **LATENT},
+    "deepseek_v2-lite": {"model_type": "deepseek_v2", **LATENT, "q_lora_rank": None, "attention_bias": True},
+    "deepseek_v3": {"model_type": "deepseek_v3", **LATENT, "attention_bias": True, "num_nextn_predict_layers": 1},
+    "gpt_oss": {"model_type": "gpt_oss", **COMMON, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss-without-bias": {
+        "model_type": "gpt_oss",
+        **COMMON,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "attention_bias": False,
+    },
+    "gemma2": {"model_type": "gemma2", **COMMON, "head_dim": 16},
+    "gemma3_text": {"model_type": "gemma3_text", **COMMON, "head_dim": 16, "sliding_window_pattern": 2},
+    "gemma3": {"model_type": "gemma3", "text_config": {**COMMON, "num_hidden_layers": 7}},
+    "olmo2": {"model_type": "olmo2", **COMMON, "attention_bias": True},
+    "glm4_moe": {
+        "model_type": "glm4_moe",
+        **COMMON,
+        "head_dim": 16,
+        "attention_bias": True,
+        "use_qk_norm": True,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 20,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 2,
+        "num_nextn_predict_layers": 1,
+    },
+    "kimi_k2": {"model_type": "kimi_k2", **LATENT},
+    "gpt_neox": {
+        **{key: value for key, value in COMMON.items() if key != "num_key_value_heads"},
+        "model_type": "gpt_neox",
+        "rotary_pct": 0.25,
+    },
+}
+
+IN_TRANSFORMERS = {"kimi_k2": "deepseek_v3"}
+"""Families that transformers runs under another name: Kimi K2's `config.json` names DeepseekV3ForCausalLM."""
+
+
+def faults_of(config: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_model(config)
+    return str(caught.value)

@@ -1,0 +1,345 @@
+"""Every architecture that is read: parameters as transformers counts them, and kinds of layers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict.huggingface.config_json import load_model, override, own_key
+from predict.huggingface.families import FAMILIES
+from predict.model.parts.latent_attention import LatentAttention
+from predict.model.parts.linear_attention import LinearAttention
+from predict.model.parts.mixture import Experts
+from predict.model.spec import DENSE, LayerKind
+from sampling.files.places import CONFIGS
+from tests.predict.huggingface.family_configs import IN_TRANSFORMERS, TINY, faults_of
+from tests.tested_names import untested
+
+MODELS = CONFIGS / "models"
+SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
+SLIDING = LayerKind(mixer="sliding")
+LINEAR = LayerKind(mixer="linear")
+SPARSE = LayerKind(sparse=True)
+CARDS = {
+    "llama2-7b": 6.74e9,
+    "llama2-13b": 13.02e9,
+    "llama2-70b": 68.98e9,
+    "llama3-8b": 8.03e9,
+    "llama3-70b": 70.55e9,
+    "llama3.1-405b": 405.85e9,
+    "gpt3-175b": 174.6e9,
+    "mixtral-8x7b": 46.70e9,
+    "mixtral-8x22b": 140.6e9,
+    "qwen2.5-7b": 7.62e9,
+    "qwen2.5-32b": 32.76e9,
+    "qwen2.5-72b": 72.71e9,
+    "qwen3-8b": 8.19e9,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "qwen3.5-35b-a3b": 34_660_610_688,
+    "deepseek-v2": 235.7e9,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_404_352,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "gemma2-27b": 27.23e9,
+    "gemma3-27b": 27_009_346_304,
+    "phi3-medium": 13.96e9,
+    "mistral-7b": 7.24e9,
+    "gpt-neox-20b": 20.55e9,
+    "olmo2-7b": 7.30e9,
+    "olmo2-13b": 13.72e9,
+    "olmo2-32b": 32.23e9,
+}
+ACTIVE = {
+    "mixtral-8x7b": 12.9e9,
+    "mixtral-8x22b": 39.15e9,
+    "qwen3-30b-a3b": 3.35e9,
+    "qwen3-235b-a22b": 22.19e9,
+    "qwen3.5-35b-a3b": 3_454_988_928,
+    "deepseek-v2": 21.4e9,
+    "deepseek-v3": 37.55e9,
+    "gpt-oss-120b": 5.7e9,
+    "llama3-8b": 8.03e9,
+}
+CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
+
+
+PUBLISHED_KEYS: dict[str, dict[str, Any]] = {
+    "mixtral": {"router_jitter_noise": 0.0, "output_router_logits": False, "router_aux_loss_coef": 0.02},
+    "phi3": {
+        "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"},
+        "attention_bias": False,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": None,
+    },
+    "qwen2_moe": {"use_sliding_window": False, "sliding_window": 32768, "max_window_layers": 21},
+    "qwen3_moe": {"max_window_layers": 48, "norm_topk_prob": True, "rope_scaling": None},
+    "deepseek_v3": {
+        "aux_loss_alpha": 0.001,
+        "ep_size": 1,
+        "moe_layer_freq": 1,
+        "norm_topk_prob": True,
+        "pretraining_tp": 1,
+        "rope_scaling": {"type": "yarn", "factor": 40},
+        "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid",
+        "seq_aux": True,
+        "topk_method": "noaux_tc",
+    },
+    "glm4_moe": {
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "rope_theta": 1e6,
+    },
+    "kimi_k2": {
+        "aux_loss_alpha": 0.001,
+        "moe_layer_freq": 1,
+        "routed_scaling_factor": 2.827,
+        "topk_method": "noaux_tc",
+    },
+    "gpt_oss": {
+        "experts_per_token": 2,
+        "initial_context_length": 4096,
+        "output_router_logits": False,
+        "rope_scaling": {"rope_type": "yarn", "truncate": False},
+        "swiglu_limit": 7.0,
+    },
+    "gemma2": {
+        "attn_logit_softcapping": 50.0,
+        "cache_implementation": "hybrid",
+        "final_logit_softcapping": 30.0,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 144,
+        "sliding_window": 4096,
+    },
+    "gemma3": {
+        "boi_token_index": 255999,
+        "eoi_token_index": 256000,
+        "image_token_index": 262144,
+        "initializer_range": 0.02,
+        "mm_tokens_per_image": 256,
+        "transformers_version": "4.50.0.dev0",
+        "vision_config": {"hidden_size": 1152, "image_size": 896, "model_type": "siglip_vision_model"},
+    },
+    "qwen3_5_text": {
+        "attn_output_gate": True,
+        "mamba_ssm_dtype": "float32",
+        "mtp_num_hidden_layers": 1,
+        "mtp_use_dedicated_embeddings": False,
+    },
+}
+
+
+def _transformers_config(config: dict[str, Any]) -> Any:
+    """The library's configuration of the text decoder."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
+    keys = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    try:
+        whole = transformers.AutoConfig.for_model(
+            IN_TRANSFORMERS.get(config["model_type"], config["model_type"]), **keys
+        )
+    except ValueError:
+        pytest.skip(f"this transformers does not know {config['model_type']}")
+    return getattr(whole, "text_config", whole)
+
+
+def _transformers_count(config: dict[str, Any]) -> int:
+    """Parameters of the model that transformers builds, on the meta device, shared ones once."""
+    decoder = _transformers_config(config)
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        built = transformers.AutoModelForCausalLM.from_config(decoder)
+    return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_parameters_are_those_of_the_model_card(name: str) -> None:
+    assert load_model(MODELS / f"{name}.json").parameters == pytest.approx(CARDS[name], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_active_parameters_are_those_of_the_model_card(name: str) -> None:
+    assert load_model(MODELS / f"{name}.json").active_parameters == pytest.approx(ACTIVE[name], rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "active"),
+    [("glm4.5", 355e9, 32e9), ("glm4.5-air", 106e9, 12e9), ("kimi-k2", 1.04e12, 32.6e9)],
+)
+def test_parameters_are_those_of_reports_that_count_in_their_own_way(
+    name: str, parameters: float, active: float
+) -> None:
+    """GLM-4.5 (arXiv 2508.06471, table 1) counts no embedding and no head; Kimi K2 (arXiv 2507.20534, table 2) counts its one
+    dense layer as a sparse one, as far as its figures show."""
+    spec = load_model(MODELS / f"{name}.json")
+    ends = spec.embedding_parameters + spec.head_parameters if name.startswith("glm") else 0
+    assert spec.parameters - ends == pytest.approx(parameters, rel=0.014)
+    assert spec.active_parameters - ends == pytest.approx(active, rel=0.016)
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_parameters_are_those_that_transformers_counts(name: str) -> None:
+    assert load_model(CONFIGS_READ[name]).parameters == _transformers_count(CONFIGS_READ[name])
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_kinds_add_up_to_the_whole(name: str) -> None:
+    spec = load_model(CONFIGS_READ[name])
+    kinds = spec.kinds()
+    assert len(kinds) == spec.layers
+    ends = spec.embedding_parameters + spec.final_norm_parameters + spec.head_parameters
+    layers = sum(spec.layer_parameters_of(kind) for kind in kinds)
+    assert spec.parameters == ends + layers
+    for kind in set(kinds):
+        parts = spec.mixer(kind).parameters(spec) + spec.feed_forward(kind).parameters(spec)
+        assert spec.layer_parameters_of(kind) == parts + spec.norms_a_layer * spec.norm_parameters
+    assert spec.active_parameters <= spec.parameters
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
+    written = json.loads(_transformers_config(TINY[name]).to_json_string(use_diff=False))
+    told = load_model(TINY[name])
+    read = load_model(written)
+    assert replace(read, name=told.name, max_positions=0, mtp_layers=0) == replace(told, max_positions=0, mtp_layers=0)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe", "gemma3"])
+def test_vision_language_configs_as_transformers_writes_them_mean_their_decoder(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    keys = {key: value for key, value in TINY[name].items() if key != "model_type"}
+    written = transformers.AutoConfig.for_model(name, **keys).to_dict()
+    if name == "qwen3_5":
+        assert "vision_config" in written
+    assert load_model(written).parameters == load_model(TINY[name]).parameters
+
+
+@pytest.mark.parametrize("name", PUBLISHED_KEYS)
+def test_keys_of_published_configs_that_change_no_shape_change_none(name: str) -> None:
+    read = load_model({**TINY[name], **PUBLISHED_KEYS[name]})
+    assert replace(read, mtp_layers=0) == replace(load_model(TINY[name]), mtp_layers=0)
+
+
+def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
+    tested = {config["model_type"] for config in CONFIGS_READ.values()} | {"qwen3_5_moe_text"}
+    assert tested <= set(FAMILIES)
+    assert untested(set(FAMILIES) - tested) == []
+
+
+def test_each_family_says_which_layers_differ() -> None:
+    kinds = {name: load_model(config).kinds() for name, config in TINY.items()}
+    full_linear_sparse = LayerKind(mixer="linear", sparse=True)
+    assert kinds["mistral"] == (SLIDING,) * 5
+    assert kinds["mixtral"] == (SPARSE,) * 5
+    assert kinds["mixtral-window"] == (LayerKind(mixer="sliding", sparse=True),) * 5
+    assert kinds["qwen2-window"] == (DENSE, DENSE, SLIDING, SLIDING, SLIDING)
+    assert kinds["qwen2_moe-mixed"] == (SLIDING, SPARSE, SLIDING, DENSE, DENSE)
+    assert kinds["qwen3"] == (DENSE,) * 5
+    assert kinds["qwen3-named"] == (DENSE, SLIDING, DENSE, DENSE, SLIDING)
+    assert kinds["qwen3_moe"] == (DENSE, SPARSE, SPARSE, SPARSE, DENSE)
+    assert kinds["qwen3_next"] == (full_linear_sparse, LINEAR, full_linear_sparse, SPARSE, full_linear_sparse)
+    assert kinds["qwen3_5"] == (LINEAR, LINEAR, LINEAR, DENSE, LINEAR)
+    assert kinds["qwen3_5_text"] == (LINEAR, DENSE, LINEAR, DENSE, LINEAR)
+    assert kinds["deepseek_v3"] == (DENSE, DENSE, SPARSE, SPARSE, SPARSE)
+    assert kinds["glm4_moe"] == kinds["kimi_k2"] == (DENSE, DENSE, SPARSE, SPARSE, SPARSE)
+    assert kinds["gemma2"] == (SLIDING, DENSE, SLIDING, DENSE, SLIDING)
+    assert kinds["gemma3"] == (SLIDING,) * 5 + (DENSE, SLIDING)
+    assert [kind.mixer for kind in kinds["gpt_oss"]] == ["sliding", "full", "sliding", "full", "sliding"]
+
+
+def test_the_kinds_are_those_of_transformers() -> None:
+    for name in ("qwen2-window", "qwen2_moe-mixed", "qwen3_next", "qwen3_5_text", "gemma2", "gemma3", "gpt_oss"):
+        types = _transformers_config(TINY[name]).layer_types
+        assert [f"{kind.mixer}_attention" for kind in load_model(TINY[name]).kinds()] == types, name
+
+
+def test_a_dense_model_lists_no_kinds() -> None:
+    assert load_model(MODELS / "llama3-8b.json").layer_kinds == ()
+    without = load_model({**TINY["mistral"], "sliding_window": None})
+    assert (without.layer_kinds, without.window) == ((), 0)
+    assert load_model(TINY["mistral"]).window == 4096
+
+
+def test_parts_are_read_from_their_keys() -> None:
+    deepseek = load_model(MODELS / "deepseek-v3.json")
+    assert deepseek.latent == LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    assert deepseek.experts == Experts(count=256, topk=8, ffn=2048, shared_ffn=2048, groups=8, topk_groups=4)
+    assert (deepseek.head_dim, deepseek.rotary_dim, deepseek.mtp_layers) == (192, 64, 1)
+    qwen = load_model(MODELS / "qwen3.5-35b-a3b.json")
+    assert qwen.linear == LinearAttention(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv=4)
+    assert qwen.experts == Experts(count=256, topk=8, ffn=512, shared_ffn=512, shared_gate=True)
+    assert (qwen.query_gate, qwen.qk_norm, qwen.rotary_dim, qwen.head_dim) == (True, True, 64, 256)
+    gemma = load_model(MODELS / "gemma2-27b.json")
+    assert (gemma.attention_cap, gemma.logit_cap, gemma.norms_a_layer, gemma.tied) == (True, True, 4, True)
+    assert not load_model(MODELS / "gemma3-27b.json").attention_cap
+    oss = load_model(MODELS / "gpt-oss-20b.json")
+    assert oss.sinks and oss.scaled_rope
+    assert oss.experts == Experts(count=32, topk=4, ffn=2880, bias=True, router_bias=True, clamped=True)
+    glm = load_model(MODELS / "glm4.5.json")
+    assert glm.experts == Experts(count=160, topk=8, ffn=1536, shared_ffn=1536)
+    assert (glm.qk_norm, glm.qkv_bias_only, glm.rotary_dim, glm.mtp_layers) == (True, True, 64, 1)
+    neox = load_model(MODELS / "gpt-neox-20b.json")
+    assert (neox.parallel_residual, neox.rotary_dim, neox.head_dim) == (True, 24, 96)
+
+
+def test_multi_token_prediction_is_counted_apart() -> None:
+    deepseek = load_model(MODELS / "deepseek-v3.json")
+    module = deepseek.layer_parameters_of(deepseek.mtp_kind) + 2 * 7168**2 + 3 * 7168
+    assert module == pytest.approx(11.6e9, rel=1e-3)
+    assert replace(deepseek, mtp_layers=0).parameters == deepseek.parameters
+    qwen = load_model(MODELS / "qwen3.5-35b-a3b.json")
+    assert qwen.mtp_kind == SPARSE
+
+
+def test_kinds_that_do_not_fit_the_model_are_refused() -> None:
+    spec = load_model(MODELS / "llama3-8b.json")
+    with pytest.raises(ValueError, match="2 layer_kinds for 32 layers"):
+        replace(spec, layer_kinds=(DENSE, DENSE))
+    with pytest.raises(ValueError, match="need experts"):
+        replace(spec, layer_kinds=(SPARSE,) * 32)
+    with pytest.raises(ValueError, match="need window"):
+        replace(spec, layer_kinds=(SLIDING,) * 32)
+
+
+def test_other_names_of_experts_are_read() -> None:
+    config = dict(TINY["qwen3_moe"])
+    config["num_local_experts"] = config.pop("num_experts")
+    config["experts_per_token"] = config.pop("num_experts_per_tok")
+    assert load_model(config) == load_model(TINY["qwen3_moe"])
+    assert "keep one of the two" in faults_of({**TINY["qwen3_moe"], "num_local_experts": 7})
+
+
+def test_settings_reach_the_decoder_inside() -> None:
+    whole = TINY["gemma3"]
+    assert own_key(whole, "num_layers") == "text_config.num_hidden_layers"
+    assert own_key(whole, "text_config.num_layers") == "text_config.num_hidden_layers"
+    assert own_key(whole, "model_type") == "model_type"
+    changed = override(whole, "num_layers", 3)
+    assert load_model(changed).layers == 3
+    assert whole["text_config"]["num_hidden_layers"] == 7
+    tied = override({**whole, "tie_word_embeddings": True}, "tie_word_embeddings", False)
+    assert not load_model(tied).tied
+
+
+def test_a_tied_head_is_said_beside_the_decoder_or_inside_it() -> None:
+    beside = {**TINY["qwen3_5"], "tie_word_embeddings": True}
+    assert load_model(beside).tied
+    inside = {**TINY["qwen3_5"]["text_config"], "tie_word_embeddings": False}
+    assert "tie_word_embeddings: true, but text_config says false" in faults_of({**beside, "text_config": inside})
+
+
+def test_shipped_configs_lie_where_the_readers_look() -> None:
+    assert set(CARDS) <= set(SHIPPED)
+    assert all((Path(MODELS) / f"{name}.json").read_text().endswith("}\n") for name in CARDS)

@@ -11,7 +11,7 @@ from predict.ledger import conventions
 from predict.ledger.conventions.parts import CHUNK
 from predict.model.spec import ModelSpec
 from tests.predict.huggingface.family_configs import COMMON, TINY
-from tests.predict.model.test_families import _transformers_config
+from tests.predict.huggingface.test_families import _transformers_config
 
 SEQUENCES, LENGTH = 2, 24
 SIZES = {"n_embd": 48, "n_layer": 2, "n_head": 6, "n_positions": 64, "vocab_size": 128}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.interval import Interval
+from predict.rank.share import weight_bytes
 from predict.rl.phase import STORAGE, Phase
 from predict.rl.run.config import RlRun
 from sampling.units import SECOND_US

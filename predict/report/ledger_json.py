@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from predict.ledger.books import Ledger
-from predict.ledger.calibration import CalibrationBook
+from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
 from predict.ledger.communication import CommunicationBook, MessageTime
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
-from predict.ledger.memory import MemoryBook
 from predict.ledger.schedule import ScheduleBook
 from predict.report.memory import memory_json
 from predict.report.prediction import interval_json

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from predict.ledger.books import Ledger
-from predict.ledger.calibration import CalibrationBook
+from predict.ledger.books import CalibrationBook, Ledger
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime
 from predict.ledger.schedule import ScheduleBook

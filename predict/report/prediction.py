@@ -14,7 +14,7 @@ from predict.report.provenance import first_lines_of, last_lines
 from predict.report.text import run_text
 from predict.run.frameworks import refused_by_runtime
 from predict.run.model_flops import PALM_NO_LOOKUP
-from predict.step.itemised.breakdown import NOT_COMPUTE
+from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 from sampling.number_text import bar, duration, durations, percent
 

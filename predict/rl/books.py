@@ -1,22 +1,69 @@
-"""The books of an RL step beside its phases and its memory: communication, schedule, and what the times rest on."""
+"""The books of an RL step beside its phases and its memory: the lanes of trainer and engines, communication, schedule, and what the times
+rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from predict.ledger.books import Ledger, ledger_of
-from predict.ledger.calibration import SOURCES
-from predict.ledger.waterfall.classes import COMMUNICATION, COMPUTE, IDLE, MEMORY, class_of
-from predict.rl.driver import moved_in
-from predict.rl.ledger.lanes import accounts_us
-from predict.rl.phase import OFFLOAD, RESPONSES, STATED, TAIL, TENSORS, TRANSFER, Phase
+from predict.ledger.books import SOURCES, Ledger, ledger_of
+from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, MEMORY, class_of
+from predict.rl.other_phases import moved_in
+from predict.rl.phase import OFFLOAD, RESPONSES, STATED, TAIL, TENSORS, TRAINING, TRANSFER, Phase
+from predict.rl.run.section import COLOCATED
 from predict.rl.step import RlStep
 from predict.rl.terms import FACTORS, TERMS, Factors, RlTerm
 from predict.rl.weight_sync import sent_dtype, tensor_count
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
+
+ALL, TRAINER, ENGINES = "all GPUs", "trainer", "engines"
+WAITING = "waiting"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A phase, or waiting, on a lane. Times are µs from the end of the last sync of the weights."""
+
+    lane: str
+    name: str
+    start_us: float
+    time_us: float
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.time_us
+
+
+def spans(step: RlStep) -> tuple[Span, ...]:
+    """The spans of one step. Waiting for the other side stands in one piece: before training, and after generation."""
+    if step.rl.section.placement == COLOCATED:
+        return tuple(_in_turn(ALL, {phase.name: phase.time.median_us for phase in step.phases}))
+    sync = {"update_weights": step.sync.median_us}
+    training = {phase.name: phase.time.median_us for phase in step.phases if phase.name in TRAINING}
+    generating = {phase.name: phase.time.median_us for phase in step.phases if phase.name not in (*TRAINING, *sync)}
+    return (
+        *_in_turn(TRAINER, {WAITING: step.wait_gen_us, **training, **sync}),
+        *_in_turn(ENGINES, {**generating, WAITING: step.idle_gen_us, **sync}),
+    )
+
+
+def _in_turn(lane: str, times_us: Mapping[str, float]) -> Iterator[Span]:
+    start_us = 0.0
+    for name, time_us in times_us.items():
+        if time_us:
+            yield Span(lane=lane, name=name, start_us=start_us, time_us=time_us)
+        start_us += time_us
+
+
+def accounts_us(step: RlStep) -> dict[str, dict[str, float]]:
+    """Lane → phase, or waiting → µs; each lane adds up to the step."""
+    found: dict[str, dict[str, float]] = {}
+    for span in spans(step):
+        found.setdefault(span.lane, {})[span.name] = span.time_us
+    return found
+
 
 COMMUNICATED, WAITED = "communication", "waiting"
 CLASSES = (COMPUTE, MEMORY, COMMUNICATED, WAITED)

@@ -11,17 +11,67 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from predict.interval import from_shifts
-from predict.ledger.waterfall.classes import BUBBLES, CLASSES, DATA, RUNTIME, SENDS, class_of
 from predict.prices.price_list import Priced, Prices
-from predict.step.itemised.breakdown import OPTIMIZER, itemise
+from predict.rank.sharded_weights import FSDP
+from predict.step.breakdown import (
+    BUBBLE,
+    CP,
+    DP,
+    EP,
+    GLUE,
+    HOST,
+    OPTIMIZER,
+    OTHER,
+    OVERHEAD,
+    P2P,
+    STRAGGLERS,
+    TP,
+    itemise,
+)
+from predict.step.interval import COMMON_SHARE, FLOOR, Kind
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, launched_us, total_us
 from predict.step.priced_rank import BUCKETS, action_counts
-from predict.step.spread import COMMON_SHARE, FLOOR, Kind
+from predict.workload.layers.layer import RECOMPUTE
+from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
+from sampling.catalogue import registry
 from sampling.collectives.kinds import SendRecv
+
+COMPUTE, MEMORY = "compute", "memory-bound"
+TENSOR, EXPERT, CONTEXT = "TP exposed", "EP exposed", "CP exposed"
+SENDS, BUBBLES, DATA = "PP sends", "PP bubble", "DP exposed"
+RUNTIME = "runtime"
+CLASSES = (COMPUTE, MEMORY, TENSOR, EXPERT, CONTEXT, SENDS, DATA, RUNTIME, BUBBLES)
+"""The classes in the order in which a waterfall stacks them."""
+COMMUNICATION = frozenset({TENSOR, EXPERT, CONTEXT, SENDS, DATA})
+IDLE = frozenset({BUBBLES, RUNTIME})
+_NAMED = {
+    TP: TENSOR,
+    EP: EXPERT,
+    CP: CONTEXT,
+    P2P: SENDS,
+    BUBBLE: BUBBLES,
+    DP: DATA,
+    FSDP: DATA,
+    **dict.fromkeys((HOST, GLUE, OTHER, STRAGGLERS, OVERHEAD), RUNTIME),
+}
+
+
+def class_of(heading: str) -> str:
+    """The class of a heading of the ledger; operators that arithmetic does not bound move memory."""
+    return _NAMED.get(heading) or (COMPUTE if heading in _computing() else MEMORY)
+
+
+@cache
+def _computing() -> frozenset[str]:
+    """Headings of operators that are bound by arithmetic, and of whole layers."""
+    operators = [each for each in registry().values() if issubclass(each, Operator)]
+    return frozenset({RECOMPUTE, *(each.NAME for each in operators if each.KIND in ("gemm", "attention"))})
+
 
 ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""

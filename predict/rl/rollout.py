@@ -1,33 +1,58 @@
-"""Generation: the samples divided among engines, each simulated step by step by the scheduler of servers."""
+"""Generation: rounds of samples divided among engines, each simulated step by step by the scheduler of servers, and what bounds it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
 from predict.interval import Interval
-from predict.rl.flops import mfu_of_phase
-from predict.rl.generation.bound import bound_by, mean_batch
-from predict.rl.generation.sampling_rounds import rounds_of
-from predict.rl.generation.steady import steady, steps_needed
-from predict.rl.layout import laid_out_pass
+from predict.rl.passes import laid_out_pass, mfu_of_phase
 from predict.rl.phase import RESPONSES, TAIL, Phase, plus
-from predict.rl.plain.phases import plain_steps, sources_of_decode
+from predict.rl.plain_torch import decode_batches, decode_calls, decode_keys, plain_steps, sources_of_decode
 from predict.rl.run.config import RlRun
 from predict.rl.run.engines import rollout_engine
 from predict.rl.run.samples import Samples
-from predict.rl.run.section import ASYNC, CHUNKS
-from predict.serving.batch import Floats, StepBatch
+from predict.rl.run.section import ASYNC, CHUNKS, RlSection
+from predict.rl.steady_state import steady, steps_needed
+from predict.serving.batch import Chunk, Floats, StepBatch
+from predict.serving.kernels.calls import step_kernels
 from predict.serving.kv_cache import CacheRoom, cache_room
 from predict.serving.scheduler.simulate import Served, serve
 from predict.serving.scheduler.traffic import Ints, Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable
-from predict.serving.stepper import stepper
+from predict.serving.stepper import BOUND, Stepper, stepper
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
 from sampling.errors import InfeasibleError
-from sampling.hardware.cluster import Cluster
+from sampling.hardware.cluster import Cluster, Gpu
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """Rounds of sampling for one step, in shares of its prompts."""
+
+    share: float
+    """Prompts of one round."""
+    count: float
+    """Rounds. Engines of their own sample on without a round's end, so their number need not be whole."""
+
+    @property
+    def generated(self) -> float:
+        """Prompts of all rounds."""
+        return self.share * self.count
+
+
+def rounds_of(section: RlSection) -> Rounds:
+    """The rounds until the expected number of kept prompts fills a step."""
+    kept = section.rollout.kept_share
+    share = (section.rollout.round_prompts or section.prompts) / section.prompts
+    needed = 1 / (share * kept)
+    return Rounds(share=share, count=needed if section.placement == ASYNC else ceil(needed - 1e-9))
+
 
 MOST_SIMULATED = 8
 """Engines that are simulated: those with the most tokens and the longest responses, one of which ends last."""
@@ -189,3 +214,50 @@ def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
         parts=plus({RESPONSES: rollout.time.median_us - tail_us}, {TAIL: tail_us}),
         sources=rollout.sources,
     )
+
+
+COMPUTE, MEMORY = "compute", "memory"
+OF_TERMS: Mapping[str, Sequence[str]] = {
+    COMPUTE: ("beta1", "beta2"),
+    MEMORY: ("elementwise", "beta3"),
+    "communication": ("all_reduce",),
+    "host": ("layer", "step", "request", "launches", "beta4", "beta5"),
+}
+"""Bound of a step → the terms of a server's step models that count towards it in full; each term of BOUND counts towards the bound of its own
+kernels."""
+
+
+def mean_batch(server: Server, served: Served) -> StepBatch:
+    """The batch of a step with as many decodes, over as many cached tokens, and as many prompt tokens as the engine's have on average."""
+    decodes = max(1, round(served.mean_requests))
+    cached = max(1, round(served.mean_blocks * server.engine.block_size / decodes))
+    tokens = round(served.chunk_tokens / served.steps)
+    return StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(cached,) * decodes)
+
+
+def bound_by(rl: RlRun, server: Server, served: Served) -> str:
+    """The largest part of the mean step's time: compute, memory, communication or host."""
+    if rl.in_plain_torch:
+        return _slower(decode_calls(rl, decode_batches(rl)[-1], decode_keys(rl)[1]), server.cluster.gpu)
+    parts = _parts_us(stepper(server, rl.section.rollout.step_model), mean_batch(server, served))
+    return max(parts, key=lambda name: parts[name])
+
+
+def _parts_us(steps: Stepper, batch: StepBatch) -> dict[str, float]:
+    ledger = steps.ledger_us(batch)
+    parts = {name: sum(ledger.get(term, 0.0) for term in terms) for name, terms in OF_TERMS.items()}
+    kernels = step_kernels(steps.server, batch)
+    for group in BOUND:
+        if time_us := ledger.get(group, 0.0):
+            parts[_slower(kernels[group], steps.server.cluster.gpu)] += time_us
+    return parts
+
+
+def _slower(calls: Iterable[Counted], gpu: Gpu) -> str:
+    """Whether calls take longer to compute at the peak than to move at the stated bandwidth."""
+    compute_us = memory_us = 0.0
+    for one in calls:
+        if isinstance(one.call, Operator):
+            compute_us += one.count * one.call.executed_flops(one.phase) / gpu.peak_flops_per_us(one.call.compute_dtype)
+            memory_us += one.count * one.call.least_bytes(one.phase) / gpu.bytes_per_us()
+    return COMPUTE if compute_us > memory_us else MEMORY

@@ -10,10 +10,10 @@ from predict.interval import Interval
 from predict.memory.estimate import Verdict
 from predict.rl.phase import NAMES
 from predict.rl.run.section import COLOCATED
-from predict.rl.state.offload import moved_bytes, moved_time
+from predict.rl.training import moved_bytes, moved_time
 
 if TYPE_CHECKING:
-    from predict.rl.generation.rollout import Rollout
+    from predict.rl.rollout import Rollout
     from predict.rl.run.config import RlRun
     from predict.rl.run.section import RlSection
     from predict.run.training_run import TrainingRun

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from predict.cli.options import add_check, add_command, add_data, add_json, add_overrides, flag, given, require_positive
-from predict.cli.validation.measured_here import GPU, runs, samples
-from predict.cli.validation.published import memory, published
-from predict.cli.validation.ranking import ranking
-from predict.cli.validation.serving_and_rl import rl, rl_configs, serving, serving_configs
+from predict.cli.validate_kinds import (
+    GPU,
+    memory,
+    published,
+    ranking,
+    rl,
+    rl_configs,
+    runs,
+    samples,
+    serving,
+    serving_configs,
+)
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean
 from sampling.store.profiles import OWN

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from predict.cli.options import add_command, add_data, add_json, log, print_json, require_positive
-from predict.cli.own_runs.dates import past_date
+from predict.own_runs.records import past_date
 
 EXAMPLES = """\
 examples:

@@ -6,7 +6,17 @@ import argparse
 import sys
 from typing import Any
 
-from predict.cli.options import add_calibration, add_command, add_config, add_json, loaded, print_json
+from predict.cli.options import (
+    add_calibration,
+    add_command,
+    add_config,
+    add_json,
+    given,
+    loaded,
+    log_not_read,
+    print_json,
+    refuse,
+)
 
 DESCRIPTION = """\
 The five books of one training step, each of which adds up to what `predict one-batch` and `predict memory` say, and MFU by convention.
@@ -46,9 +56,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.rl.run.config import is_rl_config
 
     if is_rl_config(options.config):
-        from predict.cli.rl.rl_ledger import ledger as of_rl
-
-        of_rl(options)
+        _run_rl(options)
         return
     from predict import estimate
     from predict.ledger.books import ledger_of
@@ -68,3 +76,25 @@ def run(options: argparse.Namespace) -> None:
         from predict.report.text import show
 
         show(ledger_text(ledger))
+
+
+def _run_rl(options: argparse.Namespace) -> None:
+    """Print the books of an RL step, as text, JSON or a long table."""
+    refuse(given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration")
+    from predict import rl_ledger
+    from predict.report.rl.ledger import rl_ledger_json, rl_ledger_rows
+
+    found = rl_ledger(options.config, options.overrides)
+    log_not_read(found.step.rl.not_read)
+    if options.json:
+        print_json(rl_ledger_json(found))
+    elif options.csv:
+        from predict.report.ledger_json import COLUMNS
+        from predict.what_if.long_table import as_csv
+
+        sys.stdout.write(as_csv(rl_ledger_rows(found), COLUMNS))
+    else:
+        from predict.report.rl.ledger import rl_ledger_text
+        from predict.report.text import show
+
+        show(rl_ledger_text(found))

@@ -79,15 +79,15 @@ def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
         checks.run(_check, options, of_training=not of_rl and not of_serving, of_serving=of_serving)
         if of_serving:
-            from predict.cli.serving import side_by_side
+            from predict.cli import servers
 
             with checks.one():
-                order, asked, coefficients = side_by_side.read_sweep(options)
+                order, asked, coefficients = servers.read_sweep(options)
     if of_serving:
-        side_by_side.sweep(options, order, asked, coefficients)
+        servers.sweep(options, order, asked, coefficients)
         return
     if of_rl:
-        from predict.cli.rl import rl_sweep
+        from predict.cli import rl_sweep
 
         rl_sweep.sweep(options)
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.cli.options import add_command, add_data, add_json, add_overrides, given, loaded, log, print_json
-from predict.cli.own_runs.dates import past_date
+from predict.own_runs.records import past_date
 from sampling.errors import Checks, UserError
 from sampling.number_text import signed_percent
 

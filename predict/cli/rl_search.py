@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from predict.cli.options import given, log_not_read, print_json, refuse, require_positive
-from predict.cli.plan_search.training_only import OF_TRAINING_PLANS
+from predict.cli.training_only import OF_TRAINING_PLANS
 from sampling.errors import Checks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
@@ -14,10 +15,10 @@ from predict.cli.options import (
     log,
     print_json,
 )
-from predict.cli.own_runs.traced import add_traced_step
 
 if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
+
 
 EXAMPLES = """\
 examples:
@@ -72,3 +73,13 @@ def logged_us(given: str | None, run: TrainingRun) -> float | None:
     if step.noisy:
         log(f"--log: {noise_warning(step)}")
     return step.step_us
+
+
+def add_traced_step(command: argparse.ArgumentParser, traces: str) -> None:
+    """The traces, `traces` being their help, and the step's time without the profiler."""
+    command.add_argument("--trace", type=Path, required=True, metavar="PATH", help=traces)
+    command.add_argument(
+        "--log",
+        metavar="TIME",
+        help="the step without the profiler: 412ms, the run's training log, or a file of `predict measure --json`",
+    )

@@ -6,9 +6,8 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
+from predict.cli.explain import add_traced_step, logged_us
 from predict.cli.options import add_command, add_config, add_json, print_json
-from predict.cli.own_runs.explain import logged_us
-from predict.cli.own_runs.traced import add_traced_step
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\

@@ -20,7 +20,7 @@ from predict.cli.options import (
     print_json,
     require_output,
 )
-from predict.cli.serving.questions import read_questions, read_step_model
+from predict.cli.serving_questions import read_questions, read_step_model
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 

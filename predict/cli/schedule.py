@@ -23,7 +23,7 @@ from predict.cli.options import (
     require_positive,
     require_writable,
 )
-from predict.cli.schedules.timed import COUNTS, Comparison, check_times, names_of, of_config, of_stage_times
+from predict.cli.schedule_timed import COUNTS, Comparison, check_times, names_of, of_config, of_stage_times
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 

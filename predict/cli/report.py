@@ -10,11 +10,15 @@ from predict.cli.options import (
     add_command,
     add_data,
     add_overrides,
+    given,
     log,
+    log_not_read,
+    refuse,
     require_output,
     write_file,
 )
-from sampling.errors import Checks
+from predict.rl.run.config import is_rl_config
+from sampling.errors import Checks, UserError
 
 SUFFIXES = (".html",)
 EXAMPLES = """\
@@ -50,12 +54,8 @@ def add(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     _check(options)
-    from predict.rl.run.config import is_rl_config
-
     if any(map(is_rl_config, options.configs)):
-        from predict.cli.rl.rl_report import report
-
-        report(options)
+        _run_rl(options)
         return
     from predict import days, estimate, load
     from predict.report.page.content import report_content
@@ -76,3 +76,25 @@ def _check(options: argparse.Namespace) -> None:
     with Checks() as checks:
         checks.run(require_output, "--output", options.output, SUFFIXES)
         checks.run(require_paid, options.tokens, options.price)
+
+
+def _run_rl(options: argparse.Namespace) -> None:
+    """Write one page of the steps of RL configs, side by side, or of one with its throughput at other lengths."""
+    refuse(given(options, "tokens", "price"), "does not go with an RL config; omit it")
+    if others := [config for config in options.configs if not is_rl_config(config)]:
+        raise UserError(
+            f"CONFIG: {', '.join(others)}: not an RL config, where others here are; give each kind a page of its own"
+        )
+    from predict import estimate, rl_step
+    from predict.report.page.document import report_page
+    from predict.report.page.rl import rl_content
+    from predict.rl.search.length_map import length_map
+
+    steps = [rl_step(config, options.overrides) for config in options.configs]
+    for step in steps:
+        log_not_read(step.rl.not_read)
+    alone = options.configs if len(steps) == 1 else []
+    maps = [length_map(config, options.overrides, estimate) for config in alone]
+    title = " and ".join(step.rl.name for step in steps)
+    write_file("--output", options.output, report_page(rl_content(steps, maps), title=title))
+    log(f"wrote {options.output}")

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from predict.cli.options import given, log, naming, print_json, refuse, require_positive, writing
-from predict.cli.plan_search.training_only import OF_TRAINING_PLANS
-from predict.cli.serving.questions import read_questions, read_step_model
+from predict.cli.serving_questions import read_questions, read_step_model
+from predict.cli.training_only import OF_TRAINING_PLANS
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:

@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> None:
 
     of_serving = [is_serving_config(config) for config in options.configs]
     if all(of_serving):
-        from predict.cli.serving import side_by_side
+        from predict.cli import servers
 
-        side_by_side.compare(options)
+        servers.compare(options)
         return
     if any(of_serving):
         one, other = (options.configs[of_serving.index(is_one)] for is_one in (True, False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from predict.cli.options import (
     add_overrides,
     add_slo,
     given,
+    log,
     print_json,
     refuse,
     require_folder,
@@ -24,6 +26,7 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
+from predict.plan_search.answer.ranking import Answer
 from predict.plan_search.wishes import BACKENDS, OBJECTIVE_NAMES
 from sampling.errors import Checks, UserError
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from predict.config.document import Document
     from predict.plan_search.answer.ranking import Answer
     from predict.plan_search.wishes import Wishes
+
 
 TABLES = (".csv", ".json")
 PAGES = (".html",)
@@ -166,19 +170,19 @@ def run(options: argparse.Namespace) -> None:
     from predict.rl.run.config import is_rl_config
 
     if options.config is not None and is_rl_config(options.config):
-        from predict.cli.rl.rl_search import search
+        from predict.cli.rl_search import search
 
         search(options)
         return
     from predict.serving.config import is_serving_config
 
     if options.config is not None and is_serving_config(options.config):
-        from predict.cli.serving import side_by_side
+        from predict.cli import servers
 
-        side_by_side.search(options)
+        servers.search(options)
         return
     from predict import estimate
-    from predict.cli.plan_search.progress import on_stderr
+    from predict.cli.search_progress import on_stderr
     from predict.plan_search.whole_search import whole_search
 
     with Checks() as checks:
@@ -192,8 +196,6 @@ def run(options: argparse.Namespace) -> None:
         answer = whole_search(config, options.overrides, wishes, estimate, listener)
     complete = answer.found.complete
     if options.measure and complete:
-        from predict.cli.plan_search.measured import measured
-
         answer = measured(answer, options.measure)
     _print(options, answer)
     if not complete:
@@ -249,7 +251,7 @@ def _config(options: argparse.Namespace) -> Path | Document:
 
 def _print(options: argparse.Namespace, answer: Answer) -> None:
     if options.write:
-        from predict.cli.plan_search.winners import write_winners
+        from predict.cli.search_winners import write_winners
 
         write_winners(options.write, answer)
     if answer.front is not None:
@@ -271,3 +273,34 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
     from predict.report.text import show
 
     show(answer_text(answer, why=options.why))
+
+
+ROUNDS = 3
+"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
+
+
+def measured(answer: Answer, count: int) -> Answer:
+    """The answer with the measured steps of its first plans."""
+    from predict.measure.real_step import measure_interleaved
+    from predict.measure.requirements import require_measurable
+
+    runs, refusals = {}, []
+    for place, plan in enumerate(answer.plans, 1):
+        run = replace(plan.prediction.run, name=f"plan {place}")
+        try:
+            require_measurable(run, "torch")
+        except UserError as error:
+            refusals.append(str(error))
+            continue
+        runs[place] = run
+        if len(runs) == count:
+            break
+    for refusal in refusals:
+        log(f"left out: {refusal}")
+    if not runs:  # what the search found is worth more than a refusal
+        return answer
+    results = measure_interleaved(
+        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=log
+    )
+    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
+    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))

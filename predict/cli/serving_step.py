@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import add_command, add_data, add_json, add_overrides, add_step_model, print_json
-from predict.cli.serving.questions import read_step_model
+from predict.cli.serving_questions import read_step_model
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
+    from predict import ledger
     from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
     from predict.api.one_step import (
         days,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         one_batch_memory,
         one_batch_predict,
         speed_of_light,
-        step_ledger,
         step_speed_of_light,
     )
     from predict.api.other_tools import import_config, launch_arguments
@@ -47,6 +47,7 @@ __all__ = [
     "estimate_as_scheduled",
     "import_config",
     "launch_arguments",
+    "ledger",
     "likely_steps",
     "load",
     "memory_advice",
@@ -62,7 +63,6 @@ __all__ = [
     "sensitivity",
     "serving_answer",
     "speed_of_light",
-    "step_ledger",
     "step_speed_of_light",
     "sweep",
 ]
@@ -77,7 +77,6 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         "one_batch_memory",
         "one_batch_predict",
         "speed_of_light",
-        "step_ledger",
         "step_speed_of_light",
     ),
     "predict.api.other_tools": ("import_config", "launch_arguments"),
@@ -91,6 +90,8 @@ HOMES: Mapping[str, tuple[str, ...]] = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ledger":
+        return import_module("predict.ledger")
     home = next((module for module, names in HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,10 +15,10 @@ from predict.explore.answers import REPLICAS, TOP, Explorer, Settings, as_option
 from predict.explore.controls import Control, controls, section_controls
 from predict.report.page.content import page_content, with_front
 from predict.report.page.rl import LIVE, rl_answer_view
-from predict.report.prediction import interval_json
 from predict.rl.run.config import document_of, load_rl, training_document
 from predict.rl.run.section import COLOCATED, NAME
 from predict.rl.search.search import Candidate, RlAnswer
+from predict.serialise import as_json
 from sampling.errors import UserError
 
 SPLIT = (f"{NAME}.placement", f"{NAME}.rollout.gpus", f"{NAME}.rollout.tp")
@@ -98,7 +98,7 @@ def _row(place: int, one: Candidate) -> dict[str, Any]:
     return {
         "label": str(place),
         "settings": ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in one.settings.items()),
-        "step_us": interval_json(one.step.time),
+        "step_us": as_json(one.step.time),
         "tokens_per_second_per_gpu": one.step.tokens_per_second_per_gpu,
         "mfu": actor and actor.mfu["palm"].mfu,
         "bubble": one.step.actor.bubble_fraction,

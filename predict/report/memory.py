@@ -6,7 +6,6 @@ Sizes in the JSON are bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from predict.anchor.restore_memory import RestoredMemory
@@ -14,9 +13,12 @@ from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory, primus_memory
-from predict.memory.rank_memory import TERMS, PeakMoment, RankMemory
+from predict.memory.rank_memory import TERMS, PeakMoment
 from predict.memory.smallest_cluster import SmallestCluster
+from predict.memory.units import Unit
+from predict.report.text import escape, fact, figures_table, head, stacked, table
 from predict.run.replica import Replica
+from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, gib, signed_percent, size
 from sampling.units import GIB
@@ -25,17 +27,36 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-
 COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
 MOST_ADVICE = 4
 NO_CHANGE = "no single change of recomputation, microbatch, tp, ZeRO, pp or schedule"
+VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict"
+"""What the JSON of other answers has of an estimate."""
 
 
 def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> RenderableType:
     """The verdict, each pipeline rank, each kind of layer, the buffers, and the changes that would make the run fit."""
-    from rich.console import Group
-
-    return Group(*_head(memory), "", _ranks(memory), "", _units(memory), "", _buffers(memory), *_advice(memory, advice))
+    run, worst, left = memory.run, memory.worst, memory.headroom_bytes
+    return stacked(
+        head(
+            run.name,
+            f"{run.model.name} on {run.cluster.gpu.name}, {run.plan.schedule}, memory profile {memory.memory_profile.name}",
+        ),
+        "",
+        fact("verdict", _verdict(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
+        fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
+        fact(
+            "peak",
+            f"on pipeline rank {worst.rank}, {_when(worst.when)}; allocated {size(worst.allocated)}, reserved {size(worst.reserved)}",
+        ),
+        "",
+        _ranks(memory),
+        "",
+        _units(memory),
+        "",
+        _buffers(memory),
+        *_advice(memory, advice),
+    )
 
 
 def summary(memory: MemoryEstimate) -> str:
@@ -48,31 +69,19 @@ def summary(memory: MemoryEstimate) -> str:
     )
 
 
-def _head(memory: MemoryEstimate) -> list[str]:
-    from rich.markup import escape
-
-    worst, colour = memory.worst, COLOURS[memory.verdict]
-    left = memory.headroom_bytes
-    return [
-        f"[bold]{escape(memory.run.name)}[/]  {escape(memory.run.model.name)} on {escape(memory.run.cluster.gpu.name)}, "
-        f"{escape(memory.run.plan.schedule)}, "
-        f"memory profile {memory.memory_profile.name}",
-        "",
-        f"  verdict   [bold {colour}]{memory.verdict}[/]   {size(memory.point_bytes)} expected, {size(memory.upper_bytes)} at most, "
-        f"of {size(memory.capacity_bytes)}",
-        f"  headroom  {size(left)}{'' if left >= 0 else ' (does not fit)'}",
-        f"  peak      on pipeline rank {worst.rank}, {_when(worst.when)}; allocated {size(worst.allocated)}, reserved "
-        f"{size(worst.reserved)}",
-    ]
+def _verdict(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
+    return (
+        f"[bold {COLOURS[verdict]}]{verdict}[/]   {size(point_bytes)} expected, {size(upper_bytes)} at most, "
+        f"of {size(capacity_bytes)}"
+    )
 
 
 def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]:
     """The peak restored from a benchmark."""
-    verdict = restored.verdict(capacity_bytes)
+    verdict = _verdict(restored.verdict(capacity_bytes), restored.point_bytes, restored.upper_bytes, capacity_bytes)
     terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())
     return [
-        f"from the benchmark: [bold {COLOURS[verdict]}]{verdict}[/]   {size(restored.point_bytes)} expected, "
-        f"{size(restored.upper_bytes)} at most, of {size(capacity_bytes)}",
+        f"from the benchmark: {verdict}",
         f"  {terms}",
         f"  measured / predicted activations: {restored.terms['activation_correction']:.3f}",
     ]
@@ -84,47 +93,42 @@ def _when(when: PeakMoment) -> str:
     return f"in {when.action}, from {durations(when.start_us, when.end_us)}"
 
 
-def _table(title: str) -> Table:
-    from rich.table import Table
-
-    return Table(title=f"  {title}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 1))
-
-
-def _ranks(memory: MemoryEstimate) -> RenderableType:
-    table = _table("pipeline ranks at their peaks, GiB per GPU")
-    for name in ("rank", "layers", *TERMS, "peak"):
-        table.add_column(name, justify="right")
-    table.add_column("when")
+def _ranks(memory: MemoryEstimate) -> Table:
+    made = figures_table("  pipeline ranks at their peaks, GiB per GPU", (), ("rank", "layers", *TERMS, "peak"))
+    made.add_column("when")
     for rank in memory.ranks:
         terms = (gib(getattr(rank, term)) for term in TERMS)
-        table.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{gib(rank.peak)}[/]", rank.when.action)
-    return table
+        made.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{gib(rank.peak)}[/]", rank.when.action)
+    return made
 
 
-def _units(memory: MemoryEstimate) -> RenderableType:
-    table = _table("kinds of layers, per GPU; activations of one microbatch")
-    for name in ("", "count", "parameters", "activations", "forward +", "backward +"):
-        table.add_column(name, justify="right" if name else "left")
-    for unit, count, of in memory.units:
-        repeats = "" if unit.recompute == "none" or unit.kind is None else f", {unit.recompute} recompute"
-        table.add_row(
-            f"{unit.name}{repeats}",
-            str(count),
-            f"{unit.weights.total:,}",
-            size(of.kept_bytes),
-            size(of.forward_working_bytes),
-            size(of.backward_working_bytes),
-        )
-    return table
+def _units(memory: MemoryEstimate) -> Table:
+    return table(
+        "  kinds of layers, per GPU; activations of one microbatch",
+        memory.units,
+        {"": lambda row: f"{row[0].name}{_repeats(row[0])}"},
+        {
+            "count": lambda row: str(row[1]),
+            "parameters": lambda row: f"{row[0].weights.total:,}",
+            "activations": lambda row: size(row[2].kept_bytes),
+            "forward +": lambda row: size(row[2].forward_working_bytes),
+            "backward +": lambda row: size(row[2].backward_working_bytes),
+        },
+    )
 
 
-def _buffers(memory: MemoryEstimate) -> RenderableType:
-    table = _table(f"buffers of pipeline rank {memory.worst.rank}")
-    for name in ("", "size", "±", "source"):
-        table.add_column(name, justify="right" if name in ("size", "±") else "left")
-    for buffer in memory.buffers:
-        table.add_row(buffer.name, size(buffer.size_bytes), size(buffer.width_bytes), buffer.source)
-    return table
+def _repeats(unit: Unit) -> str:
+    return "" if unit.recompute == "none" or unit.kind is None else f", {unit.recompute} recompute"
+
+
+def _buffers(memory: MemoryEstimate) -> Table:
+    return table(
+        f"  buffers of pipeline rank {memory.worst.rank}",
+        memory.buffers,
+        {"": lambda buffer: buffer.name},
+        {"size": lambda buffer: size(buffer.size_bytes), "±": lambda buffer: size(buffer.width_bytes)},
+        {"source": lambda buffer: buffer.source},
+    )
 
 
 def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
@@ -192,9 +196,7 @@ def memory_report_text(
     memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
 ) -> RenderableType:
     """Text of the result; in benchmark mode the benchmark's figures come first."""
-    from rich.console import Group
-
-    blocks: list[RenderableType] = [memory_text(memory, advice)]
+    blocks = [memory_text(memory, advice)]
     if restored:
         measured = "\n".join(restored_lines(restored, memory.capacity_bytes))
         if mode == "benchmark":
@@ -203,96 +205,48 @@ def memory_report_text(
             blocks.append(f"\n{measured}")
     if formula:
         blocks.append("\n".join(["", *primus_lines(_primus(memory))]))
-    return Group(*blocks)
+    return stacked(*blocks)
 
 
 def _primus(memory: MemoryEstimate) -> PrimusMemory:
     return primus_memory(memory.run, pipeline_rank=memory.worst.rank)
 
 
-VERSION = 1
-
-
 def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "run": memory.run.name,
-        "feasible": memory.feasible,
-        "schedule": memory.run.plan.schedule,
-        "memory_profile": memory.memory_profile.name,
-        "ranks": [rank_json(rank) for rank in memory.ranks],
-        "worst_rank": memory.worst.rank,
-        "layers": [
-            {
-                "unit": unit.name,
-                "recompute": unit.recompute,
-                "count": count,
-                "elements": unit.weights.total,
-                "activations": of.kept_bytes,
-                "components": dict(of.components),
-                "forward_working": of.forward_working_bytes,
-                "backward_working": of.backward_working_bytes,
-            }
-            for unit, count, of in memory.units
-        ],
-        "buffers": [asdict(buffer) for buffer in memory.buffers],
-        **verdict_json(memory),
-        "advice": [asdict(each) | {"cost": each.cost} for each in advice],
-    }
-
-
-def rank_json(rank: RankMemory) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "layers": rank.layers,
-        "elements": rank.elements,
-        **{term: getattr(rank, term) for term in TERMS},
-        "allocated": rank.allocated,
-        "reserved": rank.reserved,
-        "peak": rank.peak,
-        "when": asdict(rank.when),
-    }
-
-
-def verdict_json(memory: MemoryEstimate) -> dict[str, Any]:
-    return {
-        "point_bytes": memory.point_bytes,
-        "upper_bytes": memory.upper_bytes,
-        "capacity_bytes": memory.capacity_bytes,
-        "headroom_bytes": memory.headroom_bytes,
-        "verdict": memory.verdict,
-    }
+    """Bytes of each pipeline rank and kind of layer, the buffers, the verdict, and the changes that would make the run fit."""
+    rank = f"rank layers elements {' '.join(TERMS)} allocated reserved peak when"
+    activations = "activations=kept_bytes components forward_working=forward_working_bytes backward_working=backward_working_bytes"
+    layers = [
+        picked(unit, "unit=name recompute") | {"count": count, "elements": unit.weights.total} | picked(of, activations)
+        for unit, count, of in memory.units
+    ]
+    return versioned(
+        "memory",
+        picked(memory, "run=run.name feasible schedule=run.plan.schedule memory_profile=memory_profile.name")
+        | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
+        | picked(memory, f"buffers {VERDICT}")
+        | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},
+    )
 
 
 def primus_json(memory: PrimusMemory) -> dict[str, Any]:
-    return {
-        "formula": "primus",
-        "run": memory.run,
-        "pipeline_rank": memory.pipeline_rank,
-        "parameters": {"total": memory.total_parameters, "rank": memory.parameters},
-        "bytes_per_parameter": memory.bytes_per_parameter,
-        "weight_bytes": memory.weight_bytes,
-        "gradient_bytes": memory.gradient_bytes,
-        "optimizer_bytes": memory.optimizer_bytes,
-        "base_activation_bytes": memory.base_activation_bytes,
-        "working_bytes": memory.working_bytes,
-        "activation_bytes": memory.activation_bytes,
-        "total_bytes": memory.total_bytes,
-        "recomputed_layers": memory.recomputed_layers,
-        "factors": {**asdict(memory.factors), "product": memory.factors.product},
-        "components": [asdict(component) for component in memory.outside_layers],
-        "layers": [
-            {
-                "name": layer.name,
-                "count": count,
-                "parameters": layer.parameters,
-                "activation_bytes": layer.activation_bytes,
-                "components": [asdict(component) for component in layer.components],
-            }
-            for layer, count in memory.layers
-        ],
-        "differences": dict(memory.differences),
-    }
+    """The formulas' figures, and how ours differ."""
+    layers = [
+        {"name": layer.name, "count": count} | picked(layer, "parameters activation_bytes components")
+        for layer, count in memory.layers
+    ]
+    return (
+        {"formula": "primus"}
+        | picked(memory, "run pipeline_rank")
+        | {"parameters": picked(memory, "total=total_parameters rank=parameters")}
+        | picked(
+            memory,
+            """bytes_per_parameter weight_bytes gradient_bytes optimizer_bytes base_activation_bytes working_bytes activation_bytes
+            total_bytes recomputed_layers""",
+        )
+        | {"factors": as_json(memory.factors) | {"product": memory.factors.product}}
+        | {"components": as_json(memory.outside_layers), "layers": layers, "differences": as_json(memory.differences)}
+    )
 
 
 def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
@@ -309,8 +263,6 @@ def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
 
 def headlines(misfits: Sequence[str]) -> list[str]:
     """The first lines of a report on plans of which some do not fit; '' stands for one that does."""
-    from rich.markup import escape
-
     return [f"[bold red]DOES NOT FIT: {escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from predict.cli import one_batch
 from predict.rank.sharded_weights import FSDP
-from predict.step import breakdown
-from predict.step.breakdown import GLUE, HOST
+from predict.step.itemised import breakdown, items
 from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
 from tests.docs.pages import ROOT
 
 ENTRIES = (
     *breakdown.NOT_COMPUTE,
-    GLUE,
-    HOST,
+    items.GLUE,
+    items.HOST,
     breakdown.STRAGGLERS,
     breakdown.OVERHEAD,
     RECOMPUTE,

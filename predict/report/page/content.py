@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,10 @@ from predict.plan_search.answer.ranking import Answer
 from predict.plan_search.survey import in_words
 from predict.report.page.heat_map import heat_map_sweep, heat_map_view
 from predict.report.page.run_view import communication_share, run_view
-from predict.report.prediction import interval_json
 from predict.report.search.json import settings_json, space_json
 from predict.report.what_if.compare import compare_json
 from predict.report.what_if.sensitivity import sensitivity_json
+from predict.serialise import picked, versioned
 from predict.step.prediction import Prediction
 from predict.what_if.compare import compare
 from predict.what_if.neighbours import neighbours
@@ -25,7 +26,6 @@ from predict.what_if.sensitivity import sensitivity
 from predict.what_if.sweep import SweptRun
 from sampling.files.faults import as_written
 
-VERSION = 1
 Config = Path | str | Document
 
 
@@ -42,9 +42,6 @@ def report_content(
     ]
     if len(predictions) > 1:
         plans = plans_of_runs(predictions)
-        for place, view in enumerate(views):
-            if earlier := [each["name"] for each in views[:place]].count(view["name"]):
-                view["name"] += f" ({earlier + 1})"
     else:
         own = predictions[0]
         fit_or_not = partial(estimate, require_fit=False)
@@ -64,17 +61,18 @@ def search_facts(answer: Answer) -> dict[str, Any]:
     """The number of plans that a search looked at, by what, and its reasons for leaving others out."""
     found = answer.found
     left_out = {reason: left.count for reason, left in found.left_out.items()}
-    return {
-        **space_json(found),
-        "objective": found.objective.name,
-        "complete": found.complete,
-        "left_out": left_out,
-    }
+    return space_json(found) | picked(found, "objective=objective.name complete") | {"left_out": left_out}
 
 
 def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    """Views of runs and rows of plans as the content of a page."""
-    return {"version": VERSION, "runs": list(runs), "plans": list(plans)}
+    """Views of runs and rows of plans as the content of a page; runs of one name are numbered from the second on."""
+    seen: Counter[str] = Counter()
+    for view in runs:
+        name = view["name"]
+        if seen[name]:
+            view["name"] = f"{name} ({seen[name] + 1})"
+        seen[name] += 1
+    return versioned("report", {"runs": runs, "plans": plans})
 
 
 def studies(config: Config, overrides: Sequence[str], prediction: Prediction) -> dict[str, Any]:
@@ -121,19 +119,14 @@ def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
 
 
 def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:
-    memory = prediction.memory
-    return {
-        "label": label,
-        "step_us": interval_json(prediction.step_time),
-        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
-        "mfu": prediction.mfu,
-        "bubble": prediction.bubble_fraction,
-        "communication": communication_share(prediction),
-        "memory_bytes": memory.point_bytes,
-        "headroom_bytes": memory.headroom_bytes,
-        "verdict": memory.verdict,
-        "gpus": prediction.run.cluster.world_size,
-    }
+    """A plan beside others: its step, its shares, its memory and whether it fits."""
+    return (
+        {"label": label}
+        | picked(prediction, "step_us=step_time tokens_per_second_per_gpu mfu bubble=bubble_fraction")
+        | {"communication": communication_share(prediction)}
+        | picked(prediction.memory, "memory_bytes=point_bytes headroom_bytes verdict")
+        | {"gpus": prediction.run.cluster.world_size}
+    )
 
 
 def with_front(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from predict.config.document import Document
 from predict.rl.search.length_map import LONGEST, LengthMap, N
 from predict.rl.search.search import Candidate
 from predict.run.training_run import TrainingRun
+from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun, sweep
 
@@ -53,22 +54,18 @@ def _cell(row: SweptRun) -> dict[str, Any]:
     cell: dict[str, Any] = {"sequence": row.values[SEQUENCE], "microbatch": row.values[MICROBATCH]}
     if row.prediction is None:
         return cell | {"reason": row.reason}
-    memory = row.prediction.memory
-    return cell | {
-        "tokens_per_second_per_gpu": row.prediction.tokens_per_second_per_gpu,
-        "mfu": row.prediction.mfu,
-        "step_us": row.prediction.median_us,
-        "memory_bytes": memory.point_bytes,
-        "verdict": memory.verdict,
-    }
+    return cell | picked(
+        row.prediction,
+        "tokens_per_second_per_gpu mfu step_us=median_us memory_bytes=memory.point_bytes verdict=memory.verdict",
+    )
 
 
 def rl_heat_map_view(found: LengthMap) -> dict[str, Any]:
-    """Columns are longest responses, rows responses to a prompt, under the names of `predict.report.page.heat_map.heat_map_view`."""
+    """Columns are longest responses, rows responses to a prompt, under the names of `heat_map_view`."""
     return {
         "sequences": sorted({one.settings[LONGEST] for one in found.cells}),
         "microbatches": sorted({one.settings[N] for one in found.cells}),
-        "own": list(found.own),
+        "own": as_json(found.own),
         "column": "longest response, tokens",
         "row": "n",
         "note": "tokens per second and GPU",
@@ -80,11 +77,10 @@ def _rl_cell(one: Candidate) -> dict[str, Any]:
     cell: dict[str, Any] = {"sequence": one.settings[LONGEST], "microbatch": one.settings[N]}
     if one.step is None:
         return cell | {"reason": one.reason}
-    memory, actor = one.step.memory, one.step.phase("update_actor")
-    return cell | {
-        "tokens_per_second_per_gpu": one.step.tokens_per_second_per_gpu,
-        "mfu": actor and actor.mfu["palm"].mfu,
-        "step_us": one.step.time.median_us,
-        "memory_bytes": memory.worst.peak,
-        "verdict": memory.verdict,
-    }
+    actor = one.step.phase("update_actor")
+    return (
+        cell
+        | picked(one.step, "tokens_per_second_per_gpu")
+        | {"mfu": actor and actor.mfu["palm"].mfu}
+        | picked(one.step, "step_us=time.median_us memory_bytes=memory.worst.peak verdict=memory.verdict")
+    )

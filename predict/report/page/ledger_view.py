@@ -7,7 +7,7 @@ from typing import Any
 
 from predict.ledger.books import Ledger
 from predict.memory.rank_memory import TERMS
-from predict.report.ledger_json import ledger_json
+from predict.report.ledger import ledger_json
 from predict.report.text import call_text
 
 Columns = tuple[tuple[str, str, str], ...]

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from predict.report.page.content import page_content
 from predict.report.page.heat_map import rl_heat_map_view
 from predict.report.page.ledger_view import ledgers_view, table_view
-from predict.report.page.run_view import Assumption, assumptions, plain
+from predict.report.page.run_view import Assumption, assumptions, bar_view, bounded_assumption, notes_view
 from predict.report.palette import PHASE_COLOURS
 from predict.report.pictures.memory_plot import COLOURS
-from predict.report.prediction import interval_json
-from predict.report.provenance import first_notes
+from predict.report.pictures.waterfall_plot import DrawnBar
 from predict.report.rl.ledger import rl_ledger_json
 from predict.report.rl.memory import rl_misfit
 from predict.report.rl.step import headline
-from predict.rl.books import RlLedger, spans
-from predict.rl.memory import TERMS, RlMemory
+from predict.rl.ledger.books import RlLedger
+from predict.rl.ledger.lanes import spans
 from predict.rl.phase import Phase
 from predict.rl.search.length_map import LengthMap
+from predict.rl.state.memory import TERMS, RlMemory
 from predict.rl.step import RlStep
+from predict.serialise import as_json, picked
 from predict.what_if.compare import settings_of
 
 SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "heatmap", "ledgers", "sources")
@@ -35,44 +35,33 @@ def rl_content(steps: Sequence[RlStep], maps: Sequence[LengthMap | None] = ()) -
     views = [rl_view(step) for step in steps]
     for view, found in zip(views, maps, strict=False):
         view["heat_map"] = found and rl_heat_map_view(found)
-    for place, view in enumerate(views):
-        if earlier := [each["name"] for each in views[:place]].count(view["name"]):
-            view["name"] += f" ({earlier + 1})"
     return page_content(views) | {"sections": list(SECTIONS)}
 
 
 def rl_view(step: RlStep) -> dict[str, Any]:
     """The view of a step in a report."""
     ledger = RlLedger(step=step)
-    told = [*_priors(ledger), *assumptions(step.actor, ledger.optimizer_step)]
-    return rl_answer_view(step) | {"assumptions": [asdict(each) for each in told], "ledgers": _ledgers(ledger)}
+    assumed = [*_priors(ledger), *assumptions(step.actor, ledger.optimizer_step)]
+    return rl_answer_view(step) | {"assumptions": as_json(assumed), "ledgers": _ledgers(ledger)}
 
 
 def rl_answer_view(step: RlStep) -> dict[str, Any]:
     """The part of a view that follows each change of a config at once: answer, placement, phases and memory."""
-    memory, actor = step.memory, step.actor
-    starts = {span.name: span.start_us for span in spans(step)}
-    sources = RlLedger(step=step).sources
+    found = spans(step)
+    starts = {span.name: span.start_us for span in found}
     return {
         "name": step.rl.name,
         "about": headline(step),
-        "prediction": {
-            "notes": first_notes(actor.run, actor.provenance, analytic=actor.is_analytic),
-            "step_time_us": interval_json(step.time),
-            "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
-            "sources": sources,
-            "wait_gen_us": step.wait_gen_us,
-            "idle_gen_us": step.idle_gen_us,
-            "tail_share": step.rollout.tail_share,
-            "queue": asdict(step.queue),
-            "unknown": list(step.rl.section.unknown),
-        },
+        "prediction": notes_view(step.actor)
+        | picked(step, "step_time_us=time tokens_per_second_per_gpu")
+        | {"sources": RlLedger(step=step).sources}
+        | picked(step, "wait_gen_us idle_gen_us tail_share=rollout.tail_share queue unknown=rl.section.unknown"),
         "gpus": step.rl.gpus,
-        "misfit": rl_misfit(memory),
+        "misfit": rl_misfit(step.memory),
         "settings": _settings(step),
-        "spans": [asdict(span) | {"colour": PHASE_COLOURS[span.name]} for span in spans(step)],
+        "spans": [as_json(span) | {"colour": PHASE_COLOURS[span.name]} for span in found],
         "waterfall": [_bar(phase, starts.get(phase.name, 0.0)) for phase in step.phases],
-        "memory": _memory(memory),
+        "memory": _memory(step.memory),
     }
 
 
@@ -81,13 +70,8 @@ def _bar(phase: Phase, start_us: float) -> dict[str, Any]:
     return {
         "name": phase.name,
         "start": start_us,
-        "us": phase.time.median_us,
-        "low": phase.time.low_us,
-        "high": phase.time.high_us,
-        "headings": dict(sorted(phase.parts.items(), key=lambda part: -part[1])),
-        "colour": PHASE_COLOURS[phase.name],
-        "gpus": phase.gpus,
-        "bound_by": phase.bound_by,
+        **bar_view(DrawnBar.of_phase(phase, start_us), phase.parts, PHASE_COLOURS),
+        **picked(phase, "gpus bound_by"),
         "flops": palm and palm.flops,
         "mfu": palm and palm.mfu,
         "mfu_verl": verl and verl.mfu,
@@ -96,12 +80,10 @@ def _bar(phase: Phase, start_us: float) -> dict[str, Any]:
 
 def _memory(memory: RlMemory) -> dict[str, Any]:
     return {
-        "point_bytes": memory.worst.peak,
-        "capacity_bytes": memory.capacity,
-        "fits": memory.fits,
+        **picked(memory, "point_bytes=worst.peak capacity_bytes=capacity fits"),
         "terms": [term for term in TERMS if any(term in moment.terms for moment in memory.moments)],
         "colours": COLOURS,
-        "moments": [{"phase": moment.phase, "peak": moment.peak, **moment.terms} for moment in memory.moments],
+        "moments": [picked(moment, "phase peak") | dict(moment.terms) for moment in memory.moments],
         "kv_used": memory.kv_used,
     }
 
@@ -109,7 +91,7 @@ def _memory(memory: RlMemory) -> dict[str, Any]:
 def _settings(step: RlStep) -> dict[str, Any]:
     """The trainer's settings apart from its batch, and the section rl, by key path."""
     of_run = {path: value for path, value in settings_of(step.rl.base).items() if not path.startswith("batch.")}
-    return {path: plain(value) for path, value in {**of_run, **dict(_paths("rl", asdict(step.rl.section)))}.items()}
+    return {path: as_json(value) for path, value in (*of_run.items(), *_paths("rl", as_json(step.rl.section)))}
 
 
 def _paths(above: str, values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -127,23 +109,14 @@ def _priors(ledger: RlLedger) -> list[Assumption]:
         for key in ledger.step.rl.section.unknown
     ]
     if factors := ledger.factors:
+        shares = {"generation": factors.rollout, "updates": factors.update, "passes": factors.passes}
+        fitted = "fitted to published RL steps"
         found += [
-            Assumption(
-                kind="RL framework", name=f"factor on {name}", value=f"{value:g}", source="fitted to published RL steps"
-            )
-            for name, value in (
-                ("generation", factors.rollout),
-                ("updates", factors.update),
-                ("passes", factors.passes),
-            )
+            Assumption(kind="RL framework", name=f"factor on {name}", value=f"{value:g}", source=fitted)
+            for name, value in shares.items()
         ]
     return found + [
-        Assumption(
-            kind="RL framework",
-            name=name,
-            value=f"{term.value:g} ({term.low:g} to {term.high:g})",
-            source=f"{term.meaning}; {term.source}",
-        )
+        bounded_assumption("RL framework", name, (term.value, term.low, term.high), f"{term.meaning}; {term.source}")
         for name, term in ledger.terms.items()
     ]
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
-from predict.ledger.waterfall import COMMUNICATION, waterfall
+from predict.ledger.waterfall.bars import waterfall
+from predict.ledger.waterfall.classes import COMMUNICATION
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
-from predict.report.memory import memory_json, misfit, verdict_json
+from predict.report.memory import VERDICT, memory_json, misfit
 from predict.report.page.ledger_view import ledgers_view
 from predict.report.page.timeline_view import timeline_view
 from predict.report.palette import CLASS_COLOURS
-from predict.report.pictures.memory_plot import COLOURS, shown_ranks
-from predict.report.prediction import interval_json
+from predict.report.pictures.memory_plot import COLOURS, shown_ranks, spans_of_columns
 from predict.report.provenance import first_notes
 from predict.report.text import run_text
+from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
 from predict.what_if.compare import settings_of
 from regressors.features.arrays import Floats
@@ -28,6 +29,12 @@ from sampling.errors import ConfigError
 from sampling.number_text import size
 from sampling.units import MIB
 
+HEADLINE = """
+step_time_us=step_time tokens_per_second tokens_per_second_per_gpu mfu bubble_fraction sources
+"""
+"""Figures of a headline, under the keys of `predict one-batch --json`."""
+COLUMNS = 160
+"""Columns of a course; each shows its highest point, so that no peak is lost."""
 MOST_KINDS = 12
 """Kinds of call in the tornado of what the step's interval rests on."""
 
@@ -36,10 +43,10 @@ def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dic
     """The view of a run in a report; `cost` is that of a whole training."""
     ledger = _ledger(prediction)
     return answer_view(prediction) | {
-        "assumptions": [asdict(each) for each in assumptions(prediction, ledger)],
+        "assumptions": as_json(assumptions(prediction, ledger)),
         "mfu": ledger and {name: one.mfu for name, one in ledger.mfu.items()},
         "ledgers": ledger and ledgers_view(ledger),
-        "cost": cost and asdict(cost),
+        "cost": as_json(cost),
     }
 
 
@@ -48,29 +55,28 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
     return {
         "name": prediction.run.name,
         "about": run_text(prediction.run),
-        "prediction": _headline(prediction),
+        "prediction": notes_view(prediction)
+        | picked(prediction, HEADLINE)
+        | {"memory": picked(prediction.memory, VERDICT)},
         "misfit": misfit(prediction.memory),
-        "settings": {path: plain(value) for path, value in settings_of(prediction.run).items()},
+        "settings": as_json(settings_of(prediction.run)),
         "gpus": prediction.run.cluster.world_size,
-        "waterfall": waterfall_view(prediction),
+        "waterfall": [bar_view(bar, bar.headings, CLASS_COLOURS) for bar in waterfall(prediction)],
         "memory": memory_view(prediction),
         "timeline": timeline_view(prediction),
         "unknowns": _unknowns(prediction),
     }
 
 
-def _headline(prediction: Prediction) -> dict[str, Any]:
-    """The figures of `predict one-batch --json` that a page's headline has, under the same keys, and what they rest on."""
-    return {
-        "notes": first_notes(prediction.run, prediction.provenance, analytic=prediction.is_analytic),
-        "step_time_us": interval_json(prediction.step_time),
-        "tokens_per_second": prediction.tokens_per_second,
-        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
-        "mfu": prediction.mfu,
-        "bubble_fraction": prediction.bubble_fraction,
-        "sources": prediction.sources,
-        "memory": verdict_json(prediction.memory),
-    }
+def notes_view(prediction: Prediction) -> dict[str, list[str]]:
+    """The notes above a page's headline."""
+    return {"notes": first_notes(prediction.run, prediction.provenance, analytic=prediction.is_analytic)}
+
+
+def bar_view(bar: object, parts: Mapping[str, float], colours: Mapping[str, str]) -> dict[str, Any]:
+    """A bar of a waterfall with its bounds in µs, what it is made of, the longest first, and its colour by its name."""
+    view = picked(bar, "name us=time_us low=low_us high=high_us")
+    return view | {"headings": dict(sorted(parts.items(), key=lambda part: -part[1])), "colour": colours[view["name"]]}
 
 
 def _ledger(prediction: Prediction) -> Ledger | None:
@@ -79,21 +85,6 @@ def _ledger(prediction: Prediction) -> Ledger | None:
         return ledger_of(prediction)
     except ConfigError:
         return None
-
-
-def waterfall_view(prediction: Prediction) -> list[dict[str, Any]]:
-    """The bars of the step in their order; together they are the step."""
-    return [
-        {
-            "name": bar.name,
-            "us": bar.time_us,
-            "low": bar.low_us,
-            "high": bar.high_us,
-            "headings": dict(sorted(bar.headings.items(), key=lambda item: -item[1])),
-            "colour": CLASS_COLOURS[bar.name],
-        }
-        for bar in waterfall(prediction)
-    ]
 
 
 def communication_share(prediction: Prediction) -> float:
@@ -109,13 +100,6 @@ def _unknowns(prediction: Prediction) -> list[dict[str, Any]]:
         for (name, phase), (below, above) in widest[:MOST_KINDS]
         if above > below
     ]
-
-
-def plain(value: Any) -> Any:
-    """A setting as JSON takes it."""
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    return [*map(plain, value)] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,17 +155,14 @@ def _of_memory(prediction: Prediction) -> Iterator[Assumption]:
 
 
 def _of_constants(ledger: Ledger) -> Iterator[Assumption]:
-    for name, constant in ledger.calibration.constants.items():
-        yield Assumption(
-            kind="published runs",
-            name=name,
-            value=f"{constant.value:g} ({constant.low:g} to {constant.high:g})",
-            source=f"{constant.moves}; {constant.source}",
-        )
+    for name, one in ledger.calibration.constants.items():
+        yield bounded_assumption("published runs", name, (one.value, one.low, one.high), f"{one.moves}; {one.source}")
 
 
-COLUMNS = 160
-"""Columns of a course; each shows its highest point, so that no peak is lost."""
+def bounded_assumption(kind: str, name: str, of: tuple[float, float, float], source: str) -> Assumption:
+    """An assumption with its value, its least and its greatest."""
+    value, low, high = of
+    return Assumption(kind=kind, name=name, value=f"{value:g} ({low:g} to {high:g})", source=source)
 
 
 def memory_view(prediction: Prediction) -> dict[str, Any]:
@@ -205,10 +186,7 @@ def _course(each: RankTimeline) -> dict[str, Any]:
 
 def _highest(each: RankTimeline, edges: Floats) -> list[int]:
     """The span with the highest total in each column."""
-    first = np.searchsorted(each.end_us, edges[:-1], side="right")
-    last = np.maximum(np.searchsorted(each.start_us, edges[1:]), first + 1)
     total = each.total
-    return [
-        int(low) + int(np.argmax(total[low:high]))
-        for low, high in zip(np.minimum(first, len(total) - 1), last, strict=True)
-    ]
+    first, last = spans_of_columns(each, edges)
+    firsts = np.minimum(first, len(total) - 1)
+    return [int(low) + int(np.argmax(total[low:high])) for low, high in zip(firsts, last, strict=True)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
@@ -153,11 +154,16 @@ def _tops(each: RankTimeline) -> tuple[Floats, Floats]:
     if tops.shape[1] <= MOST_SPANS:
         return np.append(each.start_us, each.end_us[-1]), tops
     edges = np.linspace(each.start_us[0], each.end_us[-1], COLUMNS + 1)
-    first = np.searchsorted(each.end_us, edges[:-1], side="right")
-    last = np.maximum(np.searchsorted(each.start_us, edges[1:]), first + 1)
+    first, last = spans_of_columns(each, edges)
     columns = np.stack([tops[:, low:high].max(axis=1) for low, high in zip(first, last, strict=True)], axis=1)
     around = np.pad(columns, ((0, 0), (DIP - 1, DIP - 1)), mode="edge")
     return edges, _windows(_windows(around).max(axis=-1)).min(axis=-1)
+
+
+def spans_of_columns(each: RankTimeline, edges: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first span in each column between the edges, and the one after its last."""
+    first = np.searchsorted(each.end_us, edges[:-1], side="right")
+    return first, np.maximum(np.searchsorted(each.start_us, edges[1:]), first + 1)
 
 
 def _windows(levels: Floats) -> Floats:

@@ -19,8 +19,8 @@ from predict.report.pictures.waterfall_plot import (
     plain_axis,
 )
 from predict.report.rl.step import headline
-from predict.rl.books import spans
-from predict.rl.memory import TERMS
+from predict.rl.ledger.lanes import spans
+from predict.rl.state.memory import TERMS
 from predict.rl.step import RlStep
 from sampling.number_text import duration
 from sampling.units import GIB
@@ -38,17 +38,7 @@ LEAST_NAMED = 0.011
 def rl_waterfall_figure(step: RlStep) -> Figure:
     """A row for each phase, where it stands in the step, and one for the step."""
     starts = {span.name: span.start_us for span in spans(step)}
-    bars = [
-        DrawnBar(
-            name=phase.name,
-            start_us=starts.get(phase.name, 0.0),
-            time_us=phase.time.median_us,
-            low_us=phase.time.low_us,
-            high_us=phase.time.high_us,
-            colour=PHASE_COLOURS[phase.name],
-        )
-        for phase in step.phases
-    ]
+    bars = [DrawnBar.of_phase(phase, starts.get(phase.name, 0.0)) for phase in step.phases]
     return bars_figure(bars, step.time, title=f"RL step of {step.rl.name}", about=headline(step))
 
 

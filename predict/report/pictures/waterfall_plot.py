@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.waterfall import waterfall
-from predict.report.palette import CLASS_COLOURS, INK, LINE, SOFT
+from predict.ledger.waterfall.bars import waterfall
+from predict.report.palette import CLASS_COLOURS, INK, LINE, PHASE_COLOURS, SOFT
 from predict.report.pictures.figure_file import lines_within
 from predict.report.text import run_text
+from predict.rl.phase import Phase
 from predict.step.prediction import Prediction
 from sampling.number_text import duration, durations
 
@@ -36,25 +38,37 @@ class DrawnBar:
     high_us: float
     colour: str
 
+    @classmethod
+    def of_phase(cls, phase: Phase, start_us: float) -> DrawnBar:
+        """The row of a phase of an RL step."""
+        time = phase.time
+        return cls(
+            name=phase.name,
+            start_us=start_us,
+            time_us=time.median_us,
+            low_us=time.low_us,
+            high_us=time.high_us,
+            colour=PHASE_COLOURS[phase.name],
+        )
+
 
 def waterfall_figure(prediction: Prediction) -> Figure:
     """A row for each class of a step's work and one for the step; times and intervals stand at the right."""
-    found, start_us = [], 0.0
-    for bar in waterfall(prediction):
-        found.append(
-            DrawnBar(
-                name=bar.name,
-                start_us=start_us,
-                time_us=bar.time_us,
-                low_us=bar.low_us,
-                high_us=bar.high_us,
-                colour=CLASS_COLOURS[bar.name],
-            )
+    bars = waterfall(prediction)
+    starts = accumulate((bar.time_us for bar in bars), initial=0.0)
+    found = [
+        DrawnBar(
+            name=bar.name,
+            start_us=start_us,
+            time_us=bar.time_us,
+            low_us=bar.low_us,
+            high_us=bar.high_us,
+            colour=CLASS_COLOURS[bar.name],
         )
-        start_us += bar.time_us
-    return bars_figure(
-        found, prediction.step_time, title=f"step of {prediction.run.name}", about=run_text(prediction.run)
-    )
+        for bar, start_us in zip(bars, starts, strict=False)
+    ]
+    title, about = f"step of {prediction.run.name}", run_text(prediction.run)
+    return bars_figure(found, prediction.step_time, title=title, about=about)
 
 
 def bars_figure(bars: Sequence[DrawnBar], step: Interval, *, title: str, about: str) -> Figure:

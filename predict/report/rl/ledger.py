@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.ledger_json import ledger_json, numbers
-from predict.report.ledger_text import quantity
-from predict.report.prediction import interval_json
+from predict.report.ledger import ledger_json, numbers, quantity
 from predict.report.provenance import first_lines_of
 from predict.report.rl.memory import rl_memory_json, rl_memory_parts
 from predict.report.rl.step import phase_json, rests_on, tail_in_words
 from predict.report.text import figures_table
-from predict.rl.books import WAITING
+from predict.rl.ledger.lanes import WAITING
 from predict.rl.phase import NOTHING_US
+from predict.serialise import as_json
 from sampling.files.faults import counted
 from sampling.number_text import bar, duration, durations, percent
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.rl.books import RlLedger
+    from predict.rl.ledger.books import RlLedger
     from predict.rl.phase import Phase
 
 
@@ -160,7 +159,7 @@ def rl_ledger_json(ledger: RlLedger) -> dict[str, Any]:
     return {
         "version": VERSION,
         "run": step.rl.name,
-        "step_time_us": interval_json(step.time),
+        "step_time_us": as_json(step.time),
         "account_us": ledger.accounts_us,
         "phases": [{"name": phase.name, **phase_json(phase)} for phase in step.phases],
         "memory": rl_memory_json(step.memory),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.prediction import interval_json
 from predict.report.text import figures_table
+from predict.serialise import as_json
 from sampling.number_text import duration, durations
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def rl_search_json(answer: RlAnswer, *, top: int) -> dict[str, Any]:
         "best": [
             {
                 "settings": dict(one.settings),
-                "step_us": interval_json(one.step.time),
+                "step_us": as_json(one.step.time),
                 "tokens_per_second_per_gpu": one.step.tokens_per_second_per_gpu,
                 "phases_us": {phase.name: phase.time.median_us for phase in one.step.phases},
                 "wait_gen_us": one.step.wait_gen_us,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from predict.report.ledger_text import quantity
+from predict.report.ledger import quantity
 from predict.report.memory import headlines
-from predict.report.prediction import interval_json
 from predict.report.provenance import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json, rl_misfit
 from predict.report.text import figures_table
-from predict.rl.books import RlLedger
+from predict.rl.generation.rollout import BEFORE_TAIL
+from predict.rl.ledger.books import RlLedger
 from predict.rl.phase import NAMES
-from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.run.section import COLOCATED
+from predict.serialise import as_json
 from sampling.number_text import duration, percent, plain, signed_percent
 from sampling.units import GIB
 
@@ -159,7 +159,7 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         "samples": section.samples,
         "tokens": step.rl.samples.tokens,
         "gpus": step.rl.gpus,
-        "step_us": interval_json(step.time),
+        "step_us": as_json(step.time),
         "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
         "sources": RlLedger(step=step).sources,
         "notes": first_notes(step.actor.run, step.actor.provenance, analytic=step.actor.is_analytic),
@@ -187,7 +187,7 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
 def phase_json(phase: Phase) -> dict[str, Any]:
     """One phase: its time, its parts, and what they rest on."""
     return {
-        "time_us": interval_json(phase.time),
+        "time_us": as_json(phase.time),
         "gpus": phase.gpus,
         "bound_by": phase.bound_by,
         "parts_us": dict(phase.parts),

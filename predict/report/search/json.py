@@ -9,7 +9,7 @@ from typing import Any
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
-from predict.report.prediction import interval_json
+from predict.serialise import as_json
 from sampling.units import GIB
 
 VERSION = 1
@@ -57,7 +57,7 @@ def plan_json(plan: RankedPlan, place: int) -> dict[str, Any]:
         "rank": place,
         "plan": settings_json(plan.settings),
         "cluster": {"hardware": cluster.gpu.name, "nodes": cluster.nodes, "gpus": cluster.world_size},
-        "step_time_us": interval_json(prediction.step_time),
+        "step_time_us": as_json(prediction.step_time),
         "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
         "mfu": prediction.mfu,
         "memory_bytes": memory.point_bytes,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.rank_memory import TERMS
-from predict.report.prediction import interval_json
 from predict.report.provenance import first_lines_of
 from predict.report.text import figures_table
 from predict.run.model_flops import tokens_per_step
+from predict.serialise import as_json
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text
 from sampling.files.faults import counted
@@ -165,7 +165,7 @@ def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
 def _run_json(prediction: Prediction) -> dict[str, Any]:
     return {
         "run": prediction.run.name,
-        "step_time_us": interval_json(prediction.step_time),
+        "step_time_us": as_json(prediction.step_time),
         "tokens_per_second": prediction.tokens_per_second,
         "breakdown_us": prediction.breakdown_us,
         "memory_bytes": prediction.memory.point_bytes,

@@ -6,8 +6,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from predict.report.prediction import VERSION, in_words, interval_json, prediction_json, prediction_text, step_line
+from predict.report.prediction import in_words, prediction_json, prediction_text
 from predict.report.provenance import first_lines_of
+from predict.report.text import fact, figures_table, head, stacked, step_fact
+from predict.serialise import as_json, picked, versioned
 from predict.unstated.likely import LikelySteps
 from predict.unstated.values import stated
 from sampling.files.faults import counted
@@ -15,21 +17,19 @@ from sampling.number_text import duration, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
 def likely_text(likely: LikelySteps) -> RenderableType:
     """The interval of all runs first, then each of them, then the middle one as `one-batch` shows it."""
-    from rich.console import Group
-    from rich.markup import escape
-
     known_as = " · ".join(map(likely.in_words, likely.unknown))
-    return Group(
+    return stacked(
         *first_lines_of(*likely.predictions),
-        f"[bold]{escape(likely.middle.run.name)}[/]  {escape(known_as)}: {counted(len(likely.predictions), 'equally likely run')}",
+        head(likely.middle.run.name, f"{known_as}: {counted(len(likely.predictions), 'equally likely run')}"),
         "",
-        step_line(likely.step_time),
-        f"  interval    {in_words(likely.unknowns)}",
-        f"  unknown     {' · '.join(map(_width, likely.unknown, likely.widths.values()))}",
+        step_fact(likely.step_time),
+        fact("interval", in_words(likely.unknowns)),
+        fact("unknown", " · ".join(map(_width, likely.unknown, likely.widths.values()))),
         "",
         _runs(likely),
         "",
@@ -42,12 +42,8 @@ def _width(path: str, width: float) -> str:
     return f"{path} moves the step by ±{math.expm1(width):.1%}"
 
 
-def _runs(likely: LikelySteps) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 2))
-    for name in (*likely.unknown, "step time", "memory", ""):
-        table.add_column(name, justify="right")
+def _runs(likely: LikelySteps) -> Table:
+    table = figures_table("", (), (*likely.unknown, "step time", "memory", ""))
     for one in likely.predictions:
         values = [str(stated(one.run, path)) for path in likely.unknown]
         table.add_row(*values, duration(one.median_us), size(one.memory.point_bytes), one.memory.verdict)
@@ -56,15 +52,10 @@ def _runs(likely: LikelySteps) -> RenderableType:
 
 def likely_json(likely: LikelySteps) -> dict[str, Any]:
     """The middle run as `one-batch --json` gives it under `middle`; the interval of all runs, its causes, and each run beside it."""
-    return {
-        "version": VERSION,
-        "step_time_us": interval_json(likely.step_time),
-        "unknowns_log": dict(likely.unknowns),
-        "unknown": list(likely.unknown),
-        "runs": [
-            {path: stated(one.run, path) for path in likely.unknown}
-            | {"step_time_us": interval_json(one.step_time), "memory_verdict": one.memory.verdict}
-            for one in likely.predictions
-        ],
-        "middle": prediction_json(likely.middle),
-    }
+    runs = [
+        {path: stated(one.run, path) for path in likely.unknown}
+        | {"step_time_us": as_json(one.step_time), "memory_verdict": one.memory.verdict}
+        for one in likely.predictions
+    ]
+    content = picked(likely, "step_time_us=step_time unknowns_log=unknowns unknown") | {"runs": runs}
+    return versioned("one-batch", content | {"middle": prediction_json(likely.middle)})

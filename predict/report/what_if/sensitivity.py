@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.report.prediction import interval_json
 from predict.report.provenance import first_lines_of
 from predict.report.text import figures_table
+from predict.serialise import as_json
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent
@@ -65,7 +65,7 @@ def sensitivity_json(found: Sensitivities) -> dict[str, Any]:
     return {
         "version": VERSION,
         "run": found.prediction.run.name,
-        "step_time_us": interval_json(found.prediction.step_time),
+        "step_time_us": as_json(found.prediction.step_time),
         "carried_over_us": found.carried_over_us,
         "analytic": found.prediction.sources["analytic"],
         "figures": [asdict(each) for each in found.figures],

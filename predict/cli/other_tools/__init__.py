@@ -1,0 +1,1 @@
+"""Commands that write a run for other tools, and read theirs."""

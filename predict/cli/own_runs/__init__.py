@@ -1,0 +1,1 @@
+"""Commands that hold a prediction against runs of one's own."""

@@ -1,0 +1,1 @@
+"""Commands that draw: pages of plans, single pictures, traces."""

@@ -1,0 +1,1 @@
+"""The command `predict search`: its options, its progress and its files."""

@@ -1,0 +1,1 @@
+"""Commands that show the quantities behind a step."""

@@ -1,0 +1,1 @@
+"""The command `predict schedule`: its options, the times of its schedules, and its files."""

@@ -1,0 +1,1 @@
+"""`predict validate`, by what is held against what."""

@@ -1,0 +1,1 @@
+"""Commands that ask what another setting, machine or training would bring."""

@@ -1,0 +1,101 @@
+"""The one serialiser: values as plain JSON by declared rules, and the versions of the formats that commands answer in.
+
+- A dataclass is a mapping of its fields, whose names carry their units; of an interval, which is `{"median": …, "low": …, "high": …}`,
+  the key above it does.
+- An enum is its value, a path its text, a tuple or a set a list; a mapping keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from pathlib import PurePath
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A format of JSON; `changes` say what each version after the first changed in the meaning of a key."""
+
+    version: int = 1
+    changes: Mapping[int, str] = field(default_factory=dict)
+
+
+FIRST = Format()
+FORMATS: Mapping[str, Format] = {
+    "one-batch": Format(
+        version=2,
+        changes={2: "`smallest_cluster` is one on which the plan fits, `one_replica` is what it was"},
+    ),
+    "ledger": FIRST,
+    "memory": FIRST,
+    "schedule": FIRST,
+    "days": FIRST,
+    "sensitivity": FIRST,
+    "sweep": FIRST,
+    "compare": Format(version=2, changes={2: "changes of times are per `per_tokens`"}),
+    "search": FIRST,
+    "speed-of-light": FIRST,
+    "report": FIRST,
+    "calibrate": FIRST,
+    "history": FIRST,
+    "what-if": Format(version=2),
+    "serving": Format(
+        version=3,
+        changes={
+            2: "`requests_per_s` counts completions from the first to the last",
+            3: "`requests_per_s` counts only those before an overloaded server's queue is empty",
+        },
+    ),
+    "serving-step": FIRST,
+    "rl-step": FIRST,
+    "rl-ledger": FIRST,
+    "rl-memory": FIRST,
+}
+"""Name of a format, that of its command or with its kind before it → the format. A version changes when a key changes its meaning."""
+
+
+def versioned(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a format behind its version, as plain JSON."""
+    return {"version": FORMATS[name].version, **as_json(content)}
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON takes it, by the rules above."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: as_json(getattr(value, name)) for name in _names(type(value))}
+    if isinstance(value, Mapping):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | Set):
+        return [as_json(each) for each in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def picked(value: object, declared: str) -> dict[str, Any]:
+    """Attributes of a value as plain JSON. `declared` has a word for each: its name, or the key and a path of names, `mfu=palm.mfu`; a
+    `*` at its start stands for all fields."""
+    found = as_json(value) if declared.startswith("*") else {}
+    return found | {key: as_json(read(value)) for key, read in _readers(declared.removeprefix("*"))}
+
+
+def each_picked(values: Iterable[object], declared: str) -> list[dict[str, Any]]:
+    """The same attributes of each value."""
+    return [picked(value, declared) for value in values]
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+@cache
+def _readers(declared: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
+    words = (word.partition("=") for word in declared.split())
+    return tuple((key, attrgetter(path or key)) for key, _, path in words)
